@@ -51,8 +51,8 @@ def list_sdist(path: Path) -> set[str]:
     return {name.partition("/")[2] for name in names}
 
 
-def describe_difference(found: set[str], expected: set[str]) -> list[str]:
-    missing, extra = sorted(expected - found), sorted(found - expected)
+def describe_difference(files: set[str], expected: set[str]) -> list[str]:
+    missing, extra = sorted(expected - files), sorted(files - expected)
     return [
         *(f"lacks {name}" for name in missing),
         *(f"has {name}, which is not in the checkout" for name in extra),
@@ -70,10 +70,10 @@ def check(path: Path, root: Path = ROOT) -> list[str]:
     expected = expected_files(root)
     if path.suffix == ".whl":
         return errors + describe_difference(list_wheel(path), expected)
-    found = list_sdist(path)
+    files = list_sdist(path)
     configs = re.compile("^jaxpt/configs/")
     needed = {configs.sub("configs/", name) for name in expected} | set(SOURCE)
-    return errors + describe_difference(found & needed, needed)
+    return errors + describe_difference(files & needed, needed)
 
 
 def read_notes(text: str, version: str) -> str:

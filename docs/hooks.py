@@ -80,14 +80,14 @@ def on_files(files, config):
 
 def draw_pictures() -> dict[str, bytes]:
     """A PNG for each objective: one passage as inputs, targets and attention mask."""
-    names, drawn = list(OBJECTIVES), {}
+    names, pictures = list(OBJECTIVES), {}
     config = jaxpt.read_config("quickstart", PASSAGE)
     plans = make_plans(config, names, list(PASSAGE))
     tokenizer, corpora = load_text(next(iter(plans.values())).text)
     for name, plan in plans.items():
-        seen = passage.view(name, plan, tokenizer, corpora["train"], LENGTH, STEP)
-        drawn[name] = render_figure(draw_views([seen], ""), dpi=100)
-    return drawn
+        view = passage.view(name, plan, tokenizer, corpora["train"], LENGTH, STEP)
+        pictures[name] = render_figure(draw_views([view], ""), dpi=100)
+    return pictures
 
 
 def make_objective(name, module, settings) -> str:
@@ -96,8 +96,8 @@ def make_objective(name, module, settings) -> str:
     alt = f"One passage under {name}: the text, the inputs, the targets, the mask"
     lines = [f"# {name}", "", f"**{title}**", escape_prose(text), ""]
     # As HTML, because MkDocs serves the page from its own folder.
-    shown = f'<img src="../{name}.png" alt="{alt}">'
-    lines += [f'<div class="wide">{shown}</div>', ""]
+    image = f'<img src="../{name}.png" alt="{alt}">'
+    lines += [f'<div class="wide">{image}</div>', ""]
     lines += [
         f"Drawn by `jaxpt inspect --config quickstart --objectives={name}` with "
         + " ".join(f"`--config.{key}={value}`" for key, value in PASSAGE.items())

@@ -104,5 +104,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("train.step", ["train.steps", "train.seed"])
     ' (did you mean train.steps?)'
     """
-    near = nearest(name, known)
-    return f" (did you mean {near}?)" if near else ""
+    suggestion = nearest(name, known)
+    return f" (did you mean {suggestion}?)" if suggestion else ""

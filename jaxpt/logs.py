@@ -165,8 +165,8 @@ def run_log(folder: Path) -> Iterator[None]:
             yield
         except BaseException as error:
             text = f"{type(error).__name__}: {error}"
-            given = (LOGGER.name, logging.ERROR, __file__, 0, text, (), None)
-            handler.emit(logging.LogRecord(*given))
+            record_args = (LOGGER.name, logging.ERROR, __file__, 0, text, (), None)
+            handler.emit(logging.LogRecord(*record_args))
             raise
 
 

@@ -47,7 +47,7 @@ if __name__ == "__main__":
     paths = [*ROOT.glob("*.md")]
     for folder in ("jaxpt", "docs", "configs"):
         paths += [p for end in ("md", "py") for p in (ROOT / folder).rglob(f"*.{end}")]
-    found = [
+    results = [
         f'{path.relative_to(ROOT)}:{number}: "{match[0]}": better: {better}'
         for path in sorted(p for p in paths if p.name not in SKIPPED)
         for number, text in list_texts(path)
@@ -55,5 +55,5 @@ if __name__ == "__main__":
         if (match := re.search(phrase, text))
         and "prose: ok" not in path.read_text().splitlines()[number - 1]
     ]
-    print(*found, sep="\n", end="")
-    sys.exit(bool(found))
+    print(*results, sep="\n", end="")
+    sys.exit(bool(results))

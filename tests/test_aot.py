@@ -59,15 +59,15 @@ ENTRY %main (a: f32[8,4], b: f32[2,4]) -> f32[12,8,4] {
 
 
 def test_what_stands_in_a_loop_counts_as_often_as_it_runs():
-    found = program_text.analyse(PROGRAM)
-    ((flops, dtypes, shape, _),) = found["products"]
+    result = program_text.analyse(PROGRAM)
+    ((flops, dtypes, shape, _),) = result["products"]
     assert (flops, dtypes, shape) == (12 * 2 * 8 * 4 * 4, "f32xf32", "f32[8,4]")
-    assert found["collectives"] == {"all-reduce f32": 12, "reduce-scatter f32": 1}
+    assert result["collectives"] == {"all-reduce f32": 12, "reduce-scatter f32": 1}
     # Of a reduce-scatter what goes in, as it is more than what comes out.
-    wanted = {"all-reduce": 12 * 8 * 4 * 4, "reduce-scatter": 8 * 4 * 4}
-    assert found["collective_bytes"] == wanted
-    assert found["collective_parts"] == {"loss": 12 * 8 * 4 * 4, "rest": 8 * 4 * 4}
-    assert found["kernels"] == {"begin": 1}
+    expected = {"all-reduce": 12 * 8 * 4 * 4, "reduce-scatter": 8 * 4 * 4}
+    assert result["collective_bytes"] == expected
+    assert result["collective_parts"] == {"loss": 12 * 8 * 4 * 4, "rest": 8 * 4 * 4}
+    assert result["kernels"] == {"begin": 1}
 
 
 def test_a_slice_that_is_written_in_place_moves_its_own_bytes():
@@ -83,9 +83,9 @@ def test_the_products_of_a_compiled_program_are_counted():
 
     args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((6, 5), (7, 5, 5))]
     text = jax.jit(run).lower(*args).compile().as_text()
-    found = program_text.analyse(text)
-    assert sum(p[0] for p in found["products"]) == 7 * 2 * 6 * 5 * 5
-    assert found["collectives"] == {} and sum(found["moved"].values()) > 7 * 25 * 4
+    result = program_text.analyse(text)
+    assert sum(p[0] for p in result["products"]) == 7 * 2 * 6 * 5 * 5
+    assert result["collectives"] == {} and sum(result["moved"].values()) > 7 * 25 * 4
 
 
 def ask(tmp_path, *args) -> dict:
@@ -105,12 +105,12 @@ GPT2 = ("clm", "gpt2", 1024)
 
 @pytest.mark.aot
 def test_gpt2_on_a_gpu(tmp_path):
-    told = ask(tmp_path, *GPT2, 32, "--target", "h200")
-    assert told["temporary_gib"] * 2**30 < 12.5e9
-    assert told["donated_mib"] >= told["state_mib"]
-    assert told["float32_products"] == []
+    output = ask(tmp_path, *GPT2, 32, "--target", "h200")
+    assert output["temporary_gib"] * 2**30 < 12.5e9
+    assert output["donated_mib"] >= output["state_mib"]
+    assert output["float32_products"] == []
     for kernel in ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"):
-        assert told["kernels"][kernel] == 12
+        assert output["kernels"][kernel] == 12
     full, dots = (
         ask(tmp_path, *GPT2, 32, "--target", "h200", "--set", f"model.remat={remat}")
         for remat in ("full", "dots")
@@ -121,24 +121,24 @@ def test_gpt2_on_a_gpu(tmp_path):
     assert (
         full["temporary_gib"]
         < 0.5 * dots["temporary_gib"]
-        < 0.5 * told["temporary_gib"]
+        < 0.5 * output["temporary_gib"]
     )
 
 
 @pytest.mark.aot
 @pytest.mark.parametrize("mesh", ["train.fsdp=8", "train.fsdp=1"])
 def test_gpt2_on_eight_gpus(mesh, tmp_path):
-    told = ask(tmp_path, *GPT2, 256, "--target", "h200:8", "--set", mesh)
+    output = ask(tmp_path, *GPT2, 256, "--target", "h200:8", "--set", mesh)
     # Of the head: its weights gathered once in bfloat16, its gradient summed once.
-    assert told["collective_part_mib"].get("loss", 0) <= 0.3 * 1024
-    assert sum(told["collective_mib"].values()) <= 1.1 * 1024
-    assert told["kernels"]["__cudnn$fmhaSoftmax"] == 12
+    assert output["collective_part_mib"].get("loss", 0) <= 0.3 * 1024
+    assert sum(output["collective_mib"].values()) <= 1.1 * 1024
+    assert output["kernels"]["__cudnn$fmhaSoftmax"] == 12
 
 
 @pytest.mark.aot
 def test_gpt2_fits_one_small_tpu(tmp_path):
-    told = ask(tmp_path, *GPT2, 16, "--target", "v5e:1x1")
-    assert told["peak_gib"] < 12 < told["device_gib"]
-    assert told["kernels"]["splash_mha_fwd_residuals"] == 12
-    assert told["kernels"]["splash_mha_dkv_no_residuals"] == 12
-    assert "splash_mha_dq_no_residuals" not in told["kernels"]
+    output = ask(tmp_path, *GPT2, 16, "--target", "v5e:1x1")
+    assert output["peak_gib"] < 12 < output["device_gib"]
+    assert output["kernels"]["splash_mha_fwd_residuals"] == 12
+    assert output["kernels"]["splash_mha_dkv_no_residuals"] == 12
+    assert "splash_mha_dq_no_residuals" not in output["kernels"]

@@ -36,8 +36,10 @@ def test_names_are_public_and_jax_is_imported_late():
     for name in jaxpt.__all__:
         assert getattr(jaxpt, name).__doc__
     code = "import sys, jaxpt; print(jaxpt.__version__, 'jax' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
-    assert told.stdout.split() == [jaxpt.__version__, "False"]
+    output = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True
+    )
+    assert output.stdout.split() == [jaxpt.__version__, "False"]
     with pytest.raises(AttributeError, match="no attribute 'Train'"):
         jaxpt.Train  # noqa: B018
 
@@ -60,9 +62,9 @@ def test_a_run_tells_what_it_is(mlm):
 
 
 def test_a_run_fills_and_another_writes(mlm, clm, refuses):
-    (found,) = mlm.fill("the [MASK]en", top_k=3)
-    assert len(found) == 3 and sum(p for _, p in found) < 1
-    assert found == sorted(found, key=lambda each: -each[1])
+    (result,) = mlm.fill("the [MASK]en", top_k=3)
+    assert len(result) == 3 and sum(p for _, p in result) < 1
+    assert result == sorted(result, key=lambda each: -each[1])
     texts = clm.generate("the ", num_tokens=4, num_samples=2, seed=3)
     assert len(texts) == 2 and all(text.startswith("the ") for text in texts)
     assert texts == clm.generate(["the "], num_tokens=4, num_samples=2, seed=3)
@@ -78,11 +80,11 @@ def test_likelihoods_are_the_models(clm):
     ids = clm.tokenizer.encode(text)
     left = clm.task.vocab.eos
     logits = clm.model.next_logits(clm.params, np.array([[left, *ids]]))[0, :-1]
-    wanted = jax.nn.log_softmax(logits)[np.arange(len(ids)), ids]
-    (found,) = clm.token_log_probs(text)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    expected = jax.nn.log_softmax(logits)[np.arange(len(ids)), ids]
+    (result,) = clm.token_log_probs(text)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
     both = clm.nll([text, "a"])
-    np.testing.assert_allclose(both[0], -wanted.sum(), rtol=1e-5)
+    np.testing.assert_allclose(both[0], -expected.sum(), rtol=1e-5)
     assert both.shape == (2,) and clm.rules == ("causal",)
 
 
@@ -90,12 +92,12 @@ def test_likelihoods_are_the_models(clm):
 def test_embeddings_are_of_each_text_alone(pool, mlm):
     """Whatever is embedded beside it, however long: padding is not seen."""
     texts = ["the men", "a", "speak to the king of men", "the men"]
-    found = mlm.embed(texts, pool)
-    for text, vectors in zip(texts, found, strict=True):
+    result = mlm.embed(texts, pool)
+    for text, vectors in zip(texts, result, strict=True):
         ids = mlm.tokenizer.encode(text)
         states = mlm.model.features(mlm.params, ids[None])[0]
-        wanted = {"mean": states.mean(0), "first": states[0], "last": states[-1]}
-        np.testing.assert_allclose(vectors, wanted.get(pool, states), atol=1e-5)
+        expected = {"mean": states.mean(0), "first": states[0], "last": states[-1]}
+        np.testing.assert_allclose(vectors, expected.get(pool, states), atol=1e-5)
     assert len(mlm.embed([], pool)) == 0
 
 
@@ -166,10 +168,10 @@ def test_the_loop_of_the_docs():
 def test_settings_are_flags(speech, tmp_path, refuses):
     path = tmp_path / "config.py"
     write_config(path, speech)
-    found = jaxpt.read_config(path, {"objective": "mlm", "mlm.mask_rate": 0.3})
-    assert found["objective"] == "mlm" and found["mlm"]["mask_rate"] == 0.3
+    config = jaxpt.read_config(path, {"objective": "mlm", "mlm.mask_rate": 0.3})
+    assert config["objective"] == "mlm" and config["mlm"]["mask_rate"] == 0.3
     stored = tmp_path / "config.json"
-    stored.write_text(json.dumps({"version": "0"} | found))
+    stored.write_text(json.dumps({"version": "0"} | config))
     for name, value, error in (
         ("train.step", 5, "settings: train.step: unknown setting"),
         ("train.steps", "five", "settings: train.steps='five': must be a int"),
@@ -253,10 +255,10 @@ def test_a_folder_of_transformers_is_loaded(speech, tmp_path):
     assert again.workdir is None
     ids = run.tokenizer.encode("the men speak")
     assert again.tokenizer.encode("the men speak").tolist() == ids.tolist()
-    found, wanted = (
+    result, expected = (
         each.model.next_logits(each.params, ids[None]) for each in (again, run)
     )
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 def test_evaluate_asks_for_metrics_or_tasks(speech, tmp_path):
@@ -267,8 +269,8 @@ def test_evaluate_asks_for_metrics_or_tasks(speech, tmp_path):
     )
     pair = {"sentence_good": "the men", "sentence_bad": "men the", "UID": "order"}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
-    (told,) = jaxpt.evaluate(tmp_path / "run", f"pairs:{tmp_path}/pairs.jsonl")
-    assert told["num_items"] == 1 and "causal" in told["results"]
+    (output,) = jaxpt.evaluate(tmp_path / "run", f"pairs:{tmp_path}/pairs.jsonl")
+    assert output["num_items"] == 1 and "causal" in output["results"]
 
 
 @pytest.mark.parametrize("rows", ["chunks", "packed"])
@@ -283,8 +285,8 @@ def test_an_export_scores_texts_as_its_run_does(rows, speech, tmp_path):
     # Behind the [EOS] that ends the text before it, or behind nothing; never [BOS].
     is_scored = run._score().is_first_scored("causal")
     assert is_scored == other._score().is_first_scored("causal") == (rows == "chunks")
-    for mine, its in zip(run.token_log_probs(texts), other.token_log_probs(texts)):
-        np.testing.assert_allclose(its, mine, atol=1e-5)
+    for log_probs, its in zip(run.token_log_probs(texts), other.token_log_probs(texts)):
+        np.testing.assert_allclose(its, log_probs, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -103,14 +103,14 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     assert card["vocab_size"] == 300 and card["num_bytes"] > 5000
     # The store is a data.path and records its settings.
     there = [f"--config.data.path={tmp_path / 'store'}"]
-    shown = ["inspect", *there, "--num_rows=1", "--config.data.seq_len=32"]
-    assert cli.main(shown) == 0
+    command = ["inspect", *there, "--num_rows=1", "--config.data.seq_len=32"]
+    assert cli.main(command) == 0
     assert "after clm's corruption" in capsys.readouterr().out
     assert "must be tokenizer train" in fails(["tokenizer", "dance"], capsys)
     assert "--to=" in fails([*train, size], capsys)  # the file is there
     assert "--to: must name" in fails(train[:-2], capsys)
     assert "--workers=-1" in fails([*prepare, "--workers=-1"], capsys)
-    byte = [*shown, "--config.tokenizer.kind=byte"]
+    byte = [*command, "--config.tokenizer.kind=byte"]
     assert "tokenizer.kind" in fails(byte, capsys)
 
 
@@ -146,8 +146,8 @@ def test_objectives_of_sentences_refuse_other_rows(
     (tmp_path / "config.py").write_text("\n".join(lines), encoding="utf-8")
     argv = ["train", "--config", str(tmp_path / "config.py")]
     argv += ["--workdir", str(tmp_path / "run")]
-    told = fails(argv + [f"--config.{change}" for change in changes], capsys)
-    assert all(part in told for part in parts), told
+    output = fails(argv + [f"--config.{change}" for change in changes], capsys)
+    assert all(part in output for part in parts), output
     assert not (tmp_path / "run").exists()
 
 
@@ -183,9 +183,9 @@ def test_a_config_may_import_one_beside_it(files, tmp_path, capsys):
 
 
 def test_a_config_that_is_not_there_is_said_so(tmp_path, capsys):
-    for told in (str(tmp_path / "no.py"), "quickstrat", f"{tmp_path}/run.json"):
-        err = fails(["train", "--config", told, "--workdir", "w"], capsys)
-        assert told in err and ("not found" in err or "quickstart" in err)
+    for output in (str(tmp_path / "no.py"), "quickstrat", f"{tmp_path}/run.json"):
+        err = fails(["train", "--config", output, "--workdir", "w"], capsys)
+        assert output in err and ("not found" in err or "quickstart" in err)
 
 
 @pytest.mark.slow
@@ -359,7 +359,7 @@ def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, cap
 
 
 @pytest.mark.parametrize(
-    "argv, wanted",
+    "argv, expected",
     [
         (["--config.train.steps", "4"], {"train.steps": 4}),
         (["--steps=4"], {"train.steps": 4}),
@@ -383,16 +383,16 @@ def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, cap
         (["--config.train.trackers=(1,"], "trackers=(1,: must be a list"),
     ],
 )
-def test_settings_as_flags(argv, wanted, files, capsys):
+def test_settings_as_flags(argv, expected, files, capsys):
     argv = ["--config", str(files / "config.py"), *argv]
-    if isinstance(wanted, str):
-        with pytest.raises(cli.UserError, match=re.escape(wanted)):
-            config, _, given = parse_config(training.train, argv)
-            make_plan(config, given)
+    if isinstance(expected, str):
+        with pytest.raises(cli.UserError, match=re.escape(expected)):
+            config, _, explicit_names = parse_config(training.train, argv)
+            make_plan(config, explicit_names)
         return
-    config, _, given = parse_config(training.train, argv)
-    assert given == list(wanted)
-    for name, value in wanted.items():
+    config, _, explicit_names = parse_config(training.train, argv)
+    assert explicit_names == list(expected)
+    for name, value in expected.items():
         here = config
         for part in name.split("."):
             here = here[part]

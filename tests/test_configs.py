@@ -67,7 +67,7 @@ def test_config(path):
 def test_each_text_trains_every_objective_by_itself(name, objective):
     config = load(name).get_config()
     config.objective = objective
-    plan = make_plan(config, given=["objective"])
+    plan = make_plan(config, explicit_names=["objective"])
     assert plan.objective_name == objective
     assert bool(plan.model.num_decoder_layers) == (objective in SEQ2SEQ)
     # Text and model are the config's, except for what the objective needs.
@@ -112,8 +112,8 @@ def test_a_flag_chooses_among_what_the_quickstart_compares():
     """With another number of steps, too: overrides of the others are ignored."""
     file = f"--config={FOLDER / 'quickstart.py'}"
     changes = ["--config.compare.objectives=('mlm','clm')", "--config.train.steps=40"]
-    config, _, given = parse_config(compare, [file, *changes])
-    spec, plans, _ = make_compared_plans(to_dict(config), given)
+    config, _, explicit_names = parse_config(compare, [file, *changes])
+    spec, plans, _ = make_compared_plans(to_dict(config), explicit_names)
     assert spec.objectives == tuple(plans) == ("mlm", "clm")
     assert all(plan.train.steps == 40 for plan in plans.values())
     # A default warm-up is shortened.
@@ -160,8 +160,8 @@ def test_config_of_a_task(path):
     plan = make_finetune_plan(module.get_config())
     assert plan.data.table("train") is not None
     for argument in inspect.signature(module.get_config).parameters:
-        given = make_finetune_plan(module.get_config("folder"))
-        assert given.data.train.startswith("folder"), argument
+        task_plan = make_finetune_plan(module.get_config("folder"))
+        assert task_plan.data.train.startswith("folder"), argument
 
 
 def write_rows(path, header, rows):
@@ -186,8 +186,8 @@ def test_stsb_reads_the_official_files(tmp_path):
         write_rows(tmp_path / f"sts-{split}.csv", None, rows)
     splits = read_task("stsb", tmp_path)
     assert list(splits) == ["train", "dev", "test"]
-    told = [(x.text, x.pair, x.value) for x in splits["test"]]
-    assert told == [('He said "no', "He said no, \u2028.", 5.0), ("A", "B", 0.8)]
+    output = [(x.text, x.pair, x.value) for x in splits["test"]]
+    assert output == [('He said "no', "He said no, \u2028.", 5.0), ("A", "B", 0.8)]
 
 
 def test_glues_folders_are_read(tmp_path):
@@ -248,9 +248,9 @@ def test_errors_of_data_name_the_flag(monkeypatch, refuses):
     monkeypatch.setattr("jaxpt.text.labelled.records.open_tfds", fail)
     with refuses("tfds:glue/rte:train: no network", "--config.data.train=FILE"):
         read_splits(make_finetune_plan(load("tasks/rte").get_config()))
-    told = f"{FOLDER / 'tasks/choice.py'}:FOLDER"
+    output = f"{FOLDER / 'tasks/choice.py'}:FOLDER"
     with refuses("choice.py:FOLDER: ", "'FOLDER' after the colon", "--config.data.dev"):
-        read_config_file(told)
+        read_config_file(output)
 
 
 def write_conllu(path, sentences):

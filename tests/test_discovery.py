@@ -19,9 +19,9 @@ from jaxpt.tasks import TASKS
 
 def test_every_setting_is_described_once():
     config = to_dict(default_config())
-    found = describe_settings()
-    assert found.keys() | {"objective"} == config.keys()
-    for section, settings in found.items():
+    result = describe_settings()
+    assert result.keys() | {"objective"} == config.keys()
+    for section, settings in result.items():
         names = [each.name for each in settings]
         assert sorted(names) == sorted(f"{section}.{key}" for key in config[section])
         for each in settings:
@@ -58,7 +58,7 @@ def test_settings_are_told_by_section_by_name_and_as_json(capsys):
 
 
 @pytest.mark.parametrize(
-    "kind, wanted",
+    "kind, expected",
     [
         ("objectives", "masked_diffusion"),
         ("presets", "t5-base"),
@@ -67,14 +67,14 @@ def test_settings_are_told_by_section_by_name_and_as_json(capsys):
         ("corpora", "sotu"),
     ],
 )
-def test_what_there_is_is_listed(kind, wanted, capsys):
+def test_what_there_is_is_listed(kind, expected, capsys):
     lines = run(capsys, "list", kind).splitlines()
-    assert any(wanted in line for line in lines)
+    assert any(expected in line for line in lines)
     assert all(len(line.split()) > 1 for line in lines)
 
 
 @pytest.mark.parametrize(
-    "words, wanted",
+    "words, expected",
     [
         (("tr",), ["train"]),
         (("list", "co"), ["configs", "corpora"]),
@@ -94,14 +94,14 @@ def test_what_there_is_is_listed(kind, wanted, capsys):
         (("tokenizer", "tr"), ["train"]),
     ],
 )
-def test_words_are_completed(words, wanted, capsys, tmp_path):
+def test_words_are_completed(words, expected, capsys, tmp_path):
     script = run(capsys, "completion", "bash")
-    told = " ".join(f"'{word}'" for word in ("jaxpt", *words))
-    call = f"COMP_WORDS=({told}); COMP_CWORD={len(words)}; _jaxpt"
-    told = [f"{script}\n{call}", 'printf "%s\\n" "${COMPREPLY[@]}"']
-    command = ["bash", "-c", "\n".join(told)]
+    output = " ".join(f"'{word}'" for word in ("jaxpt", *words))
+    call = f"COMP_WORDS=({output}); COMP_CWORD={len(words)}; _jaxpt"
+    output = [f"{script}\n{call}", 'printf "%s\\n" "${COMPREPLY[@]}"']
+    command = ["bash", "-c", "\n".join(output)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.stdout.split(), done.stderr) == (wanted, "")
+    assert (done.stdout.split(), done.stderr) == (expected, "")
     zsh = run(capsys, "completion", "zsh")
     assert zsh.startswith("autoload") and zsh.endswith(script)
 
@@ -142,8 +142,8 @@ def test_the_version_is_told(capsys):
 def test_what_is_misspelt_is_one_line(argv, near, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(argv.split()) == 2
-    told = capsys.readouterr().err
-    assert near in told and len(told.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert near in stderr and len(stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 

@@ -111,21 +111,21 @@ def room_of(parts) -> str:
 
 def imports(path: Path) -> set[str]:
     """Dotted names of all modules that a file imports, anywhere in it."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name_of(path)}: a relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            result |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return result
 
 
 def layer_of(module: str) -> int:
     """The layer of a dotted module of text; its own files lie above its folders."""
     folder = module.split(".")[2:3]
-    found = [i for i, layer in enumerate(TEXT_LAYERS) if set(folder) & set(layer)]
-    return found[0] if found else len(TEXT_LAYERS)
+    results = [i for i, layer in enumerate(TEXT_LAYERS) if set(folder) & set(layer)]
+    return results[0] if results else len(TEXT_LAYERS)
 
 
 @pytest.mark.slow_cases("text/rows/forms.py")
@@ -173,8 +173,8 @@ def test_no_two_files_import_each_other():
     edges = {
         name: {
             other
-            for found in imports(path)
-            for other in [found if found in modules else found.rpartition(".")[0]]
+            for result in imports(path)
+            for other in [result if result in modules else result.rpartition(".")[0]]
             if other in modules and other != name
         }
         for name, path in modules.items()

@@ -62,7 +62,7 @@ def test_each_file_opens_with_its_command():
 
 
 @pytest.mark.parametrize(
-    "script, arguments, given, missing",
+    "script, arguments, variables, missing",
     [
         ("local_processes.sh", ["train"], [], "PROCESSES"),
         ("slurm.sh", ["train"], [], "SLURM_SUBMIT_DIR"),
@@ -75,8 +75,8 @@ def test_each_file_opens_with_its_command():
         ("gke_jobset.sh", ["print"], ["NAME", "IMAGE", "NODES", "GPUS"], "CLAIM"),
     ],
 )
-def test_what_is_not_set_is_said(script, arguments, given, missing):
-    done = run(script, *arguments, check=False, **dict.fromkeys(given, "x"))
+def test_what_is_not_set_is_said(script, arguments, variables, missing):
+    done = run(script, *arguments, check=False, **dict.fromkeys(variables, "x"))
     assert done.returncode != 0
     assert f"{missing}: set {missing} to" in done.stderr or "sbatch" in done.stderr
 
@@ -286,12 +286,12 @@ def test_a_comparison_is_three_slurm_jobs(tmp_path):
         f"{common},JAXPT_PART=runs --dependency=afterok:101 --array=0-2%2 {job}",
         f"{common},JAXPT_PART=report --dependency=afterok:102 {job}",
     ]
-    asked = ": compare --config a b.py --workdir w"
+    command = ": compare --config a b.py --workdir w"
     assert read_calls(tmp_path) == [
-        f"{asked} --part=list",
-        f"{asked} --part=prepare",
-        *(f"{asked} --part=runs --run_index={index}" for index in range(3)),
-        f"{asked} --part=report",
+        f"{command} --part=list",
+        f"{command} --part=prepare",
+        *(f"{command} --part=runs --run_index={index}" for index in range(3)),
+        f"{command} --part=report",
     ]
     script = (LAUNCH / "compare_slurm.sh").read_text(encoding="utf-8")
     assert "#SBATCH --requeue\n" in script
@@ -353,21 +353,21 @@ def test_a_wrong_comparison_is_no_job(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given, devices",
+    "variables, devices",
     [
         ({"CUDA_VISIBLE_DEVICES": "2,5"}, ["2", "5"]),
         ({"WORKERS": "3"}, ["", "", ""]),
         ({}, ["0", "1"]),
     ],
 )
-def test_a_worker_on_each_gpu(given, devices, tmp_path):
+def test_a_worker_on_each_gpu(variables, devices, tmp_path):
     write_program(tmp_path / "nvidia-smi", "#!/bin/sh\nprintf '0\\n1\\n'\n")
-    compare("compare_gpus.sh", *ASKED, folder=tmp_path, **given)
+    compare("compare_gpus.sh", *ASKED, folder=tmp_path, **variables)
     first, *workers, last = read_calls(tmp_path)
-    asked = ": compare --config a b.py --workdir w"
-    assert first == f"{devices[0]}{asked} --part=prepare"
-    assert sorted(workers) == [f"{device}{asked} --part=runs" for device in devices]
-    assert last == f"{devices[0]}{asked} --part=report"
+    command = ": compare --config a b.py --workdir w"
+    assert first == f"{devices[0]}{command} --part=prepare"
+    assert sorted(workers) == [f"{device}{command} --part=runs" for device in devices]
+    assert last == f"{devices[0]}{command} --part=report"
 
 
 @pytest.mark.parametrize(
@@ -389,8 +389,8 @@ def test_a_part_that_fails(bad, code, parts, expected, tmp_path):
 def test_without_a_gpu_it_asks_for_workers(tmp_path):
     (tmp_path / "bin").mkdir()
     for name in ("bash", "dirname", "sh"):
-        found = subprocess.run(["which", name], capture_output=True, text=True)
-        (tmp_path / "bin" / name).symlink_to(found.stdout.strip())
+        result = subprocess.run(["which", name], capture_output=True, text=True)
+        (tmp_path / "bin" / name).symlink_to(result.stdout.strip())
     path = str(tmp_path / "bin")
     failed = {"folder": tmp_path, "check": False, "PATH": path}
     done = compare("compare_gpus.sh", *ASKED, **failed)
@@ -411,7 +411,7 @@ POD = {
 
 
 def test_the_commands_of_a_tpu_pod():
-    created, asked = run("tpu_pod.sh", "create", SPOT="1", **POD).splitlines()
+    created, queried = run("tpu_pod.sh", "create", SPOT="1", **POD).splitlines()
     words = shlex.split(created)
     assert words[:5] == ["gcloud", "compute", "tpus", "queued-resources", "create"]
     assert set(words[6:]) == {
@@ -422,7 +422,7 @@ def test_the_commands_of_a_tpu_pod():
         "--runtime-version=tpu-ubuntu2204-base",
         "--spot",
     }
-    assert "describe" in asked and "--spot" not in run("tpu_pod.sh", "create", **POD)
+    assert "describe" in queried and "--spot" not in run("tpu_pod.sh", "create", **POD)
     config = "--config.data.path=my text.txt"
     (ssh,) = run("tpu_pod.sh", "run", "train", config, **POD).splitlines()
     words = shlex.split(ssh)

@@ -47,10 +47,10 @@ def test_progress_is_on_stdout_and_warnings_on_stderr(capsys):
 
 
 @pytest.mark.parametrize(
-    "level, of_handler, wanted",
+    "level, of_handler, expected",
     [("INFO", 0, ["a", "b"]), ("WARNING", 0, ["b"]), ("INFO", logging.ERROR, [])],
 )
-def test_handlers_of_the_user_get_what_they_asked_for(level, of_handler, wanted):
+def test_handlers_of_the_user_get_what_they_asked_for(level, of_handler, expected):
     stream = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         handlers = [logging.StreamHandler(stream)]
@@ -62,7 +62,7 @@ def test_handlers_of_the_user_get_what_they_asked_for(level, of_handler, wanted)
         with logs.terminal(is_quiet=True):
             logs.LOGGER.info("a")
             logs.LOGGER.warning("b")
-    assert stream.getvalue().split() == wanted
+    assert stream.getvalue().split() == expected
 
 
 def test_a_run_keeps_its_log(speech, tmp_path, capsys):

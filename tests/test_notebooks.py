@@ -80,7 +80,7 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
         resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
-    assert {found.name for found in folder.iterdir()} <= {"runs"}
+    assert {result.name for result in folder.iterdir()} <= {"runs"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -96,8 +96,8 @@ def test_is_kept_with_its_outputs(path):
     kinds = {out.output_type for cell in codes for out in cell.outputs}
     assert kinds and "error" not in kinds
     for cell in notebook.cells:
-        found = MACHINE.search("\n".join([cell.source, *list_texts(cell)]))
-        assert found is None, f"names a folder of some machine: {found[0]}"
+        match = MACHINE.search("\n".join([cell.source, *list_texts(cell)]))
+        assert match is None, f"names a folder of some machine: {match[0]}"
 
 
 @pytest.mark.parametrize(

@@ -25,24 +25,24 @@ def test_a_result_is_printed_alone(config, capsys, tmp_path):
     assert not any("step " in line for line in quiet)
     assert quiet[:-1] == loud[-len(quiet) : -1]  # the metrics
     assert main([*train, str(tmp_path / "data"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == json.loads((tmp_path / "data" / "result.json").read_text())
+    output = json.loads(capsys.readouterr().out)
+    assert output == json.loads((tmp_path / "data" / "result.json").read_text())
     budget = ["--config.compare.budget=steps", "--config.compare.amount=0"]
     names = ["--config.compare.objectives=('mlm',)", "--config.compare.seeds=(0,)"]
-    asked = ["compare", "--config", str(config), *budget, *names, "--quiet"]
-    assert main([*asked, "--workdir", str(tmp_path / "both")]) == 0
+    command = ["compare", "--config", str(config), *budget, *names, "--quiet"]
+    assert main([*command, "--workdir", str(tmp_path / "both")]) == 0
     table = capsys.readouterr().out
     assert "step 4/4" not in table and "report.html" in table
     run = ["--workdir", str(tmp_path / "data"), "--json"]
     assert main(["evaluate", *run]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["step"] == 4
-    assert found["metrics"]["valid_loss"] == pytest.approx(
-        told["metrics"]["valid_loss"], rel=1e-5
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["step"] == 4
+    assert printed["metrics"]["valid_loss"] == pytest.approx(
+        output["metrics"]["valid_loss"], rel=1e-5
     )
     pair = {"sentence_good": "the men", "sentence_bad": "men the", "UID": "order"}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
-    asked = ["--tasks", f"pairs:{tmp_path}/pairs.jsonl"]
-    assert main(["evaluate", *run, *asked]) == 0
+    command = ["--tasks", f"pairs:{tmp_path}/pairs.jsonl"]
+    assert main(["evaluate", *run, *command]) == 0
     (task,) = json.loads(capsys.readouterr().out)
     assert task["num_items"] == 1

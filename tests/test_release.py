@@ -72,8 +72,8 @@ FILES = ["jaxpt/version.py", "jaxpt/a.py", "jaxpt/configs/tasks/b.py"]
 
 def test_a_wheel_has_the_package_and_nothing_else(checkout):
     assert release.check(write_wheel(checkout, FILES), checkout) == []
-    found = [*FILES[:2], "tests/test_a.py"]
-    assert release.check(write_wheel(checkout, found), checkout) == [
+    results = [*FILES[:2], "tests/test_a.py"]
+    assert release.check(write_wheel(checkout, results), checkout) == [
         "lacks jaxpt/configs/tasks/b.py",
         "has tests/test_a.py, which is not in the checkout",
     ]

@@ -28,9 +28,9 @@ def read(name: str) -> str:
 def read_pins(name: str, python: str) -> dict[str, Requirement]:
     """The lines of a requirements file that hold for a Python, by package."""
     lines = [line.partition("  #")[0].strip() for line in read(name).splitlines()]
-    found = [Requirement(line) for line in lines if line and line[0] != "#"]
+    results = [Requirement(line) for line in lines if line and line[0] != "#"]
     values = {"python_version": python, "python_full_version": f"{python}.0"}
-    held = [r for r in found if r.marker is None or r.marker.evaluate(values)]
+    held = [r for r in results if r.marker is None or r.marker.evaluate(values)]
     pins = {canonicalize_name(r.name): r for r in held}
     assert len(pins) == len(held), f"{name} names a package twice for Python {python}"
     return pins

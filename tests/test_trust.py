@@ -257,11 +257,11 @@ def test_a_flag_names_a_config_file_of_a_task(place, capsys):
 
 def test_a_worker_of_ray_trusts_what_the_command_did(place):
     args = Part("list"), None, "compared", [], str(place)
-    told, fault = _do_part(*args, [])
-    assert not told and f"--trust={EVIL}" in fault
+    output, fault = _do_part(*args, [])
+    assert not output and f"--trust={EVIL}" in fault
     assert not (place / MARK).exists()
-    told, fault = _do_part(*args, [EVIL])
-    assert f"{EVIL}-seed0" in told and not fault
+    output, fault = _do_part(*args, [EVIL])
+    assert f"{EVIL}-seed0" in output and not fault
 
 
 def test_a_hostile_name_stays_one_harmless_line(refuses):

@@ -26,14 +26,14 @@ def refused(make, section, table, *args, **settings):
     """
     cases = []
     for case in filter(str.strip, table.replace("\n", ";").split(";")):
-        given, *rest = re.split(r"(: | \.\.\. )", case.strip(), maxsplit=1)
-        pairs = [pair.split("=", 1) for pair in given.split(" & ")]
+        assignments, *rest = re.split(r"(: | \.\.\. )", case.strip(), maxsplit=1)
+        pairs = [pair.split("=", 1) for pair in assignments.split(" & ")]
         values = {name: _read(value) for name, value in pairs}
         call = functools.partial(make, *args, **settings | values)
         message = "".join(("=".join(pairs[0]), *(rest or [": must "])))
         prefix = section if section == "--" else f"{section}."
         parts = tuple(f"{prefix}{message}".split(" ... "))
-        cases.append(pytest.param(call, parts, id=f"{prefix}{given}"))
+        cases.append(pytest.param(call, parts, id=f"{prefix}{assignments}"))
     return cases
 
 

@@ -161,13 +161,13 @@ class HeadCounter:
         )
 
 
-def spread_evenly(seen: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, "T S"]:
+def spread_evenly(mask: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, "T S"]:
     """The weights of a head that attends equally to all visible tokens.
 
     >>> spread_evenly(np.tril(np.ones((2, 2), bool))).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
     """
-    return seen / seen.sum(axis=-1, keepdims=True)
+    return mask / mask.sum(axis=-1, keepdims=True)
 
 
 def rollout(weights: Float[np.ndarray, "L T T"]) -> Float[np.ndarray, "T T"]:

@@ -252,21 +252,26 @@ def _descend(theta, logs, logs_of_loss, counts, num_steps: int):
     predicted, shares = predict_log(theta, logs)
     residuals = logs_of_loss - predicted
     value = (counts * huber(residuals)).sum(axis=1)
-    left = np.arange(len(theta))  # those that still move
+    active = np.arange(len(theta))  # those that still move
     for _ in range(num_steps):
-        step = _step(residuals[left], shares[left], logs, counts[left], damping[left])
-        tried = theta[left] + step
-        predicted, new_shares = predict_log(tried, logs)
+        step = _step(
+            residuals[active], shares[active], logs, counts[active], damping[active]
+        )
+        candidates = theta[active] + step
+        predicted, new_shares = predict_log(candidates, logs)
         new_residuals = logs_of_loss - predicted
-        new = (counts[left] * huber(new_residuals)).sum(axis=1)
-        is_better = new < value[left]
-        gain = 1 - new / np.maximum(value[left], 1e-300)
-        damping[left] *= np.where(is_better, 0.2, 4.0)
-        kept = left[is_better]
-        theta[kept], value[kept] = tried[is_better], new[is_better]
-        residuals[kept], shares[kept] = new_residuals[is_better], new_shares[is_better]
-        left = left[np.where(is_better, gain > 1e-8, damping[left] < 1e6)]
-        if not len(left):
+        new = (counts[active] * huber(new_residuals)).sum(axis=1)
+        is_better = new < value[active]
+        gain = 1 - new / np.maximum(value[active], 1e-300)
+        damping[active] *= np.where(is_better, 0.2, 4.0)
+        improved = active[is_better]
+        theta[improved], value[improved] = candidates[is_better], new[is_better]
+        residuals[improved], shares[improved] = (
+            new_residuals[is_better],
+            new_shares[is_better],
+        )
+        active = active[np.where(is_better, gain > 1e-8, damping[active] < 1e6)]
+        if not len(active):
             break
     return theta, value
 
@@ -275,9 +280,9 @@ def _step(residuals, shares, logs, counts, damping) -> Float[np.ndarray, "K 5"]:
     """The damped step of each problem."""
     weights = counts * DELTA / np.maximum(np.abs(residuals), DELTA)
     slopes = np.concatenate([shares, -shares[..., :2] * logs.T], axis=-1)
-    turned = (slopes * weights[..., None]).swapaxes(1, 2)
-    curvature = turned @ slopes
-    gradient = turned @ residuals[..., None]
+    weighted = (slopes * weights[..., None]).swapaxes(1, 2)
+    curvature = weighted @ slopes
+    gradient = weighted @ residuals[..., None]
     ridge = damping[:, None] * np.einsum("kii->ki", curvature) + 1e-12
     return np.linalg.solve(curvature + ridge[..., None] * np.eye(5), gradient)[..., 0]
 
@@ -320,11 +325,11 @@ def bootstrap_law(
         index = rng.integers(num, size=num)
         if not find_lacks(points.take(index)):
             counts.append(np.bincount(index, minlength=num))
-    own = np.array([*np.log(law[:3]), *law[3:5]])
+    estimate = np.array([*np.log(law[:3]), *law[3:5]])
     few = _make_starts()[:: len(_make_starts()) // FEW_STARTS]
     ends, values = _optimize(few, points, FIRST_STEPS)
     ends = ends[np.argsort(values, kind="stable")]
-    starts = np.concatenate([own[None], _spread(ends, num_starts - 1)])
+    starts = np.concatenate([estimate[None], _spread(ends, num_starts - 1)])
     many = np.tile(starts, (num_draws, 1))
     weights = np.repeat(np.array(counts, np.float64), len(starts), axis=0)
     ends, values = _optimize(many, points, MAX_STEPS, weights)
@@ -337,13 +342,13 @@ def bootstrap_law(
 
 def _spread(ends: Float[np.ndarray, "K 5"], num: int) -> Float[np.ndarray, "N 5"]:
     """The first `num` that differ from all before them."""
-    kept: list[np.ndarray] = []
+    chosen: list[np.ndarray] = []
     for end in ends:
-        if all(np.abs(end - other).max() > 0.05 for other in kept):
-            kept.append(end)
-        if len(kept) == num:
+        if all(np.abs(end - other).max() > 0.05 for other in chosen):
+            chosen.append(end)
+        if len(chosen) == num:
             break
-    return np.array(kept)
+    return np.array(chosen)
 
 
 def group_budgets(

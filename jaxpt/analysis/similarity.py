@@ -48,8 +48,8 @@ def linear_cka(
         raise ValueError(f"{len(x)} tokens: a debiased estimate needs at least 4")
     measure = unbiased_hsic if is_debiased else biased_hsic
     x, y = (np.asarray(each, np.float64) - each.mean(axis=0) for each in (x, y))
-    own = measure(x, x) * measure(y, y)
-    return float(measure(x, y) / np.sqrt(own)) if own > 0 else float("nan")
+    norms = measure(x, x) * measure(y, y)
+    return float(measure(x, y) / np.sqrt(norms)) if norms > 0 else float("nan")
 
 
 def biased_hsic(x: Float[np.ndarray, "T C"], y: Float[np.ndarray, "T D"]) -> float:
@@ -151,8 +151,8 @@ def find_occurrences(
     for group in np.split(order, ends):
         _, first = np.unique(rows[group], return_index=True)
         if len(first) >= max(least, 2):
-            kept = np.linspace(0, len(first) - 1, min(len(first), MAX_OCCURRENCES))
-            index = group[first[kept.round().astype(int)]]
+            spaced = np.linspace(0, len(first) - 1, min(len(first), MAX_OCCURRENCES))
+            index = group[first[spaced.round().astype(int)]]
             occurrences.append((rows[index], index % tokens.shape[1]))
     return occurrences
 
@@ -164,8 +164,8 @@ def self_similarity(states: Float[np.ndarray, "K D"]) -> float:
     0.471405
     """
     units, num = _unit(states), len(states)
-    own = np.square(units).sum()
-    return float((np.square(units.sum(axis=0)).sum() - own) / (num * (num - 1)))
+    diagonal = np.square(units).sum()
+    return float((np.square(units.sum(axis=0)).sum() - diagonal) / (num * (num - 1)))
 
 
 def anisotropy(units: Float[np.ndarray, "N T D"]) -> float:

@@ -265,9 +265,9 @@ def _download(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
-    wanted = ["*.json", "*.safetensors", "*.txt", "*.model"]
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except HFValidationError:
         raise DataError(f"{name}: is not a folder or a name of the Hub") from None
     except Exception as error:  # of the network, or of the Hub

@@ -134,14 +134,14 @@ def _make_model(
             parts.append(path)
         files[key] = {"parts": parts, "bytes": len(data), "crc32": zlib.crc32(data)}
     examples = choose_examples(run, workdir, NUM_EXAMPLES)
-    own = {
+    page_facts = {
         "name": name,
         "tokenizer": run.tokenizer.to_json(),
         "examples": examples.texts,
         "own_examples": examples.are_own,
         "graphs": files,
     }
-    return describe(run, graphs, precision) | own, scripts
+    return describe(run, graphs, precision) | page_facts, scripts
 
 
 def _count_purposes(manifest: dict) -> int:

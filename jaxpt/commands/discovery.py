@@ -62,16 +62,18 @@ def settings(command: Command, argv: list[str]) -> int:
             f"settings {wrong}: unknown section{suggest(wrong, sections)}; must be one "
             f"of {', '.join(sections)}"
         )
-    shown = sections[section] if section else [x for s in sections.values() for x in s]
+    selected = (
+        sections[section] if section else [x for s in sections.values() for x in s]
+    )
     if "." in name:
-        known = [each.name for each in shown]
-        shown = [each for each in shown if each.name == name]
-        if not shown:
+        known = [each.name for each in selected]
+        selected = [each for each in selected if each.name == name]
+        if not selected:
             raise ConfigError(f"settings {name}: unknown setting{suggest(name, known)}")
     if values.json:
-        print(json.dumps([each._asdict() for each in shown], indent=1))
+        print(json.dumps([each._asdict() for each in selected], indent=1))
     elif name:
-        for each in shown:
+        for each in selected:
             print(f"{each.name}={each.default}   ({each.kind}; read in {each.reader})")
             print(textwrap.indent(textwrap.fill(each.text, WIDTH - 4), "    "))
     else:
@@ -80,8 +82,8 @@ def settings(command: Command, argv: list[str]) -> int:
     return 0
 
 
-def _first_line(thing: object) -> str:
-    return (thing.__doc__ or "").partition("\n")[0]
+def _first_line(obj: object) -> str:
+    return (obj.__doc__ or "").partition("\n")[0]
 
 
 def _list_objectives() -> dict[str, str]:
@@ -206,16 +208,18 @@ def _format_case(name: str, command: Command) -> str:
     """A command's words and settings, as a case of the shell script."""
     from jaxpt.config.described import describe_settings
 
-    own: Iterable[str] = {"list": LISTS, "completion": ("bash", "zsh")}.get(name, ())
+    words: Iterable[str] = {"list": LISTS, "completion": ("bash", "zsh")}.get(name, ())
     if name == "settings":
         known = describe_settings()
-        own = [*known, *(each.name for each in sum(known.values(), []))]
+        words = [*known, *(each.name for each in sum(known.values(), []))]
     elif name == "tokenizer":
-        own = ["train"]
+        words = ["train"]
     flags = [f"--{flag}" for flag in (*command.all_flags, *command.short_forms, "help")]
     sections = command.describe_settings()
-    names = [f"--config.{each.name}=" for own in sections.values() for each in own]
+    names = [
+        f"--config.{each.name}=" for fields in sections.values() for each in fields
+    ]
     if command.config == "pretraining":
         names.insert(0, "--config.objective=")
     more = f' settings="{" ".join(names)}"' if names else ""
-    return f'    {name}) words="{" ".join([*own, *flags])}"{more} ;;'
+    return f'    {name}) words="{" ".join([*words, *flags])}"{more} ;;'

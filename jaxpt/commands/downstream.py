@@ -76,8 +76,8 @@ def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
     from jaxpt.zero_shot.outcomes import Options
 
     options: dict[str, Any] = {name: values[name].value for name in TASK_OPTIONS}
-    asked = values.tasks, values.rule, values.num_items
-    results = evaluate_tasks(workdir, *asked, Options(**options))
+    request = values.tasks, values.rule, values.num_items
+    results = evaluate_tasks(workdir, *request, Options(**options))
     if processes.is_first():
         lines = [x for each in results for x in format_result(each, workdir)]
         show_result(values, results, lines)
@@ -98,9 +98,9 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
     )
     metrics = measure(program, params, corpora, program.task.plan.train.seed).metrics
     if processes.is_first():
-        whose = " (EMA of the parameters)" if program.task.has_ema else ""
+        note = " (EMA of the parameters)" if program.task.has_ema else ""
         result = {"step": step, "metrics": metrics}
-        show_result(values, result, [f"step {step}{whose}", *list_metrics(metrics)])
+        show_result(values, result, [f"step {step}{note}", *list_metrics(metrics)])
     return 0
 
 

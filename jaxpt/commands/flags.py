@@ -108,8 +108,8 @@ class Command:
         if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
             parts = {"data": (TextSpec,), "tokenizer": SECTIONS["tokenizer"]}
             return {name: describe_section(name, spec) for name, spec in parts.items()}
-        wanted = self.sections or tuple(name for name in SECTIONS if name != "compare")
-        return {k: v for k, v in describe_settings().items() if k in wanted}
+        names = self.sections or tuple(name for name in SECTIONS if name != "compare")
+        return {k: v for k, v in describe_settings().items() if k in names}
 
 
 def command(name: str, example: str, **options: Any) -> Callable[[Callable], Command]:
@@ -134,9 +134,9 @@ def parse(command: Command, argv: list[str]) -> flags.FlagValues:
     try:
         rest = values([f"jaxpt {command.name}", *argv])[1:]
     except flags.UnrecognizedFlagError as error:
-        near = suggest_flag(command, error.flagname)
+        suggestion = suggest_flag(command, error.flagname)
         raise ConfigError(
-            f"--{error.flagname}: unknown flag of jaxpt {command.name}{near}"
+            f"--{error.flagname}: unknown flag of jaxpt {command.name}{suggestion}"
         ) from None
     except (flags.Error, ValueError) as error:
         raise ConfigError(str(error)) from None
@@ -170,8 +170,8 @@ def _define(
 def suggest_flag(command: Command, name: str) -> str:
     """ " (did you mean --X?)", of a command's flags and settings; else ""."""
     names = [*command.all_flags, *command.short_forms]
-    if near := suggest(name, names):
-        return near.replace("mean ", "mean --")
+    if suggestion := suggest(name, names):
+        return suggestion.replace("mean ", "mean --")
     known = [s.name for each in command.describe_settings().values() for s in each]
     known += SHORT["pretraining"].values() if command.config == "pretraining" else []
     short = SHORT.get(command.config, {}).get(name, name)
@@ -282,8 +282,10 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
             is_section = isinstance(here, ConfigDict)
             where = ".".join(path[:depth]) or "config"
             known = ", ".join(here) if is_section else "no settings"
-            near = suggest_setting(name, _list_names(config))
-            raise ConfigError(f"{flag}: unknown setting{near}; {where} has {known}")
+            suggestion = suggest_setting(name, _list_names(config))
+            raise ConfigError(
+                f"{flag}: unknown setting{suggestion}; {where} has {known}"
+            )
         section, here = here, here[part]
     if isinstance(here, ConfigDict):
         raise ConfigError(f"{flag}: is a section; it has {', '.join(here)}")
@@ -316,7 +318,7 @@ READERS: dict[type, tuple[Callable[[str], Any], str]] = {
 def _list_names(config: ConfigDict) -> list[str]:
     """Full names of a config's settings."""
     sections = {k: v for k, v in config.items() if isinstance(v, ConfigDict)}
-    names = [f"{name}.{field}" for name, own in sections.items() for field in own]
+    names = [f"{name}.{field}" for name, fields in sections.items() for field in fields]
     return [*names, *config]
 
 

@@ -37,8 +37,8 @@ def export(command: Command, argv: list[str]) -> int:
     values = parse(command, argv)
     workdir, to = read_workdir(values), read_to(values)
     is_onnx = values.format == "onnx"
-    others = ("family",) if is_onnx else ("precision", "attentions")
-    refuse(values, others, f"must be left out with --format={values.format}")
+    unused = ("family",) if is_onnx else ("precision", "attentions")
+    refuse(values, unused, f"must be left out with --format={values.format}")
     start_jax()
     if is_onnx:
         from jaxpt.hub.onnx_export import export_onnx
@@ -89,14 +89,14 @@ def applet(command: Command, argv: list[str]) -> int:
 )
 def import_(command: Command, argv: list[str]) -> int:
     """Turn a model of Hugging Face transformers into a run."""
-    config, values, given = parse_config(command, argv)
+    config, values, explicit_names = parse_config(command, argv)
     workdir = read_workdir(values)
     if not values["from"].value:
         raise ConfigError("--from: must name a folder that transformers wrote")
     start_jax()
     from jaxpt.hub.imports import import_run
 
-    return show(import_run(Path(values["from"].value), workdir, config, given))
+    return show(import_run(Path(values["from"].value), workdir, config, explicit_names))
 
 
 @command(
@@ -157,8 +157,8 @@ def fill(command: Command, argv: list[str]) -> int:
 
     fills = fill_text(load_run(workdir), values.text, values.top_k)
     for number, candidates in enumerate(fills):
-        shown = "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
-        print(f"[MASK] {number + 1}: {shown}")
+        listing = "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
+        print(f"[MASK] {number + 1}: {listing}")
     return 0
 
 
@@ -180,10 +180,10 @@ def neighbours(command: Command, argv: list[str]) -> int:
 
     result = neighbour_words(workdir, values.word, values.sentences, values.top_k)
 
-    def format_near(near: Iterable[tuple[str, float]]) -> str:
-        return "    " + "  ".join(f"{name} {cosine:.2f}" for name, cosine in near)
+    def format_similar(similar: Iterable[tuple[str, float]]) -> str:
+        return "    " + "  ".join(f"{name} {cosine:.2f}" for name, cosine in similar)
 
-    for text, near in result.occurrences:
-        show([text, format_near(near)])
+    for text, similar in result.occurrences:
+        show([text, format_similar(similar)])
     mean = f"mean vector of all {result.num_occurrences} occurrences"
-    return show([mean, format_near(result.overall)])
+    return show([mean, format_similar(result.overall)])

@@ -80,14 +80,14 @@ def read_workdir(values: flags.FlagValues) -> Path:
     return check_workdir(values.workdir)
 
 
-def read_to(values: flags.FlagValues, what: str = "the folder to write") -> Path:
+def read_to(values: flags.FlagValues, description: str = "the folder to write") -> Path:
     """The path of --to.
 
     Raises:
       ConfigError: it was not given.
     """
     if not values.to:
-        raise ConfigError(f"--to: must name {what}")
+        raise ConfigError(f"--to: must name {description}")
     return Path(values.to)
 
 

@@ -85,14 +85,14 @@ def inspect(command: Command, argv: list[str]) -> int:
 
     With --to, writes a web page that shows one passage under several objectives.
     """
-    config, values, given = parse_config(command, argv)
+    config, values, explicit_names = parse_config(command, argv)
     trust.trust(values.objectives)
     start_jax()
     if values.to:
         from jaxpt.report.inspect import inspect_passage
 
-        asked = values.objectives, Path(values.to), values.length, values.step
-        return show(inspect_passage(config, *asked, given))
+        options = values.objectives, Path(values.to), values.length, values.step
+        return show(inspect_passage(config, *options, explicit_names))
     refuse(values, ("objectives", "length"), "is for a page, with --to")
     from jaxpt.config.plan import make_plan
     from jaxpt.report.inspect import inspect_rows
@@ -101,7 +101,7 @@ def inspect(command: Command, argv: list[str]) -> int:
     from jaxpt.training.task import make_task
     from jaxpt.training.text_progress import make_reporter
 
-    plan = make_plan(config, given)
+    plan = make_plan(config, explicit_names)
     text, corpora = load_text(plan.text, reporter=make_reporter())
     task = make_task(plan, with_token_counts(plan, text.vocab, corpora["train"]))
     return show(inspect_rows(task, text, corpora, values.step, values.num_rows))

@@ -53,38 +53,43 @@ def train(command: Command, argv: list[str]) -> int:
     Repeat the command to resume a run that was stopped. Without --config, the run in
     --workdir is resumed with its own settings.
     """
-    argv, given = expand(command, argv), None
+    argv, explicit_names = expand(command, argv), None
     names = list_flag_names(argv)
     if "config" in names or "workdir" not in names:
-        config, values, given = parse_config(command, argv)
+        config, values, explicit_names = parse_config(command, argv)
     else:
         values = parse(command, argv)
         from jaxpt.files.folder import load_config
 
-        what = "without --config, --workdir must hold a run"
-        config = load_config(read_workdir(values) / "config.json", what)
+        hint = "without --config, --workdir must hold a run"
+        config = load_config(read_workdir(values) / "config.json", hint)
     if values.dry_run:
-        return run_command(values, lambda: _dry_run(config, given or [], values))
+        return run_command(
+            values, lambda: _dry_run(config, explicit_names or [], values)
+        )
     workdir = read_workdir(values)
-    return run_command(values, lambda: _train(config, workdir, given, values))
+    return run_command(values, lambda: _train(config, workdir, explicit_names, values))
 
 
-def _dry_run(config: AnyConfig, given: list[str], values: FlagValues) -> int:
+def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -> int:
     from jaxpt.training.dry_run import dry_run, format_dry_run
 
-    costs = dry_run(config, given)
+    costs = dry_run(config, explicit_names)
     show_result(values, costs, format_dry_run(costs))
     return 0
 
 
 def _train(
-    config: AnyConfig, workdir: Path, given: list[str] | None, values: FlagValues
+    config: AnyConfig,
+    workdir: Path,
+    explicit_names: list[str] | None,
+    values: FlagValues,
 ) -> int:
-    """Trains a run; if `given` is None, the config is the stored one of the run."""
+    """Trains a run; without `explicit_names`, the config is the stored one."""
     from jaxpt.distributed import processes
     from jaxpt.training.train_run import train_run
 
-    result = train_run(config, workdir, given or (), given is None)
+    result = train_run(config, workdir, explicit_names or (), explicit_names is None)
     if processes.is_first():
         lines = list_metrics(result["metrics"])
         time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
@@ -147,19 +152,19 @@ def compare(command: Command, argv: list[str]) -> int:
     """
     argv = expand(command, argv)
     names = list_flag_names(argv)
-    given: list[str] = []
+    explicit_names: list[str] = []
     is_stored = "part" in names and "config" not in names
     if is_stored and (values := parse(command, argv)).part != "prepare":
         from jaxpt.comparison.plan_runs import load_compared_config
 
         config = load_compared_config(read_workdir(values))
     else:
-        config, values, given = parse_config(command, argv)
-    return _compare(config, read_workdir(values), given, values)
+        config, values, explicit_names = parse_config(command, argv)
+    return _compare(config, read_workdir(values), explicit_names, values)
 
 
 def _compare(
-    config: AnyConfig, workdir: Path, given: list[str], values: FlagValues
+    config: AnyConfig, workdir: Path, explicit_names: list[str], values: FlagValues
 ) -> int:
     from jaxpt.comparison.compare import Part, do_part
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
@@ -168,13 +173,13 @@ def _compare(
     part = Part(values.part, values.run, values.run_index)
     options = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
     if cluster := Cluster.read(values.ray, options):
-        if part.what or values.distributed:
+        if part.kind or values.distributed:
             raise ConfigError("--ray: must be without --part and --distributed")
-        print(compare_on_ray(cluster, config, workdir, given))
+        print(compare_on_ray(cluster, config, workdir, explicit_names))
         return 0
 
     def work() -> int:
-        table = do_part(part, config, workdir, given)
+        table = do_part(part, config, workdir, explicit_names)
         if processes.is_first():
             print(table)
         return 0

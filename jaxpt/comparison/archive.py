@@ -27,6 +27,7 @@ from jaxpt.comparison.plan_runs import (
     run_name,
     run_path,
 )
+from jaxpt.config.metric_names import rename_result
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import UserError
@@ -55,9 +56,11 @@ RUN_FILES = (
 )
 ALPHA = 0.05  # that any mean of a repeated study lies outside its interval
 # What a verdict is made of, in a metric's entry of report.json.
-JUDGED = ("by_name", "pairs", "bounds", "baselines")
+VERDICT_FIELDS = ("by_name", "pairs", "bounds", "baselines")
 TOLERANCE = 1e-6  # relative; another machine may sum in another order
-AGAIN = "repeat the jaxpt compare that wrote it; finished runs are not trained again"
+REPEAT_HINT = (
+    "repeat the jaxpt compare that wrote it; finished runs are not trained again"
+)
 
 
 def archive(
@@ -118,9 +121,11 @@ def archive(
 
 
 def _load_report(workdir: Path) -> dict:
-    report = load_json(workdir / "report.json", AGAIN, AGAIN)
+    report = load_json(workdir / "report.json", REPEAT_HINT, REPEAT_HINT)
     if "metrics" not in report:
-        raise UserError(f"{workdir / 'report.json'}: is of an earlier version; {AGAIN}")
+        raise UserError(
+            f"{workdir / 'report.json'}: is of an earlier version; {REPEAT_HINT}"
+        )
     return report
 
 
@@ -189,8 +194,8 @@ def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
     for metric, name, stats in stated:
         mean = stats["mean"]
         low, high = repeat_interval(mean, stats["std"], stats["n"], ALPHA / len(stated))
-        own = intervals.setdefault(metric, {})
-        own[name] = {"mean": mean, "low": low, "high": high}
+        by_name = intervals.setdefault(metric, {})
+        by_name[name] = {"mean": mean, "low": low, "high": high}
     return intervals
 
 
@@ -216,7 +221,7 @@ def check_study(folder: Path) -> Study:
     stored = {entry["metric"]: entry for entry in study.report["metrics"]}
     redrawn = {entry["metric"]: entry for entry in redraw_verdicts(study)}
     for metric in [*stored, *redrawn]:
-        for part in JUDGED:
+        for part in VERDICT_FIELDS:
             one, other = (x.get(metric, {}).get(part) for x in (stored, redrawn))
             if not is_close(one, other):
                 raise UserError(
@@ -236,13 +241,13 @@ def redraw_verdicts(study: Study) -> list[dict]:
     for entry in report["runs"]:
         name, seed = entry["name"], entry["seed"]
         place = run_path(folder, name, seed)
-        result = load_measured(place / "result.json")
+        result = rename_result(load_measured(place / "result.json"))
         run = describe_run(result, name, place, folder, spec)
         if (run["objective"], run["seed"]) != (entry["objective"], seed):
             raise UserError(f"{place}: is not the run {run_name(name, seed)}")
         runs.append(run | {"parts": entry.get("parts", {})})
-        own = compared_tasks.describe_tasks(spec, place)[2]
-        examples[name, seed] = load_examples(place) | own
+        task_examples = compared_tasks.describe_tasks(spec, place)[2]
+        examples[name, seed] = load_examples(place) | task_examples
     references: dict[str, dict] = {}
     for key, values in load_examples(folder, REFERENCES).items():
         name, _, metric = key.rpartition("/")

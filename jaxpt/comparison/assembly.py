@@ -9,7 +9,7 @@ from jaxpt.distributed import processes
 from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
 from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
-from jaxpt.evaluation.words import measure_beside
+from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.report import figures
 from jaxpt.report.costs import add_costs
 from jaxpt.report.report_page import write_report
@@ -85,7 +85,7 @@ def measure_references(
                 sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
                 known[key] |= measure_ngrams(corpora, *sizes)
             if spec.num_words:
-                known[key] |= measure_beside(list_questions(task, corpora))
+                known[key] |= measure_ngram_baseline(list_questions(task, corpora))
             if spec.num_choices:
                 choices = list_choices(task, corpora)
                 known[key] |= measure_bigrams(corpora["train"], choices)
@@ -101,8 +101,10 @@ def _measure_each_text(
     """`measure_references` of each text with the names that read it."""
     references: dict[str, dict[str, Examples]] = {}
     for corpora in {id(x): x for x in corpora_of.values()}.values():
-        own = {name: tasks[name] for name, x in corpora_of.items() if x is corpora}
-        references |= measure_references(own, corpora)
+        text_tasks = {
+            name: tasks[name] for name, x in corpora_of.items() if x is corpora
+        }
+        references |= measure_references(text_tasks, corpora)
     return references
 
 
@@ -116,7 +118,8 @@ def add_parts(runs: list[dict], tasks: Mapping[str, Task]) -> list[dict]:
     """
     parts = {name: list_parts(task) for name, task in tasks.items()}
     return [
-        run | ({"parts": own} if (own := parts[run["name"]]) else {}) for run in runs
+        run | ({"parts": run_parts} if (run_parts := parts[run["name"]]) else {})
+        for run in runs
     ]
 
 
@@ -214,7 +217,7 @@ def publish(
     """
     collector = Collector(report, corpora_of, workdir)
     report["figures"] = figures.draw(report, corpora_of, workdir, collector.add)
-    report["samples"] = collector.found
+    report["samples"] = collector.by_name
 
     def write() -> str:
         write_tables(report, workdir)

@@ -79,9 +79,9 @@ def steps_for_budget(
     return _resteps(plan, steps, spec.num_evals)
 
 
-def fit_warmup(plan: Plan, given: Collection[str]) -> Plan:
+def fit_warmup(plan: Plan, explicit_names: Collection[str]) -> Plan:
     """The plan with a warm-up shorter than its steps, unless the user has set one."""
-    filler = Filler(copy.deepcopy(plan.config), given)
+    filler = Filler(copy.deepcopy(plan.config), explicit_names)
     fill_warmup(filler)
     if not filler.changes:
         return plan

@@ -12,6 +12,7 @@ from jaxpt.comparison.plan_runs import (
     run_name,
     run_path,
 )
+from jaxpt.config.metric_names import rename_result
 from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
@@ -48,7 +49,7 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
         if record := load_divergence(folder):
             entries.append(describe_divergence(record, name, folder, workdir))
             continue
-        result = load_measured(folder / "result.json")
+        result = rename_result(load_measured(folder / "result.json"))
         entries.append(describe_run(result, name, folder, workdir, prepared.spec))
     return entries
 

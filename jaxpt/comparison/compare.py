@@ -40,7 +40,7 @@ PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
 
 
 def compare(
-    config: Mapping[str, Any], workdir: Path, given: Collection[str] = ()
+    config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
 ) -> dict:
     """Trains every objective with every seed and writes a report, its tables and PNGs.
 
@@ -48,7 +48,8 @@ def compare(
     reported, and the others are trained.
 
     Args:
-      given: full names of the settings that the user has set (`config.plan.make_plan`).
+      explicit_names: full names of the settings that the user has set
+        (`config.plan.make_plan`).
 
     Raises:
       UserError: the config is wrong, `workdir` contains another comparison, another
@@ -56,7 +57,7 @@ def compare(
     """
     with contextlib.ExitStack() as locks:
         locks.enter_context(hold(workdir))
-        prepared = plan_runs(to_dict(config), workdir, given)
+        prepared = plan_runs(to_dict(config), workdir, explicit_names)
         runs = list_runs(prepared.spec)
         # Other processes must not train its runs while it trains one of them.
         for run in runs:
@@ -68,11 +69,11 @@ def compare(
 
 
 def prepare(
-    config: Mapping[str, Any], workdir: Path, given: Collection[str] = ()
+    config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
 ) -> Prepared:
     """Plans the runs and stores the plans; arguments and errors as of `compare`."""
     with hold(workdir):
-        prepared = plan_runs(to_dict(config), workdir, given)
+        prepared = plan_runs(to_dict(config), workdir, explicit_names)
         write_plans(workdir, prepared)
     return prepared
 
@@ -82,22 +83,22 @@ class Part:
     """The part of a comparison that one process does.
 
     Attributes:
-      what: one of PARTS; "list" only lists the names of the runs, "" does everything.
+      kind: one of PARTS; "list" only lists the names of the runs, "" does everything.
       run: the only run to train; "" is all.
       run_index: its index in the list of runs, from 0, instead of its name.
     """
 
-    what: str = ""
+    kind: str = ""
     run: str = ""
     run_index: int | None = None
 
     def __post_init__(self) -> None:
-        if self.what and self.what not in PARTS:
+        if self.kind and self.kind not in PARTS:
             allowed = ", ".join(PARTS)
-            raise ConfigError(f"--part={self.what}: must be one of {allowed}")
+            raise ConfigError(f"--part={self.kind}: must be one of {allowed}")
         flags = {"run": self.run, "run_index": self.run_index}
         named = [f"--{k}={v}" for k, v in flags.items() if v not in ("", None)]
-        if named and self.what != "runs":
+        if named and self.kind != "runs":
             raise ConfigError(f"{named[0]}: is for --part=runs")
         if len(named) > 1:
             raise ConfigError(f"{' '.join(named)}: must be one of the two")
@@ -124,29 +125,32 @@ class Part:
 
 
 def do_part(
-    part: Part, config: Mapping[str, Any], workdir: Path, given: Collection[str] = ()
+    part: Part,
+    config: Mapping[str, Any],
+    workdir: Path,
+    explicit_names: Collection[str] = (),
 ) -> str:
     """Does a part of a comparison; the text to print.
 
     Args:
       config: the stored one, if the folder contains a comparison.
-      given: as in `compare`.
+      explicit_names: as in `compare`.
 
     Raises:
       UserError: as `compare`; or an earlier part is not done.
     """
     config = to_dict(config)
-    if not part.what:
-        return _format_report(compare(config, workdir, given), workdir)
+    if not part.kind:
+        return _format_report(compare(config, workdir, explicit_names), workdir)
     runs = processes.on_all(lambda: part.choose(make_compare_spec(config)))
-    if part.what == "list":
+    if part.kind == "list":
         return "\n".join(run_name(*run) for run in runs)
-    if part.what == "prepare":
-        prepare(config, workdir, given)
+    if part.kind == "prepare":
+        prepare(config, workdir, explicit_names)
         return f"prepared {len(runs)} runs in {workdir}"
     processes.on_first(check_folder, workdir, config)
     prepared = load_plans(config, workdir)
-    if part.what == "runs":
+    if part.kind == "runs":
         train_runs(prepared, workdir, runs)
         return processes.on_first(_format_runs, workdir, runs)
     with hold(workdir):

@@ -223,11 +223,11 @@ def evaluate_run(
         settings = [task.setting for task in zero_shot]
         results = evaluate_tasks(folder, settings, AUTO, spec.task_items)
         for task, result in zip(zero_shot, results, strict=True):
-            entry, value, own = _describe_zero_shot(task, result, folder)
+            entry, value, task_examples = _describe_zero_shot(task, result, folder)
             entries.append(entry)
             metrics[task.metric()] = value
-            if own is not None:
-                examples[task.metric()] = own
+            if task_examples is not None:
+                examples[task.metric()] = task_examples
     for task in tasks:
         for size in task.sizes:
             plan = make_task_plan(task, size, seed, spec.task_settings)

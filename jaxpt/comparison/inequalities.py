@@ -20,7 +20,7 @@ from jaxpt.training.finished_runs import (
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Settings whose effect another line of the list reports.
-COVERED = {
+REPORTED_ELSEWHERE = {
     "data.row_length",
     "data.seq_len",
     "train.steps",
@@ -87,8 +87,8 @@ def list_inequalities(groups: Groups) -> list[str]:
     runs = [run for group in groups.values() for run in group]
     names = [name for name, group in groups.items() for _ in group]
 
-    def differ(what: str, values: Iterable[str | None]) -> list[str]:
-        return describe_difference(what, zip(names, values, strict=True))
+    def differ(label: str, values: Iterable[str | None]) -> list[str]:
+        return describe_difference(label, zip(names, values, strict=True))
 
     lines = [
         *_list_texts(names, runs),
@@ -104,7 +104,7 @@ def list_inequalities(groups: Groups) -> list[str]:
 
 
 def describe_difference(
-    what: str, pairs: Iterable[tuple[str, str | None]]
+    label: str, pairs: Iterable[tuple[str, str | None]]
 ) -> list[str]:
     """The different values and the names that have each, unless all are equal.
 
@@ -118,13 +118,13 @@ def describe_difference(
     if len(by_value) < 2:
         return []
     values = "; ".join(f"{value} ({', '.join(of)})" for value, of in by_value.items())
-    return [f"{what}: {values}"]
+    return [f"{label}: {values}"]
 
 
 def _list_texts(names: list[str], runs: list[FoundRun]) -> list[str]:
     """The differences in the training text, the validation text and the tokenizer."""
     pairs = []
-    for split, what in (("train", "training text"), ("valid", "validation text")):
+    for split, label in (("train", "training text"), ("valid", "validation text")):
 
         def is_alike(one: FoundRun, other: FoundRun, split: str = split) -> bool:
             return is_same_text(one, other, split)
@@ -133,7 +133,7 @@ def _list_texts(names: list[str], runs: list[FoundRun]) -> list[str]:
         numbers = number_alike(runs, is_alike)
         firsts = [runs[numbers.index(number)] for number in numbers]
         texts = [_describe_text(run, split) for run in firsts]
-        pairs += describe_difference(what, zip(names, texts, strict=True))
+        pairs += describe_difference(label, zip(names, texts, strict=True))
     tokenizers = [
         f"{run.settings['tokenizer.kind']} of {run.tokenizer.vocab.size:,} ids "
         f"(sha256 {run.tokenizer_sha256[:8]})"
@@ -204,15 +204,15 @@ def _list_seeds(groups: Groups) -> list[str]:
 
 def _list_settings(groups: Groups) -> list[str]:
     """A sentence for each setting that differs between the names that have it."""
-    own = {name: list_own_settings(group[0]) for name, group in groups.items()}
-    known = dict.fromkeys(key for settings in own.values() for key in settings)
+    by_name = {name: list_own_settings(group[0]) for name, group in groups.items()}
+    known = dict.fromkeys(key for settings in by_name.values() for key in settings)
     lines = []
     for key in [*LABELS, *(key for key in known if key not in LABELS)]:
-        if key in COVERED:
+        if key in REPORTED_ELSEWHERE:
             continue
         pairs = [
             (name, format_value(settings[key]))
-            for name, settings in own.items()
+            for name, settings in by_name.items()
             if key in settings
         ]
         lines += describe_difference(LABELS.get(key, key), pairs)
@@ -257,8 +257,8 @@ def find_reason(metric: str, one: FoundRun, other: FoundRun) -> str:
     if test.reads_rows and lengths[0] != lengths[1]:
         reasons.append(f"rows have {lengths[0]} and {lengths[1]} tokens")
     if not is_same_tokenizer(one, other) and not _has_same_bytes(metric, one, other):
-        what = ", and so do the predicted bytes" if metric == "bits_per_byte" else ""
-        reasons.append(f"the tokenizers differ{what}")
+        note = ", and so do the predicted bytes" if metric == "bits_per_byte" else ""
+        reasons.append(f"the tokenizers differ{note}")
     return ", ".join(reasons)
 
 

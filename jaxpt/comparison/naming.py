@@ -62,8 +62,10 @@ def list_own_settings(run: FoundRun) -> dict:
 
 
 def _identify(run: FoundRun) -> str:
-    own = sorted(list_own_settings(run).items())
-    return repr((run.objective, own, sorted(run.text.items()), run.tokenizer_sha256))
+    settings = sorted(list_own_settings(run).items())
+    return repr(
+        (run.objective, settings, sorted(run.text.items()), run.tokenizer_sha256)
+    )
 
 
 def _distinguish(objective: str, runs: list[FoundRun]) -> list[str]:
@@ -72,8 +74,8 @@ def _distinguish(objective: str, runs: list[FoundRun]) -> list[str]:
         return [objective]
     listed = [list_own_settings(run) for run in runs]
     parts: list[list[str]] = [[] for _ in runs]
-    for setting in dict.fromkeys(name for own in listed for name in own):
-        values = [own.get(setting) for own in listed]
+    for setting in dict.fromkeys(name for settings in listed for name in settings):
+        values = [settings.get(setting) for settings in listed]
         if any(value != values[0] for value in values):
             short = setting.rpartition(".")[2]
             for part, value in zip(parts, values, strict=True):

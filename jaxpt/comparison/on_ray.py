@@ -61,14 +61,14 @@ class Cluster:
         Raises:
           UserError: an invalid value, or a flag without an address.
         """
-        given = {name: v for name, v in flags.items() if v not in (None, "")}
+        options = {name: v for name, v in flags.items() if v not in (None, "")}
         if not address:
-            for name, value in given.items():
+            for name, value in options.items():
                 raise DeviceError(f"--ray_{name}={value}: is for --ray")
             return None
-        if "resources" in given:
-            given["resources"] = _read_resources(given["resources"])
-        return cls(address, **given)
+        if "resources" in options:
+            options["resources"] = _read_resources(options["resources"])
+        return cls(address, **options)
 
 
 def _read_resources(text: str) -> dict[str, float]:
@@ -92,7 +92,7 @@ def compare_on_ray(
     cluster: Cluster,
     config: Mapping[str, Any],
     workdir: Path,
-    given: Collection[str] = (),
+    explicit_names: Collection[str] = (),
 ) -> str:
     """Does `compare.compare` in a cluster, a task for each run; the text to print.
 
@@ -115,7 +115,7 @@ def compare_on_ray(
         wait = partial(_wait, ray, cluster)
 
         def start(part: Part, config: dict | None = None) -> Any:
-            return task.remote(part, config, str(workdir), list(given), *more)
+            return task.remote(part, config, str(workdir), list(explicit_names), *more)
 
         wait({start(Part("prepare"), config): "what the runs share"})
         wait({start(Part("runs", run)): run for run in runs})
@@ -129,7 +129,7 @@ def _do_part(
     part: Part,
     config: dict | None,
     workdir: str,
-    given: list[str],
+    explicit_names: list[str],
     folder: str,
     trusted: list[str],
     is_quiet: bool = False,
@@ -141,7 +141,7 @@ def _do_part(
         processes.set_up_jax()
         config = config or load_compared_config(Path(workdir))
         with logs.terminal(is_quiet):
-            return do_part(part, config, Path(workdir), given), ""
+            return do_part(part, config, Path(workdir), explicit_names), ""
     except UserError as error:
         return "", str(error)
     except Stopped as stop:  # preempted: Ray restarts it on another machine
@@ -191,15 +191,15 @@ def _count_threads() -> str:
     bits.
     """
     is_linux = hasattr(os, "sched_getaffinity")
-    own = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
-    return os.environ.get("OMP_NUM_THREADS") or str(own)
+    num_cores = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+    return os.environ.get("OMP_NUM_THREADS") or str(num_cores)
 
 
 def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]:
     """Waits for all tasks and returns their texts; the first fault is raised."""
-    left, texts = list(tasks), []
-    while left:
-        (done,), left = ray.wait(left)
+    pending, texts = list(tasks), []
+    while pending:
+        (done,), pending = ray.wait(pending)
         name = tasks[done]
         try:
             text, fault = ray.get(done)
@@ -217,7 +217,7 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
             raise UserError(fault)
         texts.append(text)
         end = "diverged" if text.startswith("diverged") else "done"
-        _log.info(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
+        _log.info(f"{name}: {end} ({len(tasks) - len(pending)} of {len(tasks)})")
     return texts
 
 

@@ -21,6 +21,7 @@ from jaxpt.comparison.budget import (
 )
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
 from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
+from jaxpt.config.metric_names import rename_metric, rename_tuning
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
@@ -104,27 +105,32 @@ def list_some(names: list[str]) -> str:
     return f"{text} and {rest} more" if rest > 0 else text
 
 
-def plan_runs(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepared:
+def plan_runs(
+    config: dict, workdir: Path, explicit_names: Collection[str] = ()
+) -> Prepared:
     """Plans all runs; finished teachers and trials are not repeated.
 
     The caller holds `workdir`.
 
     Args:
-      given: full names of the settings that the user has set (`config.plan.make_plan`).
+      explicit_names: full names of the settings that the user has set
+        (`config.plan.make_plan`).
 
     Raises:
       UserError: the config is wrong, or `workdir` contains another comparison.
     """
-    return _Planner(config, workdir, given).plan()
+    return _Planner(config, workdir, explicit_names).plan()
 
 
 class _Planner:
     """The steps of planning; each uses the results of the earlier ones."""
 
-    def __init__(self, config: dict, workdir: Path, given: Collection[str]) -> None:
-        self.config, self.workdir, self.given = config, workdir, given
+    def __init__(
+        self, config: dict, workdir: Path, explicit_names: Collection[str]
+    ) -> None:
+        self.config, self.workdir, self.explicit_names = config, workdir, explicit_names
         self.spec, self.plans, text = processes.on_all(
-            make_compared_plans, config, given
+            make_compared_plans, config, explicit_names
         )
         self.reuse = Reuse()
         processes.on_all(identify_tasks, self.spec, self.reuse)
@@ -136,18 +142,18 @@ class _Planner:
     def plan(self) -> Prepared:
         """Trains the teachers and the trials, then fits the steps to the budget."""
         processes.on_first(check_folder, self.workdir, self.config)
-        taught = [name for name, plan in self.plans.items() if lacks_teacher(plan)]
-        self._check_runs(name for name in self.plans if name not in taught)
-        for name in taught:
+        students = [name for name, plan in self.plans.items() if lacks_teacher(plan)]
+        self._check_runs(name for name in self.plans if name not in students)
+        for name in students:
             self._write_config()
             self.plans[name] = with_teacher(
                 self.plans[name],
                 self.tokenizer,
                 self.corpora,
                 self.workdir / "teachers" / name,
-                self.given,
+                self.explicit_names,
             )
-        self._check_runs(taught)
+        self._check_runs(students)
         tuning = {
             name: self._tune(name) for name in self.plans if self.spec.list_trials(name)
         }
@@ -171,7 +177,8 @@ class _Planner:
                     task = make_task(plan, self.vocabs[name])
                     checked = check_run(task, self.tokenizer, self.corpora)
                     by = self.spec.tune_by
-                    if self.spec.list_trials(name) and not by.startswith("valid_"):
+                    is_known = by in ("valid_loss", "valid_accuracy")
+                    if self.spec.list_trials(name) and not is_known:
                         measures = check_measures(checked[0], self.corpora)
                         check_choice(measures, self.spec)
 
@@ -205,8 +212,8 @@ class _Planner:
             key, plan, self.spec, vocab, self.corpora, self.workdir, share
         )
         tuned = {setting for trial in self.spec.list_trials(name) for setting in trial}
-        own = named_by(self.spec.overrides.get(name, {}))
-        return fit_warmup(plan, {*self.given, *own, *tuned})
+        override_names = named_by(self.spec.overrides.get(name, {}))
+        return fit_warmup(plan, {*self.explicit_names, *override_names, *tuned})
 
     def _check_networks(self) -> None:
         """Raises UserError for faults of the final plans."""
@@ -218,7 +225,7 @@ class _Planner:
 
 
 def make_compared_plans(
-    config: dict, given: Collection[str]
+    config: dict, explicit_names: Collection[str]
 ) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
     """The comparison's settings, each objective's plan, and the text they share.
 
@@ -234,7 +241,7 @@ def make_compared_plans(
                 f"compare.overrides.{name}: must be one of compare.objectives="
                 f"{', '.join(spec.objectives)}, or another objective"
             )
-    plans = make_plans(config, spec.objectives, given)
+    plans = make_plans(config, spec.objectives, explicit_names)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
         if spec.list_trials(name):
@@ -283,13 +290,15 @@ def check_folder(workdir: Path, config: dict) -> None:
     if not path.exists():
         return
     stored = flatten(with_defaults(load_config(path, "use another --workdir")))
-    wanted = flatten(with_defaults(config))
+    expected = flatten(with_defaults(config))
+    for settings in (stored, expected):
+        settings["compare.tune_by"] = rename_metric(settings["compare.tune_by"])
     # Settings of the user come before those derived from them.
-    for name in sorted(stored.keys() | wanted.keys(), key=_by_importance):
-        if stored.get(name) != wanted.get(name) and not name.startswith(CHANGEABLE):
+    for name in sorted(stored.keys() | expected.keys(), key=_by_importance):
+        if stored.get(name) != expected.get(name) and not name.startswith(CHANGEABLE):
             raise CheckpointError(
                 f"--workdir={workdir}: holds a comparison with {name}="
-                f"{stored.get(name)}, not {wanted.get(name)}; use another folder"
+                f"{stored.get(name)}, not {expected.get(name)}; use another folder"
             )
 
 
@@ -333,7 +342,8 @@ def load_plans(config: dict, workdir: Path) -> Prepared:
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = _count_tokens(plans, tokenizer, corpora)
     spec = make_compare_spec(config)
-    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, stored["tuning"])
+    tuning = rename_tuning(stored["tuning"])
+    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 
 def _load_stored(workdir: Path) -> dict:

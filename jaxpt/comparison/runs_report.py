@@ -106,13 +106,13 @@ def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:
 
 def _check_folder(workdir: Path) -> None:
     """Raises UserError if the folder contains anything but such a report."""
-    for name, what in (
+    for name, content in (
         ("config.json", "a training run"),
         ("compare.json", "a comparison"),
     ):
         if (workdir / name).exists():
             raise CheckpointError(
-                f"--workdir={workdir}: holds {what}; use another folder"
+                f"--workdir={workdir}: holds {content}; use another folder"
             )
     if not (workdir / REPORT).exists() and not is_new(workdir):
         raise CheckpointError(
@@ -179,10 +179,10 @@ def _find_drawable(
             continue
         try:
             manifest.verify(folder, step)
-        except manifest.Damaged as fault:
+        except manifest.Damaged as error:
             raise CheckpointError(
                 f"--runs={run.folder}: its checkpoint of step {step} is damaged "
-                f"({fault}); put it back as it was, or leave the run out"
+                f"({error}); put it back as it was, or leave the run out"
             ) from None
         drawable.append(name)
     lines = []
@@ -219,14 +219,14 @@ def _describe_data(groups: Groups, corpora_of: Mapping[str, dict[str, Split]]) -
         run = group[0]
         if name in corpora_of:
             text = run.task.plan.text
-            own = describe_text(text, run.tokenizer, corpora_of[name])
+            text_facts = describe_text(text, run.tokenizer, corpora_of[name])
         else:
-            own = {
+            text_facts = {
                 "path": run.settings["data.path"],
                 "vocab_size": run.tokenizer.vocab.size,
                 "tokenizer": run.settings["tokenizer.kind"],
             }
-        for key, value in own.items():
+        for key, value in text_facts.items():
             facts.setdefault(key, {})[value] = None
     return {
         key: next(iter(values)) if len(values) == 1 else "; ".join(map(str, values))
@@ -242,9 +242,14 @@ def _describe_settings(groups: Groups) -> dict:
         key: value
         for key, value in first.items()
         if key != "train.seed"
-        and all(key in own and own[key] == value for own in settings.values())
+        and all(
+            key in run_settings and run_settings[key] == value
+            for run_settings in settings.values()
+        )
     }
     return {"shared": shared} | {
-        name: {k: v for k, v in own.items() if k not in {*shared, "train.seed"}}
-        for name, own in settings.items()
+        name: {
+            k: v for k, v in run_settings.items() if k not in {*shared, "train.seed"}
+        }
+        for name, run_settings in settings.items()
     }

@@ -17,6 +17,7 @@ from scipy import stats
 
 from jaxpt.comparison.archive import check_study
 from jaxpt.comparison.plan_runs import run_path
+from jaxpt.config.metric_names import accept_metric
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
@@ -88,7 +89,10 @@ def load_targets(root: Path) -> dict:
     Raises:
       UserError: there are none, or they are not JSON.
     """
-    return load_json(root / TARGETS, "must have the targets of speedruns")
+    rules = load_json(root / TARGETS, "must have the targets of speedruns")
+    for rule in rules["objectives"].values():
+        rule["metric"] = accept_metric(rule["metric"], f"{root / TARGETS}: metric")
+    return rules
 
 
 def word_target(rule: dict) -> str:
@@ -181,18 +185,18 @@ def one_sided_p(values: list[float], rule: dict) -> float:
 
 def _check_settings(study: Study, settings: dict) -> None:
     """Raises UserError if text, tokenizer or evaluation are not those of the rules."""
-    wanted = flatten(json.loads(json.dumps(to_dict(default_config())))) | settings
-    names = [n for n in wanted if n.startswith(FIXED) and n not in FREE]
+    expected = flatten(json.loads(json.dumps(to_dict(default_config())))) | settings
+    names = [n for n in expected if n.startswith(FIXED) and n not in FREE]
     entries = study.report["runs"]
     folders = [run_path(study.folder, run["name"], run["seed"]) for run in entries]
     for run in load_runs(folders):
         if start := run.settings["train.init_from"]:
             raise UserError(f"{run.folder}: must start at random, not from {start}")
         for name in names:
-            if run.settings.get(name, wanted[name]) != wanted[name]:
+            if run.settings.get(name, expected[name]) != expected[name]:
                 raise UserError(
                     f"{run.folder}: has {name}={run.settings[name]}; must be "
-                    f"{wanted[name]} in a speedrun"
+                    f"{expected[name]} in a speedrun"
                 )
 
 

@@ -61,7 +61,7 @@ class Trainer:
             record = processes.on_first(load_divergence, folder)
             return describe_divergence(record, name, folder, self._workdir)
         if self._identity:
-            log = make_reporter().say if processes.is_first() else SILENT.say
+            log = make_reporter().log if processes.is_first() else SILENT.log
             evaluate_run(prepared.spec, self._identity, folder, seed, log, self._reuse)
         return describe_run(run, name, folder, self._workdir, prepared.spec)
 
@@ -85,21 +85,21 @@ def train_runs(
     Raises:
       UserError, Stopped: as `loop.train`.
     """
-    trainer, left, announced = Trainer(prepared, workdir), list(runs), set()
-    while left:
-        others = []
-        for run in left:
+    trainer, pending, announced = Trainer(prepared, workdir), list(runs), set()
+    while pending:
+        deferred = []
+        for run in pending:
             with claim(run_path(workdir, *run)) as is_ours:
                 if not is_ours:
-                    others.append(run)
+                    deferred.append(run)
                 elif not processes.on_first(partial(trainer.is_finished, *run)):
                     trainer.train(*run)
-        if len(others) == len(left):
-            if new := [run for run in others if run not in announced]:
+        if len(deferred) == len(pending):
+            if new := [run for run in deferred if run not in announced]:
                 _announce_wait(workdir, new)
-            announced |= set(others)
+            announced |= set(deferred)
             time.sleep(WAIT_SECONDS)
-        left = others
+        pending = deferred
 
 
 def _announce_wait(workdir: Path, runs: list[tuple[str, int]]) -> None:

@@ -90,7 +90,8 @@ def _is_section(plan: Plan, setting: str) -> bool:
 
 def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
     """Raises UserError if `compare.tune_by` is not measured for these runs."""
-    if spec.tune_by not in metrics:
+    # Trials have no held-out split: a metric of masked tokens is that of validation.
+    if spec.tune_by.removeprefix("valid_") not in metrics:
         known = ", ".join(name for name in METRICS if name in metrics)
         raise ConfigError(
             f"compare.tune_by={spec.tune_by}: must be one of {known}, the metrics of "
@@ -111,8 +112,8 @@ def change(plan: Plan, trial: dict[str, Any]) -> Plan:
     for full_name, value in trial.items():
         section, field = full_name.split(".")
         if specs := _find_other(plan, full_name):
-            stand_in = {section: default_section(*specs)}
-            override(stand_in, {section: {field: value}}, "compare.tune")
+            dummy_config = {section: default_section(*specs)}
+            override(dummy_config, {section: {field: value}}, "compare.tune")
         else:
             changes.setdefault(section, {})[field] = value
     return plan.change(changes, "compare.tune")
@@ -190,10 +191,10 @@ def tune(
         for path in folders:
             locks.enter_context(hold(path))
         for i, (trial, path) in enumerate(zip(settings, folders, strict=True), 1):
-            tried = fit_steps(change(plan, trial), i)
-            tried = tried.change({"train": {"seed": spec.tune_seed}})
+            candidate = fit_steps(change(plan, trial), i)
+            candidate = candidate.change({"train": {"seed": spec.tune_seed}})
             label = f"{name} trial {i} of {len(settings)}"
-            result = _run_trial(tried, spec, text, path, label)
+            result = _run_trial(candidate, spec, text, path, label)
             trials.append({"settings": trial} | result)
     values = [trial["value"] for trial in trials]
     known = [value for value in values if value is not None]
@@ -220,10 +221,24 @@ def _run_trial(
     except DivergedError:
         costs = {"train_seconds": plan.train.seconds} | task.count_costs(steps)
         return {"value": None, "steps": steps} | {key: costs[key] for key in COSTS}
-    value = run["metrics"].get(spec.tune_by)
+    value = find_value(run["metrics"], spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
     result = {"value": value if is_finite else None, "steps": run["steps"]}
     return result | {key: run[key] for key in COSTS}
+
+
+def find_value(metrics: dict[str, float], by: str) -> float | None:
+    """The value that a trial is chosen by; None if it was not measured.
+
+    The validation accuracy of an objective that only predicts masked tokens is its
+    masked accuracy.
+
+    >>> find_value({"valid_loss": 2.0, "valid_masked_accuracy": 0.5}, "valid_accuracy")
+    0.5
+    """
+    if by == "valid_accuracy" and by not in metrics:
+        by = "valid_masked_accuracy"
+    return metrics.get(by)
 
 
 def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:
@@ -231,7 +246,7 @@ def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:
 
     A better value may then be outside the range of the trials.
     """
-    tried = {trial[name] for trial in settings}
-    if not all(type(number) in (int, float) for number in tried):
+    values = {trial[name] for trial in settings}
+    if not all(type(number) in (int, float) for number in values):
         return False
-    return len(tried) >= MIN_VALUES and value in (min(tried), max(tried))
+    return len(values) >= MIN_VALUES and value in (min(values), max(values))

@@ -87,8 +87,8 @@ def _describe_argument(source: str, argument: str, data: Mapping) -> str:
     """The error of a config without an argument: the flags that name its data."""
     names = [name for name in ("path", "train", "dev") if name in data]
     flags = " and ".join(f"--config.data.{name}=PATH" for name in names)
-    cure = f"; name your own data by {flags}" if flags else ""
-    return f"{source}: must have no {argument!r} after the colon{cure}"
+    hint = f"; name your own data by {flags}" if flags else ""
+    return f"{source}: must have no {argument!r} after the colon{hint}"
 
 
 def load_stored(path: str) -> ConfigDict:
@@ -98,8 +98,8 @@ def load_stored(path: str) -> ConfigDict:
       ConfigError: it cannot be read, or has an unknown setting.
     """
     config = default_config()
-    what = "--config=FILE.json must be a run's config.json"
-    stored = load_json_config(Path(path), what)
+    hint = "--config=FILE.json must be a run's config.json"
+    stored = load_json_config(Path(path), hint)
     if not isinstance(stored, dict):
         raise ConfigError(f"--config={path}: must hold sections of settings")
     outside = {find_section(name): find(name).Spec for name in list_outside(stored)}
@@ -110,15 +110,15 @@ def load_stored(path: str) -> ConfigDict:
         if name in outside and isinstance(value, dict):
             config[name] = ConfigDict(default_section(outside[name]))
         if name not in config:
-            near = suggest(name, config)
-            raise ConfigError(f"--config={path}: {name}: unknown section{near}")
+            suggestion = suggest(name, config)
+            raise ConfigError(f"--config={path}: {name}: unknown section{suggestion}")
         if not isinstance(value, dict):
             raise ConfigError(f"--config={path}: {name}: must be a section of settings")
         for field, setting in value.items():
             if field not in config[name]:
-                near = suggest(field, config[name])
+                suggestion = suggest(field, config[name])
                 raise ConfigError(
-                    f"--config={path}: {name}.{field}: unknown setting{near}"
+                    f"--config={path}: {name}.{field}: unknown setting{suggestion}"
                 )
             is_list = isinstance(setting, list)
             try:

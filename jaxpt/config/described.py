@@ -72,7 +72,7 @@ def describe_finetuning(task: str = "") -> dict[str, list[Setting]]:
     """
     if not task:
         sections = describe_finetuning("classification")
-        return {name: own for name, own in sections.items() if name != "task"}
+        return {name: fields for name, fields in sections.items() if name != "task"}
     config = finetuning.default_finetune_config(task)
     sections = {}
     for name, spec in finetuning.list_sections(task).items():

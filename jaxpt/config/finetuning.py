@@ -21,7 +21,7 @@ KEEPS = ("last", "best")
 # The grid sets the learning rate, and `warmup_share` the warm-up; Muon and a moving
 # mean of the parameters are for pretraining.
 HIDDEN = {"lr", "warmup_steps", "muon_lr", "momentum", "ema_decay"}
-MOST = 3.4028234e38  # the largest float32
+MAX_FLOAT32 = 3.4028234e38  # the largest float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +124,7 @@ class TuneSpec:
 
 # The grid's lists, which may grow in a folder. The last two do not affect results.
 GRID = ("lr", "batch_size", "epochs", "seeds")
-HARMLESS = (*GRID, "log_seconds", "checkpoint_every")
+CHANGEABLE = (*GRID, "log_seconds", "checkpoint_every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,15 +246,16 @@ def _check_plan(plan: FinetunePlan) -> None:
 def _check_names(place: str, names: Iterable[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            near = suggest(name, known)
+            suggestion = suggest(name, known)
             raise ConfigError(
-                f"{place}.{name}: unknown setting{near}; {place} has {', '.join(known)}"
+                f"{place}.{name}: unknown setting{suggestion}; {place} has "
+                f"{', '.join(known)}"
             )
 
 
 def _check_finite(name: str, value: Any) -> None:
     for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, int | float) and not abs(number) <= MOST:
+        if isinstance(number, int | float) and not abs(number) <= MAX_FLOAT32:
             raise ConfigError(f"{name}={value}: must be finite in float32")
 
 

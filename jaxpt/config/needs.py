@@ -30,11 +30,12 @@ class Filler:
     """Changes a plain config and records the changes.
 
     Args:
-      given: full names ("model.num_layers") of settings that must not be changed.
+      explicit_names: full names ("model.num_layers") of settings that must not be
+        changed.
     """
 
-    def __init__(self, config: dict, given: Collection[str]):
-        self.config, self.given = config, frozenset(given)
+    def __init__(self, config: dict, explicit_names: Collection[str]):
+        self.config, self.explicit_names = config, frozenset(explicit_names)
         self.changes: dict[str, object] = {}
 
     def get(self, name: str, default: Any) -> Any:
@@ -45,7 +46,7 @@ class Filler:
     def set(self, name: str, value: Any) -> None:
         """Changes a setting, unless the user has set it."""
         section, field = name.split(".")
-        if name in self.given or self.get(name, None) == value:
+        if name in self.explicit_names or self.get(name, None) == value:
             return
         self.config.setdefault(section, {})[field] = value
         self.changes[name] = value
@@ -95,7 +96,7 @@ def fill_store(filler: Filler) -> None:
         return
     section = filler.config.setdefault("tokenizer", {})
     for name, default in to_dict(dataclasses.asdict(TokenizerSpec())).items():
-        is_given = f"tokenizer.{name}" in filler.given
+        is_given = f"tokenizer.{name}" in filler.explicit_names
         if not is_given and section.get(name, default) != default:
             section[name] = default
             filler.changes["tokenizer"] = f"that of {path}"
@@ -103,7 +104,7 @@ def fill_store(filler: Filler) -> None:
 
 def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     """Adds special tokens and sentinels; to a stored tokenizer, only missing ones."""
-    if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.given:
+    if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.explicit_names:
         return
     specials, num_sentinels = needs.specials, 0
     if path := _find_tokenizer(filler):

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
+from jaxpt.config.metric_names import accept_metric
 from jaxpt.config.needs import (
     Filler,
     fill_decoder,
@@ -91,15 +92,15 @@ class Plan:
 
 def make_plan(
     config: AnyConfig,
-    given: Collection[str] = (),
+    explicit_names: Collection[str] = (),
     is_stored: bool = False,
     is_run: bool = False,
 ) -> Plan:
     """Makes the checked specs of a config; fills in what its objective needs.
 
     Args:
-      given: full names of the settings that flags set, which are never changed. Those
-        of a config file are changed if the objective cannot use them.
+      explicit_names: full names of the settings that flags set, which are never
+        changed. Those of a config file are changed if the objective cannot use them.
       is_stored: the config is the stored one of a run: nothing is filled in.
       is_run: the run trains for train.steps, and the warm-up is shortened to fit. In a
         comparison, the budget determines the steps.
@@ -120,7 +121,7 @@ def make_plan(
         path = settings.get(field.metadata.get("model_of", ""))
         if path and not settings.get(field.name):
             settings[field.name] = _read_model(name, field.metadata["model_of"], path)
-    filler = Filler(config, given)
+    filler = Filler(config, explicit_names)
     if not is_stored:
         fill_store(filler)
         fill_decoder(filler, spec_type)
@@ -189,21 +190,25 @@ def _read_model(objective: str, setting: str, path: str) -> dict:
     """
     name = f"{find_section(objective)}.{setting}={path}"
     stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
-    plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.heads()
-    if not wanted & {*plan.heads}:
-        held = f"{plan.objective_name} run"
+    plan = make_plan(stored, is_stored=True)
+    needed_heads = OBJECTIVES[objective].Spec.heads()
+    if not needed_heads & {*plan.heads}:
+        description = f"{plan.objective_name} run"
         if plan.model.num_decoder_layers:
-            held += f" with an encoder and a decoder ({', '.join(plan.heads)})"
+            description += f" with an encoder and a decoder ({', '.join(plan.heads)})"
         raise ConfigError(
-            f"{name}: holds a {held}; must hold one with a "
-            f"{' or '.join(sorted(wanted))} model"
+            f"{name}: holds a {description}; must hold one with a "
+            f"{' or '.join(sorted(needed_heads))} model"
         )
     return to_dict(dataclasses.asdict(plan.model))
 
 
 def make_compare_spec(config: AnyConfig) -> CompareSpec:
     """The config's `compare` section, checked."""
-    return CompareSpec(**read_sections(to_dict(config))["compare"])
+    section = read_sections(to_dict(config))["compare"]
+    if by := section.get("tune_by"):
+        section["tune_by"] = accept_metric(by, "compare.tune_by")
+    return CompareSpec(**section)
 
 
 def _check_lengths(plan: Plan) -> None:
@@ -242,7 +247,7 @@ def _check_rows(plan: Plan) -> None:
 
 
 def make_plans(
-    config: dict, names: Collection[str], given: Collection[str] = ()
+    config: dict, names: Collection[str], explicit_names: Collection[str] = ()
 ) -> dict[str, Plan]:
     """The plans of several objectives on the same text, with the same tokenizer.
 
@@ -252,12 +257,12 @@ def make_plans(
     Raises:
       ConfigError: the config does not fit one of them, which the message names.
     """
-    shared = Filler(json.loads(json.dumps(config)), given)
+    shared = Filler(json.loads(json.dumps(config)), explicit_names)
     for _ in range(2):  # the second time with the additions of all
         plans = {}
         for name in names:
             try:
-                plans[name] = plan_as(shared.config, name, given)
+                plans[name] = plan_as(shared.config, name, explicit_names)
             except UserError as error:
                 raise type(error)(f"{error} (for {name})") from error
             share_text(shared, plans[name].text)
@@ -265,7 +270,7 @@ def make_plans(
     return {name: plan.add_filled(filled) for name, plan in plans.items()}
 
 
-def plan_as(config: dict, name: str, given: Collection[str] = ()) -> Plan:
+def plan_as(config: dict, name: str, explicit_names: Collection[str] = ()) -> Plan:
     """The plan of an objective, or of a name in `compare.overrides`.
 
     Its overrides count as set by the user.
@@ -273,9 +278,9 @@ def plan_as(config: dict, name: str, given: Collection[str] = ()) -> Plan:
     Raises:
       ConfigError: the config does not fit it.
     """
-    own = config.get("compare", {}).get("overrides", {}).get(name, {})
-    config = override(config, {"objective": name} | own)
-    return make_plan(config, {*given, *named_by(own)})
+    overrides = config.get("compare", {}).get("overrides", {}).get(name, {})
+    config = override(config, {"objective": name} | overrides)
+    return make_plan(config, {*explicit_names, *named_by(overrides)})
 
 
 def named_by(overrides: dict) -> set[str]:

@@ -295,18 +295,18 @@ class CompareSpec:
 
     def find_tune(self, name: str) -> tuple[str, str]:
         """The values to try for a name, as `tune` has them, and the setting's name."""
-        own = self.overrides.get(name, {}).get("compare", {})
-        if "tune" in own:
-            return own["tune"], f"compare.overrides.{name}.compare.tune"
+        section = self.overrides.get(name, {}).get("compare", {})
+        if "tune" in section:
+            return section["tune"], f"compare.overrides.{name}.compare.tune"
         return self.tune, "compare.tune"
 
     def _check_tuning(self) -> None:
         for name, sections in self.overrides.items():
-            own = sections.get("compare", {})
-            if not isinstance(own, dict) or own.keys() - {"tune"}:
+            section = sections.get("compare", {})
+            if not isinstance(section, dict) or section.keys() - {"tune"}:
                 raise ConfigError(
-                    f"compare.overrides.{name}.compare={own}: must have only tune; the "
-                    f"other settings are the same for all"
+                    f"compare.overrides.{name}.compare={section}: must have only "
+                    f"tune; the other settings are the same for all"
                 )
         is_good = 0 <= self.tune_seed < 2**31 and self.tune_seed not in self.seeds
         allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"

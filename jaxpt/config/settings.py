@@ -33,7 +33,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
 # Fields that other sections determine; an objective declares its own (`filled_by`).
 HIDDEN = {TextSpec: {"tokenizer"}, RowsSpec: {"row_length", "seed"}}
 # Settings of an objective that `make_plan` writes (`jaxpt.objectives.spec.model_of`).
-WRITTEN = {
+DERIVED_FIELDS = {
     field.name
     for module in OBJECTIVES.values()
     for field in dataclasses.fields(module.Spec)
@@ -110,14 +110,14 @@ def suggest_setting(name: str, known: Collection[str]) -> str:
     synonym = SYNONYMS.get(field, field)
     same = fields.get(synonym.rpartition(".")[2], [])
     if synonym in known:
-        near = synonym
+        suggestion = synonym
     elif len(same) == 1:
-        near = same[0]
+        suggestion = same[0]
     elif "." in name:
-        near = nearest(name, known)
+        suggestion = nearest(name, known)
     else:
-        near = "".join(fields.get(nearest(field, fields), [])[:1])
-    return f" (did you mean {near}?)" if near else ""
+        suggestion = "".join(fields.get(nearest(field, fields), [])[:1])
+    return f" (did you mean {suggestion}?)" if suggestion else ""
 
 
 def list_outside(config: dict) -> list[str]:
@@ -162,16 +162,20 @@ def read_sections(config: dict) -> dict[str, dict]:
     for name in config:
         if name not in sections and name != "objective":
             listed = ", ".join(["objective", *sections])
-            near = suggest(name, sections)
-            raise ConfigError(f"{name}: unknown section{near}; must be one of {listed}")
+            suggestion = suggest(name, sections)
+            raise ConfigError(
+                f"{name}: unknown section{suggestion}; must be one of {listed}"
+            )
     for name, specs in sections.items():
         known = {field.name for spec in specs for field in list_fields(spec)}
         settings = config.get(name, {})
         for key in settings:
             if key not in known:
-                near = suggest_setting(f"{name}.{key}", [f"{name}.{k}" for k in known])
+                suggestion = suggest_setting(
+                    f"{name}.{key}", [f"{name}.{k}" for k in known]
+                )
                 raise ConfigError(
-                    f"{name}.{key}: unknown setting{near}; {name} has "
+                    f"{name}.{key}: unknown setting{suggestion}; {name} has "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
         parts[name] = {
@@ -216,8 +220,8 @@ def override(config: dict, changes: dict, place: str = "compare.overrides") -> d
             if field not in config.get(section, {}):
                 sections = {k: v for k, v in config.items() if isinstance(v, dict)}
                 known = [f"{k}.{each}" for k, v in sections.items() for each in v]
-                near = suggest_setting(name, known)
-                raise ConfigError(f"{place}: {name}: unknown setting{near}")
+                suggestion = suggest_setting(name, known)
+                raise ConfigError(f"{place}: {name}: unknown setting{suggestion}")
             old = config[section][field]
             is_number = isinstance(old, float) and type(value) is int
             if type(old) is not type(value) and not is_number:

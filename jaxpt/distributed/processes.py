@@ -43,8 +43,8 @@ def set_up_jax() -> None:
     """
     _widen_cpu_pool()
     _keep_freed_memory()
-    given = jax.config.values["jax_compilation_cache_dir"]  # or its variable
-    cache = given or str(Path.home() / ".cache" / "jaxpt" / "xla")
+    cache_dir = jax.config.values["jax_compilation_cache_dir"]  # or its variable
+    cache = cache_dir or str(Path.home() / ".cache" / "jaxpt" / "xla")
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -58,8 +58,10 @@ def _widen_cpu_pool() -> None:
     this happened in two runs of ten with two devices on two cores.
     """
     flag = r"--xla_force_host_platform_device_count=(\d+)"
-    found = re.findall(flag, os.environ.get("XLA_FLAGS", ""))
-    num_devices = max([jax.config.values["jax_num_cpu_devices"], *map(int, found[-1:])])
+    matches = re.findall(flag, os.environ.get("XLA_FLAGS", ""))
+    num_devices = max(
+        [jax.config.values["jax_num_cpu_devices"], *map(int, matches[-1:])]
+    )
     if num_devices > 1:
         os.environ.setdefault("NPROC", str(4 * num_devices))
 
@@ -110,17 +112,17 @@ def start(heartbeat_seconds: int) -> None:
 
 def _read_variables() -> dict[str, Any]:
     """Arguments of `jax.distributed.initialize`, none if no variable is set."""
-    given = {name: os.environ.get(name) for name in VARIABLES}
-    if not any(given[name] for name in VARIABLES[1:]):
+    variables = {name: os.environ.get(name) for name in VARIABLES}
+    if not any(variables[name] for name in VARIABLES[1:]):
         return {}  # JAX completes an address alone
-    found = []
-    for name, value in given.items():
+    values = []
+    for name, value in variables.items():
         if not value:
             raise DeviceError(f"{name}: must be set with the others of {VARIABLES}")
         if name != VARIABLES[0] and not value.isdecimal():
             raise DeviceError(f"{name}={value}: must be a whole number")
-        found.append(value)
-    address, number, index = found[0], int(found[1]), int(found[2])
+        values.append(value)
+    address, number, index = values[0], int(values[1]), int(values[2])
     if ":" not in address:
         raise DeviceError(f"{VARIABLES[0]}={address}: must be HOST:PORT")
     if not index < number:
@@ -183,8 +185,8 @@ def _leave(error: BaseException) -> NoReturn:
         code = 130
         log.error(f"{name}: interrupted")
     elif isinstance(error, jax.errors.JaxRuntimeError):
-        what = "its devices failed, or another process is gone"
-        log.error(f"{name}: {what}: {error}")
+        cause = "its devices failed, or another process is gone"
+        log.error(f"{name}: {cause}: {error}")
     else:
         traceback.print_exception(error)
     sys.stdout.flush()
@@ -232,14 +234,14 @@ def on_all(function: Callable, *args: Any) -> Any:
         value = function(*args)
     except Exception as error:
         failure = error
-    told = gather("" if failure is None else _describe(failure))
-    failed = [index for index, text in enumerate(told) if text]
+    messages = gather("" if failure is None else _describe(failure))
+    failed = [index for index, text in enumerate(messages) if text]
     if not failed:
         return value
     if failed[0] == jax.process_index():
         failure.is_known = True
         raise failure
-    raise FailedElsewhere(told[failed[0]]) from failure
+    raise FailedElsewhere(messages[failed[0]]) from failure
 
 
 def first_then_rest(function: Callable[[], Any]) -> Any:
@@ -252,14 +254,14 @@ def first_then_rest(function: Callable[[], Any]) -> Any:
     return on_all(lambda: value if is_first() else function())
 
 
-def check_same(what: str, value: str) -> None:
+def check_same(label: str, value: str) -> None:
     """Raises UserError unless `value` is the same on every process."""
     values = [value] if is_alone() else gather(value)
 
     def check():
         for index, other in enumerate(values):
             if other != values[0]:
-                raise DeviceError(f"process {index} has another {what} than process 0")
+                raise DeviceError(f"process {index} has another {label} than process 0")
 
     on_all(check)
 
@@ -273,20 +275,20 @@ def greatest(number: int) -> int:
 
 def gather(text: str) -> list[str]:
     """A text of each process, in order, cut to MESSAGE_BYTES."""
-    given = text.encode()[:MESSAGE_BYTES]
+    data = text.encode()[:MESSAGE_BYTES]
     padded = np.zeros(MESSAGE_BYTES, np.uint8)
-    padded[: len(given)] = np.frombuffer(given, np.uint8)
+    padded[: len(data)] = np.frombuffer(data, np.uint8)
     rows = np.asarray(multihost_utils.process_allgather(padded))
     return [bytes(row).rstrip(b"\0").decode(errors="replace") for row in rows]
 
 
 def _broadcast(text: str) -> str:
     """Process 0's text, on all."""
-    given = np.frombuffer(text.encode(), np.uint8)
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(given))))
+    data = np.frombuffer(text.encode(), np.uint8)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(data))))
     if not is_first():
-        given = np.zeros(size, np.uint8)
-    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(given))).decode()
+        data = np.zeros(size, np.uint8)
+    return bytes(np.asarray(multihost_utils.broadcast_one_to_all(data))).decode()
 
 
 def _describe(error: Exception) -> str:

@@ -100,8 +100,8 @@ def find_choices(
         if room > 0 and num:
             starts = np.unique(window_starts(part, length, min(num, room)))
             rows.append(part.gather(starts, length))
-            own = np.searchsorted(part.doc_starts, starts + context, "right") - 1
-            documents.append(own + before)
+            in_part = np.searchsorted(part.doc_starts, starts + context, "right") - 1
+            documents.append(in_part + before)
         before += len(part.labels)
     if not rows:
         return None
@@ -133,8 +133,9 @@ def _draw(
         piece = truths[start : start + PIECE]
         noisy = logits + rng.gumbel(size=(len(piece), len(logits)))
         noisy[np.arange(len(piece)), piece] = -np.inf
-        others = np.argpartition(-noisy, num_choices - 1, axis=1)[:, : num_choices - 1]
-        candidates.append(np.concatenate([piece[:, None], others], axis=1))
+        distractors = np.argpartition(-noisy, num_choices - 1, axis=1)
+        distractors = distractors[:, : num_choices - 1]
+        candidates.append(np.concatenate([piece[:, None], distractors], axis=1))
     return np.concatenate(candidates).astype(np.int32)
 
 
@@ -213,9 +214,9 @@ def measure_bigrams(train: Split, choices: Choices) -> dict[str, Examples]:
     keys, numbers = np.unique(np.concatenate(pairs), return_counts=True)
 
     def count(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        wanted = first.astype(np.int64) * (size + 1) + second
-        index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[index] == wanted, numbers[index], 0) + SMOOTHING
+        pairs = first.astype(np.int64) * (size + 1) + second
+        index = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+        return np.where(keys[index] == pairs, numbers[index], 0) + SMOOTHING
 
     counts = count(left[:, -1:], candidates) * count(candidates, right[:, :1])
     log_p = np.log(counts / (singles[candidates] + SMOOTHING * size))

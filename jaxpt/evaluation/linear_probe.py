@@ -92,8 +92,8 @@ def _fit(vectors: np.ndarray, labels: np.ndarray, strength: float) -> Any:
         warnings.simplefilter("error", ConvergenceWarning)
         try:
             return fit_logistic(vectors, labels, strength, **settings)
-        except ConvergenceWarning as fault:
+        except ConvergenceWarning as warning:
             raise DataError(
                 f"a linear probe of C={strength} has not converged after {MOST_STEPS} "
                 f"steps"
-            ) from fault
+            ) from warning

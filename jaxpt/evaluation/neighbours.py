@@ -92,7 +92,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def rank(
-    vector: np.ndarray, vectors: np.ndarray, texts: list[str], own: str, k: int
+    vector: np.ndarray, vectors: np.ndarray, texts: list[str], word: str, k: int
 ) -> list[tuple[str, float]]:
     """The k other words that are nearest to a vector, by their highest cosine.
 
@@ -103,7 +103,7 @@ def rank(
     cosines, best = vectors @ vector, {}
     for i in np.argsort(-cosines, kind="stable"):
         text = texts[i]
-        if text.lower() != own.lower() and text not in best:
+        if text.lower() != word.lower() and text not in best:
             best[text] = round(float(cosines[i]), 3)
             if len(best) == k:
                 break
@@ -128,17 +128,17 @@ def find_neighbours(
       ValueError: the word does not occur.
     """
     texts = [each.text for each in words]
-    own = [i for i, text in enumerate(texts) if text.lower() == word.lower()]
-    if not own:
+    matches = [i for i, text in enumerate(texts) if text.lower() == word.lower()]
+    if not matches:
         raise ValueError(f"{word!r} does not occur")
-    num = min(num_occurrences, len(own))
-    picked = [own[i * (len(own) - 1) // max(num - 1, 1)] for i in range(num)]
+    num = min(num_occurrences, len(matches))
+    picked = [matches[i * (len(matches) - 1) // max(num - 1, 1)] for i in range(num)]
     occurrences = [
         (around(words[i]), rank(vectors[i], vectors, texts, word, k)) for i in picked
     ]
     names, which = np.unique(np.array(texts), return_inverse=True)
     sums = np.zeros((len(names), vectors.shape[1]), np.float32)
     np.add.at(sums, which, vectors)
-    mean = _unit(vectors[own].sum(0))
+    mean = _unit(vectors[matches].sum(0))
     overall = rank(mean, _unit(sums), names.tolist(), word, k)
-    return Neighbours(occurrences, overall, len(own))
+    return Neighbours(occurrences, overall, len(matches))

@@ -29,7 +29,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 MAX_TOKENS = 2_000_000  # of each part of a split that are searched for words
 MIN_COUNTS = 8, 2  # the minimum occurrences of a word in the two splits
-BESIDE = (-1, 0, 1, 2)  # offsets from the gap of the states that are read
+GAP_OFFSETS = (-1, 0, 1, 2)  # offsets from the gap of the states that are read
 ALPHAS = (1.0, 10.0, 100.0, 1000.0)  # of the ridge regression, on standardised states
 
 
@@ -99,7 +99,11 @@ def _find_places(
         for word, start, end, document in _list_words(part, vocab, context):
             places[word].append((number, start, end, document + before))
         before += len(part.labels)
-    return {word: own for word, own in places.items() if len(own) >= min_count}
+    return {
+        word: occurrences
+        for word, occurrences in places.items()
+        if len(occurrences) >= min_count
+    }
 
 
 def _list_words(
@@ -137,9 +141,11 @@ def _gather(
     """Evenly spaced occurrences of each word, with their context."""
     rows: list[tuple[int, Place]] = []
     for number, word in enumerate(words):
-        own = places[word]
-        count = min(num_each, len(own))
-        rows += [(number, own[i * len(own) // count]) for i in range(count)]
+        occurrences = places[word]
+        count = min(num_each, len(occurrences))
+        rows += [
+            (number, occurrences[i * len(occurrences) // count]) for i in range(count)
+        ]
     parts = np.array([place[0] for _, place in rows])
     starts = np.array([place[1] for _, place in rows])
     ends = np.array([place[2] for _, place in rows])
@@ -198,7 +204,9 @@ def _judge(
     return {"word_accuracy": Examples(hits, ones, questions[1].documents)}
 
 
-def measure_beside(questions: tuple[Questions, Questions]) -> dict[str, Examples]:
+def measure_ngram_baseline(
+    questions: tuple[Questions, Questions],
+) -> dict[str, Examples]:
     """The baseline: naive Bayes on the n-grams of tokens next to the gap."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.naive_bayes import MultinomialNB

@@ -17,7 +17,7 @@ from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk
 
 FILE = "checksums.json"
-CURE = "restore it, or use another folder"
+REMEDY = "restore it, or use another folder"
 
 
 def write(path: Path, data: bytes) -> None:
@@ -39,11 +39,11 @@ def write(path: Path, data: bytes) -> None:
         raise _fault(path, f"cannot be written: {error.strerror}") from error
 
 
-def read(path: Path, cure: str = CURE) -> bytes:
+def read(path: Path, remedy: str = REMEDY) -> bytes:
     """Reads a file and compares it with its checksum, if it has one.
 
     Args:
-      cure: the advice in the error about an altered file.
+      remedy: the advice in the error about an altered file.
 
     Raises:
       OSError: it cannot be read.
@@ -52,16 +52,16 @@ def read(path: Path, cure: str = CURE) -> bytes:
     data = path.read_bytes()  # first, as a writer stores the checksum before the data
     stored = _load(path.parent).get(path.name)
     if stored is not None and _measure(data) not in stored:
-        raise _altered(path, cure)
+        raise _altered(path, remedy)
     return data
 
 
-def read_log(path: Path, cure: str = CURE) -> bytes:
+def read_log(path: Path, remedy: str = REMEDY) -> bytes:
     """Like `read`, for a log: compares the recorded prefix only."""
     stored = _load(path.parent).get(path.name, [])
     data = path.read_bytes() if path.exists() or not stored else b""
     if stored and _measure(data[: stored[0]["bytes"]]) not in stored:
-        raise _altered(path, cure)
+        raise _altered(path, remedy)
     return data
 
 
@@ -117,8 +117,8 @@ def _load(folder: Path) -> dict[str, list[dict]]:
     except (ValueError, TypeError, LookupError, RecursionError):
         is_whole = False
     if not is_whole:
-        what = "restore it, or delete it: then the files"
-        raise _fault(path, f"was altered; {what} of {folder} have no checksums")
+        advice = "restore it, or delete it: then the files"
+        raise _fault(path, f"was altered; {advice} of {folder} have no checksums")
     return files
 
 
@@ -136,10 +136,10 @@ def _encode(files: dict[str, list[dict]]) -> bytes:
     return (json.dumps(sealed, indent=1, sort_keys=True) + "\n").encode()
 
 
-def _altered(path: Path, cure: str) -> UserError:
-    fault = f"was altered after it was written (its checksum in {FILE} differs)"
-    return _fault(path, f"{fault}; {cure}")
+def _altered(path: Path, remedy: str) -> UserError:
+    problem = f"was altered after it was written (its checksum in {FILE} differs)"
+    return _fault(path, f"{problem}; {remedy}")
 
 
-def _fault(path: Path, what: str) -> UserError:
-    return CheckpointError(f"{os.fspath(path)}: {what}")
+def _fault(path: Path, problem: str) -> UserError:
+    return CheckpointError(f"{os.fspath(path)}: {problem}")

@@ -96,18 +96,18 @@ def is_new(folder: Path) -> bool:
     return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
 
 
-def check_output(folder: Path, own: str) -> None:
+def check_output(folder: Path, marker: str) -> None:
     """Raises UserError if an output folder holds other files.
 
     Args:
-      own: a file that only this command writes; a folder with it may be overwritten.
+      marker: a file that only this command writes; a folder with it may be overwritten.
     """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"--to={folder}: is a file; must be a folder")
-    if not is_new(folder) and not (folder / own).exists():
+    if not is_new(folder) and not (folder / marker).exists():
         raise CheckpointError(
             f"--to={folder}: holds other files; must be a new or empty folder, or one "
-            f"with the {own} of an earlier call"
+            f"with the {marker} of an earlier call"
         )
 
 
@@ -121,27 +121,27 @@ def write_json(path: Path, values: dict) -> None:
     checksums.write(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
-def load_json(path: Path, what: str, cure: str = checksums.CURE) -> dict:
+def load_json(path: Path, hint: str, remedy: str = checksums.REMEDY) -> dict:
     """Reads a JSON file of a run; warns once if a run's folder has no checksums.
 
     Args:
-      what: the advice in the error about a missing or unreadable file.
-      cure: the advice in the error about an altered file.
+      hint: the advice in the error about a missing or unreadable file.
+      remedy: the advice in the error about an altered file.
 
     Raises:
       UserError: it is missing, was altered, or is not JSON.
     """
     try:
-        data = checksums.read(path, cure)
+        data = checksums.read(path, remedy)
         _warn_without_checksum(path)
         return json.loads(data.decode())
     except FileNotFoundError:
-        raise CheckpointError(f"{path}: not found; {what}") from None
+        raise CheckpointError(f"{path}: not found; {hint}") from None
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}; {what}") from None
+        raise CheckpointError(f"{path}: {error.strerror}; {hint}") from None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"{path}: not readable as JSON ({error}); {what}"
+            f"{path}: not readable as JSON ({error}); {hint}"
         ) from None
 
 
@@ -150,7 +150,7 @@ def write_config(path: Path, config: dict) -> None:
     write_json(path, {"version": __version__} | config)
 
 
-def load_config(path: Path, what: str) -> dict:
+def load_config(path: Path, hint: str) -> dict:
     """Reads a run's config, whose tokenizer file becomes the copy in the run's folder.
 
     So a run can be moved, and resumes without the original tokenizer file.
@@ -158,20 +158,24 @@ def load_config(path: Path, what: str) -> dict:
     Raises:
       UserError: as `load_json`; or an incompatible version wrote it.
     """
-    config = load_json(path, what)
+    config = load_json(path, hint)
     if isinstance(config, dict):
         note = "" if "version" in config else " (it names no version)"
-        written = str(config.pop("version", UNVERSIONED)) + note
-        if _number(written) < OLDEST:
+        version = str(config.pop("version", UNVERSIONED)) + note
+        if _number(version) < OLDEST:
             raise CheckpointError(
-                f"{path}: was written by jaxpt {written}; jaxpt {__version__} reads "
+                f"{path}: was written by jaxpt {version}; jaxpt {__version__} reads "
                 f"neither its settings nor its checkpoints: use that version, or train "
                 f"again"
             )
     section = config.get("tokenizer") if isinstance(config, dict) else None
-    own = path.with_name("tokenizer.json")
-    if isinstance(section, dict) and section.get("kind") == "file" and own.is_file():
-        config["tokenizer"] = section | {"path": str(own)}
+    tokenizer_path = path.with_name("tokenizer.json")
+    if (
+        isinstance(section, dict)
+        and section.get("kind") == "file"
+        and tokenizer_path.is_file()
+    ):
+        config["tokenizer"] = section | {"path": str(tokenizer_path)}
     return config
 
 

@@ -183,11 +183,11 @@ def import_source(source: str, folder: Path) -> str:
     is_scratch = source.startswith(SCRATCH)
     if not config.is_file() or "model_type" not in read_json(place, "config.json"):
         return source
-    own = folder / BASE
-    if not (own / "config.json").exists():
-        disk.remove(own)  # of an import that was killed
-        import_run(place, own, default_config())
-    return f"{SCRATCH}{own}" if is_scratch else str(own)
+    imported = folder / BASE
+    if not (imported / "config.json").exists():
+        disk.remove(imported)  # of an import that was killed
+        import_run(place, imported, default_config())
+    return f"{SCRATCH}{imported}" if is_scratch else str(imported)
 
 
 def _task_part(task: Task, params: Any) -> tuple[Network, Any]:
@@ -211,14 +211,14 @@ def choose_form(task: Task, head: str) -> str:
       UserError: the network cannot have this head.
     """
     form = _find_form(task) if head == "auto" else head
-    wanted = FORMS[form]
+    properties = FORMS[form]
     kind = type(task.model)
-    if wanted.reads_decoder and not kind.HAS_DECODER:
+    if properties.reads_decoder and not kind.HAS_DECODER:
         raise ConfigError(
             f"task.head={head}: reads a decoder, and {task.plan.objective_name} runs "
             f"have none"
         )
-    if kind.HAS_DECODER and wanted.mixes_layers:
+    if kind.HAS_DECODER and properties.mixes_layers:
         raise ConfigError(
             f"task.head={head}: must be bart or mean for an encoder and a decoder"
         )

@@ -69,9 +69,9 @@ def choose_lengths(
     last = np.zeros(cost.shape, int)
     for k in range(1, num + 1):
         for j in range(1, len(sizes) + 1):
-            tried = cost[k - 1, :j] + (total[j] - total[:j]) * sizes[j - 1]
-            last[k, j] = int(np.argmin(tried))
-            cost[k, j] = tried[last[k, j]]
+            candidates = cost[k - 1, :j] + (total[j] - total[:j]) * sizes[j - 1]
+            last[k, j] = int(np.argmin(candidates))
+            cost[k, j] = candidates[last[k, j]]
     chosen, j = [], len(sizes)
     for k in range(num, 0, -1):
         chosen.append(int(sizes[j - 1]))
@@ -139,14 +139,14 @@ def collate(
     for name, like in first.items():
         is_long = name in fills
         shape = (*like.shape[:-1], length) if is_long else like.shape
-        made = np.full((batch_size, *shape), fills.get(name, 0), like.dtype)
+        padded = np.full((batch_size, *shape), fills.get(name, 0), like.dtype)
         for i, row in enumerate(rows):
             value = row[name] if name in row else _ones(row)
             if is_long:
-                made[i, ..., : value.shape[-1]] = value
+                padded[i, ..., : value.shape[-1]] = value
             else:
-                made[i] = value
-        batch[name] = made
+                padded[i] = value
+        batch[name] = padded
     batch["inputs"] = batch.pop("tokens")
     batch["row_weights"] = (np.arange(batch_size) < len(rows)).astype(np.float32)
     # A row that only fills the batch has one token, so no softmax is empty.

@@ -38,7 +38,7 @@ from jaxpt.finetuning.summary import show_rate
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch, Stopped
 
-WORTH_TRAINING = 32  # batches that justify compiling one more length
+MIN_BATCHES = 32  # batches that justify compiling one more length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class CellRun:
         self.lengths = self.splits["train"].lengths
         self.allowed = choose_lengths(
             self.lengths.tolist(),
-            train.num_lengths or count_lengths(self.num_steps, WORTH_TRAINING),
+            train.num_lengths or count_lengths(self.num_steps, MIN_BATCHES),
             self.program.base.encoder.max_len,
         )
         if train.evals:

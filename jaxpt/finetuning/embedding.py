@@ -14,7 +14,7 @@ from jaxpt.training.workdir import LoadedRun
 
 POOLS = ("mean", "first", "last", "none")
 BATCH_SIZE = 32
-WORTH = 16  # batches that justify compiling one more length
+MIN_BATCHES = 16  # batches that justify compiling one more length
 
 
 class Embedder:
@@ -51,12 +51,15 @@ class Embedder:
         rows = [self.encoder.texts(text) for text in texts]
         states = self._read_rows(rows)
         if pool == "none":
-            return [own[row.sources > 0] for own, row in zip(states, rows, strict=True)]
+            return [
+                row_states[row.sources > 0]
+                for row_states, row in zip(states, rows, strict=True)
+            ]
         pick = {"mean": lambda x: x.mean(0), "first": lambda x: x[0]}
         read = pick.get(pool, lambda x: x[-1])
         if not rows:
             return np.zeros((0, 0), np.float32)
-        return np.stack([read(own) for own in states])
+        return np.stack([read(row_states) for row_states in states])
 
     def _read_rows(self, rows: list[Framed]) -> list[Float[np.ndarray, "T D"]]:
         """The states of each row, padded to few lengths."""
@@ -64,7 +67,7 @@ class Embedder:
             return []
         arrays_of = [{"tokens": row.tokens, "type_ids": row.type_ids} for row in rows]
         sizes = np.array([len(row.tokens) for row in rows])
-        num = count_lengths(len(rows) // BATCH_SIZE, WORTH)
+        num = count_lengths(len(rows) // BATCH_SIZE, MIN_BATCHES)
         allowed = choose_lengths(sizes.tolist(), num, self.encoder.max_len)
         result: list = [None] * len(rows)
         for batch in cut_all(sizes, BATCH_SIZE, allowed):
@@ -74,6 +77,6 @@ class Embedder:
             names = "inputs", "segment_ids", "type_ids"
             inputs = {name: arrays[name] for name in names}
             states = jax.device_get(self._read(self.params, inputs))
-            for i, own in zip(batch.rows, states, strict=False):
-                result[i] = np.asarray(own[: sizes[i]], np.float32)
+            for i, row_states in zip(batch.rows, states, strict=False):
+                result[i] = np.asarray(row_states[: sizes[i]], np.float32)
         return result

@@ -20,7 +20,7 @@ from jaxpt.finetuning.batches import (
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.tasks.task import Described, Row
 
-WORTH_READING = 16  # batches that justify compiling one more length
+MIN_BATCHES = 16  # batches that justify compiling one more length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ def read_outputs(
     num_batches = len(split.rows) // spec.eval_batch_size
     allowed = choose_lengths(
         split.lengths.tolist(),
-        spec.num_lengths or count_lengths(num_batches, WORTH_READING),
+        spec.num_lengths or count_lengths(num_batches, MIN_BATCHES),
         program.base.encoder.max_len,
     )
     result: list[Any] = [None] * len(split.rows)

@@ -106,11 +106,11 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
     purpose = _find_purpose(base, family)
     network: Any = base.network
     kind, config = write_config(network.spec, purpose, family, base.tokenizer.vocab)
-    laid = kind.lay_out(network.spec, base.tokenizer.vocab.pad)
+    export_spec = kind.lay_out(network.spec, base.tokenizer.vocab.pad)
     merged = merge(plan.adapt, tuned.params["network"], tuned.params["extra"])
-    moved = move_places(merged, network.spec, laid)
+    moved = move_places(merged, network.spec, export_spec)
     make = _make_reader if plan.spec.READS else _make_writer
-    model = make(tuned, kind, config, laid, moved, purpose)
+    model = make(tuned, kind, config, export_spec, moved, purpose)
     return write_model(model, base.tokenizer, _write_card(tuned, model.config), to)
 
 
@@ -118,7 +118,7 @@ def _make_reader(
     tuned: Finetuned,
     kind: Family,
     config: dict,
-    laid: ModelSpec,
+    export_spec: ModelSpec,
     network: Any,
     purpose: str,
 ) -> Model:
@@ -127,8 +127,8 @@ def _make_reader(
     The tokenizer adds the same special tokens as in fine-tuning.
     """
     program, base = tuned.program, tuned.program.base
-    what, task = program.plan.spec.EXPORT, base.task
-    names = find_names(kind, what, base.form)
+    class_suffix, task = program.plan.spec.EXPORT, base.task
+    names = find_names(kind, class_suffix, base.form)
     if purpose == "causal" and base.network.READS_AHEAD:
         raise ConfigError(
             f"{base.source}: a {task.plan.objective_name} run reads a task's text in "
@@ -140,20 +140,24 @@ def _make_reader(
     )
     config = config | name_ids(task.vocab, framing, purpose)
     if by := names.finds_last:
-        config[f"{by}_token_id"] = _find_last_by(base, by, name_class(kind, what))
+        config[f"{by}_token_id"] = _find_last_by(
+            base, by, name_class(kind, class_suffix)
+        )
     labels = getattr(program.plan.spec, "label_names", ()) or program.labels
-    config |= write_labels(labels, what, program.plan.spec.problem_type)
-    config |= dict(names.settings) | {"architectures": [name_class(kind, what)]}
-    tensors = task_to_hf(network, tuned.params["head"], kind, laid, purpose, names)
+    config |= write_labels(labels, class_suffix, program.plan.spec.problem_type)
+    config |= dict(names.settings) | {"architectures": [name_class(kind, class_suffix)]}
+    tensors = task_to_hf(
+        network, tuned.params["head"], kind, export_spec, purpose, names
+    )
     pair = frame.before, frame.between, frame.after, frame.second_type
-    return Model(config, tensors, laid, framing, pair=pair)
+    return Model(config, tensors, export_spec, framing, pair=pair)
 
 
 def _make_writer(
     tuned: Finetuned,
     kind: Family,
     config: dict,
-    laid: ModelSpec,
+    export_spec: ModelSpec,
     network: Any,
     purpose: str,
 ) -> Model:
@@ -162,8 +166,10 @@ def _make_writer(
     framing = find_framing(task)
     ids = name_ids(task.vocab, framing, purpose)
     note = task.spec.text_form(task.vocab).mask_note
-    tensors = to_hf(network, kind, laid, purpose)
-    return Model(config | ids, tensors, laid, framing, (note,) if note else (), ids)
+    tensors = to_hf(network, kind, export_spec, purpose)
+    return Model(
+        config | ids, tensors, export_spec, framing, (note,) if note else (), ids
+    )
 
 
 def _find_purpose(base: Base, family: str) -> str:

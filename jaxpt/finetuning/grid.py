@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxpt.config.finetuning import GRID, HARMLESS, FinetunePlan
+from jaxpt.config.finetuning import CHANGEABLE, GRID, FinetunePlan
 from jaxpt.errors import CheckpointError, ConfigError, DivergedError
 from jaxpt.files import disk
 from jaxpt.files.folder import (
@@ -181,12 +181,12 @@ def _run_cells(
             if result is None:
                 if len(cells) > 1:
                     log(f"run {number} of {len(cells)}: {cell.name}")
-                own = splits
+                cell_splits = splits
                 if plan.data.num_train and cell.seed != plan.train.seeds[0]:
-                    drawn = draw_train(plan, data, cell.seed)
-                    train = encode_split(plan, drawn, program.base.encoder, True)
-                    own = splits | {"train": train}
-                result = _run_cell(program, cell, own, folder, log, watch)
+                    examples = draw_train(plan, data, cell.seed)
+                    train = encode_split(plan, examples, program.base.encoder, True)
+                    cell_splits = splits | {"train": train}
+                result = _run_cell(program, cell, cell_splits, folder, log, watch)
             results.append(result)
     return results
 
@@ -206,11 +206,11 @@ def _run_cell(
     else:
         trained = CellRun(program, cell, splits, cell_folder, log).run(watch)
     result, main = trained.result, program.spec.main_metric
-    others = [x for x in load_cells(folder) if "diverged" not in x]
+    finished = [x for x in load_cells(folder) if "diverged" not in x]
     if "diverged" in result:
         log(f"{cell.name} diverged: {result['diverged']}")
-    elif all(result["dev"][main] > other["dev"][main] for other in others):
-        used = {other["model_step"] for other in others if "model_step" in other}
+    elif all(result["dev"][main] > other["dev"][main] for other in finished):
+        used = {other["model_step"] for other in finished if "model_step" in other}
         step = 1 + max(used, default=0)
         # Two are kept: the previous one is the best until this cell's result exists.
         with Checkpointer(folder / "model", keep=2) as checkpointer:
@@ -269,7 +269,7 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
 
 def _settings(config: dict) -> dict:
     """The settings, by full name, that the results depend on."""
-    free = {f"train.{name}" for name in HARMLESS}
+    free = {f"train.{name}" for name in CHANGEABLE}
     return {k: v for k, v in flatten(config).items() if k not in free}
 
 

@@ -110,7 +110,7 @@ class TuneProgram:
     def _can_keep_head(self, num_outputs: int) -> bool:
         """Whether the base has a head for this task with `num_outputs` outputs."""
         head = self.base.head
-        if head is None or head.what != self.plan.spec.EXPORT:
+        if head is None or head.class_suffix != self.plan.spec.EXPORT:
             return False
         if head.form not in ("", self.base.form):
             return False

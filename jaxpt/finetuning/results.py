@@ -77,9 +77,9 @@ def rename_old(folder: Path, cells: Iterable[Cell]) -> None:
     for path in sorted((folder / CELLS).glob(f"*/{RESULT}")):
         result = load_measured(path)
         setting = (result[x] for x in ("lr", "batch_size", "epochs", "seed"))
-        own = path.parent.with_name(Cell(*setting).name)
-        if own != path.parent and not own.exists():
-            path.parent.rename(own)
+        renamed = path.parent.with_name(Cell(*setting).name)
+        if renamed != path.parent and not renamed.exists():
+            path.parent.rename(renamed)
     for cell in cells:
         place = folder / CELLS / cell.old_name
         if cell.name != cell.old_name and not (place / RESULT).exists():

@@ -77,9 +77,9 @@ class Reuse:
         """
         if base.head is not None:
             return TuneProgram(plan, base, labels, batch)
-        drawn = {"data": ("num_train",), "train": ("seeds",)}
+        left_out = {"data": ("num_train",), "train": ("seeds",)}
         config = {
-            name: {k: v for k, v in part.items() if k not in drawn.get(name, ())}
+            name: {k: v for k, v in part.items() if k not in left_out.get(name, ())}
             for name, part in plan.config.items()
         }
         encoder = base.encoder
@@ -87,10 +87,10 @@ class Reuse:
         start = base.task.vocab.start if type(base.task.model).HAS_DECODER else 0
         how = encoder.max_len, encoder.pad, encoder.writing, start
         key = f"{json.dumps(config)} {base.network!r} {base.form} {labels} {how}"
-        made = _keep(
+        program = _keep(
             self._programs, key, lambda: TuneProgram(plan, base, labels, batch)
         )
-        return made.with_base(plan, base)
+        return program.with_base(plan, base)
 
 
 def encode_split(
@@ -115,10 +115,10 @@ def _name_data(plan: FinetunePlan) -> str:
     return f"{plan.task_name} {plan.spec} {json.dumps(data)}"
 
 
-def _keep(kept: dict[str, Any], key: str, make: Callable[[], Any]) -> Any:
+def _keep(cache: dict[str, Any], key: str, make: Callable[[], Any]) -> Any:
     """The cached value of a key, made if it is missing."""
-    if key not in kept:
-        while len(kept) >= MAX_KEPT:
-            del kept[next(iter(kept))]
-        kept[key] = make()
-    return kept[key]
+    if key not in cache:
+        while len(cache) >= MAX_KEPT:
+            del cache[next(iter(cache))]
+        cache[key] = make()
+    return cache[key]

@@ -146,7 +146,7 @@ def _pool_reports(reports: list[dict]) -> dict[str, Any]:
         "confusion": np.sum([report["confusion"] for report in reports], 0).tolist(),
         "per_label": {
             label: {
-                name: float(np.mean([own[label][name] for own in each]))
+                name: float(np.mean([report[label][name] for report in each]))
                 for name in each[0][label]
             }
             for label in each[0]

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxpt.nn.decoding import Cache
 
 # Added to the scores of excluded candidates; finite, as in transformers.
-NEVER = -1e9
+MIN_SCORE = -1e9
 
 
 def search_beams(
@@ -59,7 +59,7 @@ def search_beams(
         finished = _update_finished(state, best, texts, is_end, length_penalty)
         now = state["i"] + 1
         worst = finished["final"].min(1, keepdims=True)
-        worst = jnp.where(finished["is_done"], worst, NEVER)
+        worst = jnp.where(finished["is_done"], worst, MIN_SCORE)
         best_open = beams["scores"][:, :1] / now.astype(jnp.float32) ** length_penalty
         can_improve = state["can_improve"] & (best_open > worst).any(1)
         state = beams | finished | {"i": now, "can_improve": can_improve}
@@ -83,7 +83,7 @@ def search_beams(
 def _start(batch: int, num_beams: int, num_tokens: int, pad: int) -> dict:
     """The state before the first token: empty, unfinished texts."""
     blank = jnp.full((batch, num_beams, num_tokens), pad, jnp.int32)
-    unlikely = jnp.full((batch, num_beams), NEVER)
+    unlikely = jnp.full((batch, num_beams), MIN_SCORE)
     return {
         "i": jnp.int32(0),
         "texts": blank,
@@ -120,7 +120,7 @@ def _select_beams(
     """The K beams of the next step, and the rows [B K] of the cache they continue."""
     batch, num_beams = state["scores"].shape
     rows = jnp.arange(batch)[:, None]
-    scores, chosen = jax.lax.top_k(best + is_end * NEVER, num_beams)
+    scores, chosen = jax.lax.top_k(best + is_end * MIN_SCORE, num_beams)
     flat = (rows * num_beams + parents[rows, chosen]).reshape(-1)
     ids, seen = ids[rows, chosen].reshape(-1), state["seen"]
     if seen is not None:
@@ -140,7 +140,7 @@ def _update_finished(
     num_beams, length = state["final"].shape[1], state["i"] + 1
     is_new = is_end & (jnp.arange(best.shape[1]) < num_beams)
     final = best / length.astype(jnp.float32) ** length_penalty
-    final += ~is_new * NEVER + ~state["can_improve"][:, None] * NEVER
+    final += ~is_new * MIN_SCORE + ~state["can_improve"][:, None] * MIN_SCORE
     new = {
         "final": final,
         "done": texts,

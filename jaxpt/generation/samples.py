@@ -130,10 +130,10 @@ def spell(tokenizer: Tokenizer, parts: Iterable[Part]) -> Sample:
     """
     pieces: list[Piece] = []
     ids: list[int] = []
-    for own, kind, true in parts:
+    for part_ids, kind, true in parts:
         before = len(tokenizer.decode(np.array(ids, np.int32)))
         truth = tokenizer.decode(np.array([*ids, *true], np.int32))[before:]
-        ids = [*ids, *own]
+        ids = [*ids, *part_ids]
         text = tokenizer.decode(np.array(ids, np.int32))[before:]
         is_same = pieces and pieces[-1].kind == kind and not truth
         if is_same and kind in ("given", "right", "written"):

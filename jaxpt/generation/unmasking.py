@@ -75,22 +75,22 @@ def unmask(
     tokens = jnp.concatenate([jnp.asarray(prompts, jnp.int32), first], axis=1)
     never = jnp.array(sorted({*banned, mask_id}))
 
-    def step(tokens: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
-        num_kept, rng = given
+    def step(tokens: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
+        num_kept, rng = inputs
         logits = fill_logits(params, tokens)[:, start:].astype(jnp.float32)
         logits = logits.at[..., never].set(-jnp.inf)
-        tried = jnp.argmax(logits, axis=-1)
+        proposals = jnp.argmax(logits, axis=-1)
         if not spec.is_greedy:
-            tried = jax.random.categorical(rng, scale_logits(logits, spec))
-        confidence = _probability(logits, tried)
-        own = tokens[:, start:]
-        confidence = jnp.where(own == mask_id, confidence, -jnp.inf)
+            proposals = jax.random.categorical(rng, scale_logits(logits, spec))
+        confidence = _probability(logits, proposals)
+        answer = tokens[:, start:]
+        confidence = jnp.where(answer == mask_id, confidence, -jnp.inf)
         # Stable, so that the number of kept tokens is exact with ties.
         order = jnp.argsort(-confidence, axis=1, stable=True)
         rank = jnp.argsort(order, axis=1, stable=True)
-        is_kept = (rank < num_kept) & (own == mask_id)
-        own = jnp.where(is_kept, tried.astype(jnp.int32), own)
-        return tokens.at[:, start:].set(own), None
+        is_kept = (rank < num_kept) & (answer == mask_id)
+        answer = jnp.where(is_kept, proposals.astype(jnp.int32), answer)
+        return tokens.at[:, start:].set(answer), None
 
     num_steps = num_steps or num_tokens
     numbers = jnp.array(count_steps(num_tokens, num_steps))

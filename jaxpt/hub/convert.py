@@ -56,7 +56,7 @@ def list_unread(
     tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str
 ) -> list[str]:
     """The weights of a checkpoint that have no use in such a model, such as NSP's."""
-    used = {entry.theirs for entry in TABLES[family.form](spec, head)}
+    used = {entry.hf_name for entry in TABLES[family.form](spec, head)}
     unread = re.compile(UNREAD_WEIGHTS)
     return sorted(name for name in set(tensors) - used if unread.fullmatch(name))
 
@@ -67,8 +67,8 @@ def join(entry: Entry, flat: Mapping[str, Any]) -> np.ndarray:
     Raises:
       UserError: it has a value that is not finite.
     """
-    value = np.concatenate([np.asarray(flat[path]) for path in entry.ours], -1)
-    _check_finite(entry.theirs, value)
+    value = np.concatenate([np.asarray(flat[path]) for path in entry.paths], -1)
+    _check_finite(entry.hf_name, value)
     value = value.T if entry.is_transposed else value
     return np.ascontiguousarray(value[None] if entry.is_row else value)
 
@@ -96,11 +96,11 @@ def _find(entry: Entry, tensors: Mapping[str, np.ndarray], is_body: bool) -> boo
     Raises:
       UserError: it must be there, and is not.
     """
-    if entry.theirs in tensors:
+    if entry.hf_name in tensors:
         return True
-    if is_body and all(HEAD.match(path) for path in entry.ours):
+    if is_body and all(HEAD.match(path) for path in entry.paths):
         return False
-    raise DataError(f"tensor {entry.theirs}: is missing")
+    raise DataError(f"tensor {entry.hf_name}: is missing")
 
 
 def to_hf(
@@ -117,9 +117,9 @@ def to_hf(
     """
     flat = flatten(unstack_layers(params))
     entries = list(TABLES[family.form](spec, head))
-    if left := sorted(set(flat) - {path for each in entries for path in each.ours}):
-        raise ValueError(f"{family.name} has no place for {', '.join(left)}")
-    out = {entry.theirs: join(entry, flat) for entry in entries}
+    if unused := sorted(set(flat) - {path for each in entries for path in each.paths}):
+        raise ValueError(f"{family.name} has no place for {', '.join(unused)}")
+    out = {entry.hf_name: join(entry, flat) for entry in entries}
     if family.name == "bart" and not spec.head_bias:
         out["final_logits_bias"] = np.zeros((1, spec.vocab_size), np.float32)
     return out
@@ -153,17 +153,17 @@ def from_hf(
     read = set()
     for entry in TABLES[family.form](spec, head):
         if _find(entry, tensors, is_body):
-            read.add(entry.theirs)
-            flat |= _split(entry, tensors[entry.theirs], shapes)
+            read.add(entry.hf_name)
+            flat |= _split(entry, tensors[entry.hf_name], shapes)
     for name in sorted(set(tensors) - read):
         if name == "final_logits_bias" and not spec.head_bias:
             continue  # all zero, see `refine_spec`
         if is_body and re.fullmatch(TASK_HEADS, name.removeprefix(prefix)):
             continue
         _check_left_over(name, tensors, family)
-    wanted_paths = {path for path in shapes if not (is_body and HEAD.match(path))}
-    if left := sorted(wanted_paths - set(flat)):
-        raise ValueError(f"the table of {family.name} lacks {', '.join(left)}")
+    expected_paths = {path for path in shapes if not (is_body and HEAD.match(path))}
+    if missing := sorted(expected_paths - set(flat)):
+        raise ValueError(f"the table of {family.name} lacks {', '.join(missing)}")
     params = flax.traverse_util.unflatten_dict(flat, sep="/")
     trees: list[Any] = [jax.tree.structure(tree) for tree in (like, plain)]
     is_stacked = trees[0] != trees[1]
@@ -185,20 +185,20 @@ def _split(
     entry: Entry, value: np.ndarray, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
     """The parameters of a tensor, by path; the reverse of `join`."""
-    ours = [shapes[path] for path in entry.ours]
-    wanted = (*ours[0][:-1], sum(shape[-1] for shape in ours))
-    wanted = wanted[::-1] if entry.is_transposed else wanted
-    wanted = (1, *wanted) if entry.is_row else wanted
-    if tuple(value.shape) != wanted:
+    target_shapes = [shapes[path] for path in entry.paths]
+    expected = (*target_shapes[0][:-1], sum(shape[-1] for shape in target_shapes))
+    expected = expected[::-1] if entry.is_transposed else expected
+    expected = (1, *expected) if entry.is_row else expected
+    if tuple(value.shape) != expected:
         raise DataError(
-            f"tensor {entry.theirs}: has shape {list(value.shape)}, by the config "
-            f"it must be {list(wanted)}"
+            f"tensor {entry.hf_name}: has shape {list(value.shape)}, by the config "
+            f"it must be {list(expected)}"
         )
-    _check_finite(entry.theirs, value)
+    _check_finite(entry.hf_name, value)
     value = value[0] if entry.is_row else value
     value = value.T if entry.is_transposed else value
-    places = np.cumsum([shape[-1] for shape in ours])[:-1]
-    parts = zip(entry.ours, np.split(value, places, -1), strict=True)
+    places = np.cumsum([shape[-1] for shape in target_shapes])[:-1]
+    parts = zip(entry.paths, np.split(value, places, -1), strict=True)
     return {path: np.ascontiguousarray(part, np.float32) for path, part in parts}
 
 
@@ -226,16 +226,16 @@ def refine_spec(
     return dataclasses.replace(spec, head_bias=has_bias)
 
 
-def move_places(params: Any, spec: ModelSpec, laid: ModelSpec) -> Any:
+def move_places(params: Any, spec: ModelSpec, export_spec: ModelSpec) -> Any:
     """The parameters with another spec's number of rows before position 0.
 
     No token reads those rows of the table; they are zero if their number changes.
     """
-    if laid.position_offset == spec.position_offset:
+    if export_spec.position_offset == spec.position_offset:
         return params
     embed = params["embed"]
     table = np.asarray(embed["positions"]["table"])[spec.position_offset :]
-    table = np.pad(table, ((laid.position_offset, 0), (0, 0)))
+    table = np.pad(table, ((export_spec.position_offset, 0), (0, 0)))
     return {**params, "embed": {**embed, "positions": {"table": table}}}
 
 

@@ -184,7 +184,7 @@ BART = Family(
     },
     inert=NO_ROPE + "classifier_dropout activation_dropout encoder_layerdrop "
     "decoder_layerdrop decoder_start_token_id forced_eos_token_id",
-    unsaid=("head_bias",),
+    unwritten=("head_bias",),
     freezes_pad=True,
 )
 

@@ -210,8 +210,8 @@ def _read_layer_types(config: Config) -> int:
         return 1 if layers == 1 else every
     is_complete = isinstance(kinds, list) and len(kinds) == layers
     for every in (1, *range(2, layers + 1), 0) if is_complete else ():
-        wanted = [_LOCAL if every == 0 or i % every else _FULL for i in range(layers)]
-        if kinds == wanted:
+        expected = [_LOCAL if every == 0 or i % every else _FULL for i in range(layers)]
+        if kinds == expected:
             return every
     raise DataError(
         f"config.json: layer_types={kinds}: must be {_FULL} in the first of {layers} "
@@ -219,8 +219,10 @@ def _read_layer_types(config: Config) -> int:
     )
 
 
-def _read_modernbert_rope(config: Config, kind: str, own: str, theta: float) -> float:
-    """The rotary base of one kind of layers, which may be under its `own` key."""
+def _read_modernbert_rope(
+    config: Config, kind: str, theta_key: str, theta: float
+) -> float:
+    """The rotary base of one kind of layers, which may be under the key `theta_key`."""
     rope = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
     for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():
@@ -233,7 +235,7 @@ def _read_modernbert_rope(config: Config, kind: str, own: str, theta: float) -> 
                 value,
                 "an object; they are those of 'full_attention' and 'sliding_attention'",
             )
-    base = config.get(own)
+    base = config.get(theta_key)
     return read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
 
 

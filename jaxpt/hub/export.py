@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files.folder import is_new, load_measured
+from jaxpt.files.folder import is_new
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
@@ -18,6 +18,7 @@ from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
+from jaxpt.training.result import load_result
 from jaxpt.training.run_framing import NAME, find_framing
 from jaxpt.training.task import Task
 from jaxpt.training.workdir import load_run
@@ -51,14 +52,15 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
     models, framing = {}, find_framing(task)
     for head, (spec, part) in parts.items():
         kind, config = write_config(spec, head, family, tokenizer.vocab)
-        laid = kind.lay_out(spec, tokenizer.vocab.pad)
-        tensors = to_hf(move_places(part, spec, laid), kind, laid, head)
+        export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
+        tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, framing, head)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         generation = ids if head in ("causal", "seq2seq") else None
-        models[head] = Model(config | ids, tensors, laid, framing, notes, generation)
-    path = workdir / "result.json"
-    result = load_measured(path) if path.exists() else None
+        models[head] = Model(
+            config | ids, tensors, export_spec, framing, notes, generation
+        )
+    result = load_result(workdir)
     lines = []
     for head, model in models.items():
         place = folder / head if len(models) > 1 else folder

@@ -54,19 +54,19 @@ def write_config(
     for family in families:
         if name not in ("", family.name):
             continue
-        laid = spec if vocab is None else family.lay_out(spec, vocab.pad)
-        config = family.write(laid)
+        export_spec = spec if vocab is None else family.lay_out(spec, vocab.pad)
+        config = family.write(export_spec)
         config |= {"model_type": family.name, "architectures": [family.heads[head]]}
-        unsaid = {field: getattr(laid, field) for field in family.unsaid}
+        unwritten = {field: getattr(export_spec, field) for field in family.unwritten}
         try:
-            again = dataclasses.replace(family.read(config), **unsaid)
+            again = dataclasses.replace(family.read(config), **unwritten)
         except UserError as exception:
             error = exception
             continue
-        differences = find_differences(laid, again)
+        differences = find_differences(export_spec, again)
         if not differences:
             if vocab is not None:
-                family.check_pad(laid, vocab.pad)
+                family.check_pad(export_spec, vocab.pad)
             return family, config
         misfits.append((family.name, differences))
     if not misfits:

@@ -63,7 +63,7 @@ _INERT = """
 NO_ROPE = "rope_scaling rope_theta partial_rotary_factor "
 # The values with which rotary positions are not scaled.
 _ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-_MOST = 2**31 - 1  # JAX's sizes are int32
+_MAX_INT32 = 2**31 - 1  # JAX's sizes are int32
 # By the type of a field's default, the types that it may have.
 _TYPES: dict[type, tuple[Any, str]] = {
     bool: (bool, "true or false"),
@@ -93,7 +93,7 @@ class Row:
 
 def field(
     name: str,
-    ours: str | tuple[str, ...],
+    spec_fields: str | tuple[str, ...],
     default: Any,
     decode: Callable[[Any, Config], Any] = lambda value, _: value,
     encode: Callable[[ModelSpec], Any] | str = "",
@@ -102,13 +102,13 @@ def field(
     """A field that sets one or more fields of a spec.
 
     Args:
-      ours: the fields of the spec, all of which get the same value.
+      spec_fields: the fields of the spec, all of which get the same value.
       default: of the class of transformers; None for one that may be an integer.
       decode: (value, config with all defaults) -> the spec's value.
       encode: (spec) -> the config's value, or the name of the spec's property that has
-        it; by default the first of `ours`.
+        it; by default the first of `spec_fields`.
     """
-    targets = (ours,) if isinstance(ours, str) else ours
+    targets = (spec_fields,) if isinstance(spec_fields, str) else spec_fields
     getter = attrgetter(encode or targets[0]) if isinstance(encode, str) else encode
 
     def read(config: Config) -> Values:
@@ -122,7 +122,7 @@ def field(
 
 def size(
     name: str,
-    ours: str,
+    spec_field: str,
     default: int | None,
     otherwise: Callable[[Config], int] = lambda _: 0,
     encode: Callable[[ModelSpec], Any] | str = "",
@@ -135,7 +135,7 @@ def size(
             raise refusal(name, value, "at least 1")
         return value
 
-    return field(name, ours, default, decode, encode)
+    return field(name, spec_field, default, decode, encode)
 
 
 def activation(name: str, default: str) -> Row:
@@ -160,24 +160,24 @@ def same(
     getter = attrgetter(encode) if isinstance(encode, str) else encode
 
     def read(config: Config) -> Values:
-        value, wanted = config[name], config[other]
-        if decode(name, value) != decode(other, wanted):
+        value, other_value = config[name], config[other]
+        if decode(name, value) != decode(other, other_value):
             raise refusal(
-                name, value, f"{other}={wanted!r}; other values are not supported"
+                name, value, f"{other}={other_value!r}; other values are not supported"
             )
         return {}
 
     return Row(read, lambda spec: {name: getter(spec)}, {name: default})
 
 
-def fixed(*, is_written: bool = False, **wanted: Any) -> Row:
+def fixed(*, is_written: bool = False, **values: Any) -> Row:
     """Fields with one supported value, which they have if they are missing."""
 
     def read(config: Config) -> Values:
-        require(config, **wanted)
+        require(config, **values)
         return {}
 
-    return Row(read, lambda spec: dict(wanted) if is_written else {})
+    return Row(read, lambda spec: dict(values) if is_written else {})
 
 
 # With other values a decoder is not simply causal.
@@ -201,7 +201,7 @@ class Family:
         heads, of training and of initialization.
       prepare: changes a config before defaults and aliases are applied.
       like: the family that has the same names of tensors; "" for none.
-      unsaid: fields of a spec that only the tensors determine, not the config.
+      unwritten: fields of a spec that only the tensors determine, not the config.
       counts_from_pad: whether its code counts positions from `pad_token_id` on, over
         all tokens with another id. Positions are then right only if that is the real
         padding id; with another id, some token of a text would have no position.
@@ -217,7 +217,7 @@ class Family:
     inert: str = ""
     prepare: Callable[[Config], Config] = lambda config: config
     like: str = ""
-    unsaid: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
     counts_from_pad: bool = False
     freezes_pad: bool = False
 
@@ -309,9 +309,9 @@ def refusal(name: str, value: Any, allowed: str) -> UserError:
     return DataError(f"config.json: {name}={value!r}: must be {allowed}")
 
 
-def require(config: Config, **wanted: Any) -> None:
+def require(config: Config, **expected: Any) -> None:
     """Raises UserError for a field that is present with another value."""
-    for name, value in wanted.items():
+    for name, value in expected.items():
         if config.get(name, value) != value:
             raise refusal(name, config[name], repr(value))
 
@@ -358,5 +358,5 @@ def _check_type(name: str, value: Any, kinds: Any, allowed: str) -> None:
     is_bool = isinstance(value, bool) and kinds is not bool
     if is_bool or not isinstance(value, kinds):
         raise refusal(name, value, allowed)
-    if isinstance(value, int) and value > _MOST:
-        raise refusal(name, value, f"at most {_MOST}")
+    if isinstance(value, int) and value > _MAX_INT32:
+        raise refusal(name, value, f"at most {_MAX_INT32}")

@@ -36,7 +36,7 @@ DTYPES = {
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _PARTIAL = ".model.partial"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_OTHERS = (".msgpack", ".h5")
+_UNSUPPORTED_SUFFIXES = (".msgpack", ".h5")
 _LFS = b"version https://git-lfs"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -249,8 +249,8 @@ def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
         raise _fault(path, f"cannot be written: {_reason(error)}") from error
 
 
-def _fault(path: Path, what: str) -> UserError:
-    return DataError(f"model file {path}: {what}")
+def _fault(path: Path, problem: str) -> UserError:
+    return DataError(f"model file {path}: {problem}")
 
 
 def _reason(error: Exception) -> str:
@@ -262,14 +262,16 @@ def _reason(error: Exception) -> str:
 
 def _explain_missing(folder: Path, names: list[str]) -> UserError:
     """The error for a folder without safetensors; names a file of another format."""
-    for suffixes, why in (
+    for suffixes, problem in (
         (_PICKLES, "a pickle, which can run code when it is loaded"),
-        (_OTHERS, "a format that is not supported"),
+        (_UNSUPPORTED_SUFFIXES, "a format that is not supported"),
     ):
         matches = [name for name in names if name.endswith(suffixes)]
         if matches:
             matches.sort(key=lambda name: not name.startswith("pytorch_model"))
-            return _fault(folder / matches[0], f"is {why}: convert it to {MODEL} first")
+            return _fault(
+                folder / matches[0], f"is {problem}: convert it to {MODEL} first"
+            )
     return DataError(f"model folder {folder}: must have {MODEL} or {INDEX}")
 
 

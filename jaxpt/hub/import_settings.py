@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from jaxpt.config.settings import WRITTEN, default_config, override, to_dict
+from jaxpt.config.settings import DERIVED_FIELDS, default_config, override, to_dict
 from jaxpt.errors import ConfigError, DataError, UserError
 from jaxpt.hub.origin import Origin
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
@@ -122,7 +122,7 @@ class ImportSettings:
             override(self.config, {name: origin.settings}, str(origin.path))
             for field, value in origin.settings.items():
                 self.prefer(f"{name}.{field}", value)
-        for field in WRITTEN & section.keys():
+        for field in DERIVED_FIELDS & section.keys():
             section[field] = self._defaults[name][field]
 
     def resolve_tokenizer(self, place: Path, size: int) -> Tokenizer:

@@ -97,8 +97,10 @@ def _import(
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
     if "generator" in networks:
         _resolve_generator(settings, networks["generator"].spec, spec, origin)
-    own = {"path": str(workdir / TOKENIZER)}
-    values = settings.config | {"tokenizer": settings.config["tokenizer"] | own}
+    path_setting = {"path": str(workdir / TOKENIZER)}
+    values = settings.config | {
+        "tokenizer": settings.config["tokenizer"] | path_setting
+    }
     framing = read_framing(
         main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
     )
@@ -224,8 +226,8 @@ def _read_params(
     """The parameters of each network of a folder, by purpose."""
     like, params = _list_parts(program), {}
     for head, (family, spec, tensors, _, is_body) in networks.items():
-        mine, shapes = like[head]
-        _check_same(mine, spec, head, settings.model)
+        own_spec, shapes = like[head]
+        _check_same(own_spec, spec, head, settings.model)
         params[head] = from_hf(tensors, family, spec, head, shapes, is_body=is_body)
     _check_shared(params)
     return params
@@ -242,9 +244,9 @@ def _complete(
     Raises:
       UserError: the export's parameters do not fit, or there is no such teacher.
     """
-    task, wanted = program.task, flatten(program.abstract_state().params)
+    task, expected = program.task, flatten(program.abstract_state().params)
     flat = flatten(params)
-    missing = {path: leaf for path, leaf in wanted.items() if path not in flat}
+    missing = {path: leaf for path, leaf in expected.items() if path not in flat}
     if origin and origin.objective == task.plan.objective_name:
         for path, value in origin.rest.items():
             if path not in missing or value.shape != missing[path].shape:
@@ -297,7 +299,7 @@ def _check_shared(params: dict[str, Params]) -> None:
 
 
 def _check_same(
-    mine: ModelSpec, read: ModelSpec, head: str, free_names: Collection[str]
+    own_spec: ModelSpec, read: ModelSpec, head: str, free_names: Collection[str]
 ) -> None:
     """Raises UserError if a generator is not a narrower copy of the discriminator.
 
@@ -305,9 +307,9 @@ def _check_same(
       free_names: fields that flags have set, which are checked elsewhere.
     """
     free = ("vocab_size", "embedding_size", *COMPUTING, *free_names)
-    read = read.direct(mine.is_bidirectional)  # no config of transformers has it
+    read = read.direct(own_spec.is_bidirectional)  # no config of transformers has it
     for field in dataclasses.fields(ModelSpec):
-        one, two = getattr(mine, field.name), getattr(read, field.name)
+        one, two = getattr(own_spec, field.name), getattr(read, field.name)
         if one != two and field.name not in free:
             raise DataError(
                 f"the {head}'s config: {field.name}={two!r}: must be {one!r}, as in "

@@ -14,14 +14,14 @@ class Entry:
     """One tensor of transformers.
 
     Attributes:
-      theirs: its name.
-      ours: paths in jaxpt's parameters; several are concatenated along the last axis.
+      hf_name: its name.
+      paths: paths in jaxpt's parameters; several are concatenated along the last axis.
       is_transposed: whether the tensor is [out, in], as in PyTorch's Linear.
       is_row: whether the tensor is [1, n] and the parameter [n].
     """
 
-    theirs: str
-    ours: tuple[str, ...]
+    hf_name: str
+    paths: tuple[str, ...]
     is_transposed: bool = False
     is_row: bool = False
 
@@ -33,28 +33,28 @@ Modules = dict[str, str]
 
 def _linear(
     spec: ModelSpec,
-    theirs: str,
-    *ours: str,
+    hf_name: str,
+    *paths: str,
     bias: bool | None = None,
     is_transposed: bool = True,
 ) -> Table:
     """The entries of a Linear, whose output is that of one or more parameters."""
-    kernels = tuple(f"{path}/kernel" for path in ours)
-    yield Entry(f"{theirs}.weight", kernels, is_transposed)
+    kernels = tuple(f"{path}/kernel" for path in paths)
+    yield Entry(f"{hf_name}.weight", kernels, is_transposed)
     if spec.use_bias if bias is None else bias:
-        yield Entry(f"{theirs}.bias", tuple(f"{path}/bias" for path in ours))
+        yield Entry(f"{hf_name}.bias", tuple(f"{path}/bias" for path in paths))
 
 
-def _norm(spec: ModelSpec, theirs: str, ours: str) -> Table:
-    yield Entry(f"{theirs}.weight", (f"{ours}/scale",))
+def _norm(spec: ModelSpec, hf_name: str, path: str) -> Table:
+    yield Entry(f"{hf_name}.weight", (f"{path}/scale",))
     if spec.norm == "layernorm" and spec.norm_bias:
-        yield Entry(f"{theirs}.bias", (f"{ours}/bias",))
+        yield Entry(f"{hf_name}.bias", (f"{path}/bias",))
 
 
 def _layers(
     spec: ModelSpec,
     num: int,
-    theirs: str,
+    hf_prefix: str,
     stack: str,
     modules: Modules,
     is_transposed: bool = True,
@@ -62,18 +62,18 @@ def _layers(
     """The entries of all layers of a stack; paths that end with "norm" are norms."""
     for i in range(num):
         for name, paths in modules.items():
-            name = f"{theirs}.{i}.{name}"
-            ours = [f"{stack}/layer_{i}/{path}" for path in paths.split()]
+            name = f"{hf_prefix}.{i}.{name}"
+            full_paths = [f"{stack}/layer_{i}/{path}" for path in paths.split()]
             if paths.endswith("norm"):
-                yield from _norm(spec, name, *ours)
+                yield from _norm(spec, name, *full_paths)
             else:
-                yield from _linear(spec, name, *ours, is_transposed=is_transposed)
+                yield from _linear(spec, name, *full_paths, is_transposed=is_transposed)
 
 
-def _attention(pattern: str, ours: str = "attention", out: str = "o") -> Modules:
+def _attention(pattern: str, module: str = "attention", out: str = "o") -> Modules:
     """Modules of attention, by the letters q, k, v and `out`."""
     letters = {"q": "query", "k": "key", "v": "value", out: "out"}
-    return {pattern.format(key): f"{ours}/{name}" for key, name in letters.items()}
+    return {pattern.format(key): f"{module}/{name}" for key, name in letters.items()}
 
 
 _QKV = "attention/query attention/key attention/value"
@@ -101,11 +101,11 @@ def _gpt2(spec: ModelSpec, head: str) -> Table:
 
 def _bert_body(spec: ModelSpec, prefix: str) -> Table:
     """The entries of embeddings and layers of BERT, RoBERTa and ELECTRA."""
-    them = f"{prefix}.embeddings"
-    yield Entry(f"{them}.word_embeddings.weight", ("embed/tokens",))
-    yield Entry(f"{them}.position_embeddings.weight", ("embed/positions/table",))
-    yield Entry(f"{them}.token_type_embeddings.weight", ("embed/types",))
-    yield from _norm(spec, f"{them}.LayerNorm", "embed/norm")
+    hf_prefix = f"{prefix}.embeddings"
+    yield Entry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
+    yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
+    yield Entry(f"{hf_prefix}.token_type_embeddings.weight", ("embed/types",))
+    yield from _norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     if spec.embedding_dim != spec.d_model:
         yield from _linear(spec, f"{prefix}.embeddings_project", "project")
     modules = {
@@ -118,8 +118,8 @@ def _bert_body(spec: ModelSpec, prefix: str) -> Table:
         "output.dense": "mlp/down",
         "output.LayerNorm": "mlp_norm",
     }
-    theirs = f"{prefix}.encoder.layer"
-    yield from _layers(spec, spec.num_layers, theirs, "encoder", modules)
+    layers = f"{prefix}.encoder.layer"
+    yield from _layers(spec, spec.num_layers, layers, "encoder", modules)
 
 
 def _head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
@@ -131,9 +131,9 @@ def _head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
 
 def _bert(spec: ModelSpec, head: str) -> Table:
     yield from _bert_body(spec, "bert")
-    them = "cls.predictions"
-    dense, norm = f"{them}.transform.dense", f"{them}.transform.LayerNorm"
-    yield from _head(spec, dense, norm, f"{them}.bias")
+    hf_prefix = "cls.predictions"
+    dense, norm = f"{hf_prefix}.transform.dense", f"{hf_prefix}.transform.LayerNorm"
+    yield from _head(spec, dense, norm, f"{hf_prefix}.bias")
     if head == "pretraining":
         yield from _linear(spec, "bert.pooler.dense", "pair_score/pool")
         yield from _linear(spec, "cls.seq_relationship", "pair_score/out")
@@ -147,28 +147,28 @@ def _roberta(spec: ModelSpec, head: str) -> Table:
 def _electra(spec: ModelSpec, head: str) -> Table:
     yield from _bert_body(spec, "electra")
     if head == "generator":
-        them = "generator_predictions"
-        dense, norm = f"{them}.dense", f"{them}.LayerNorm"
+        hf_prefix = "generator_predictions"
+        dense, norm = f"{hf_prefix}.dense", f"{hf_prefix}.LayerNorm"
         yield from _head(spec, dense, norm, "generator_lm_head.bias")
     else:
-        them = "discriminator_predictions"
-        yield from _linear(spec, f"{them}.dense", "score/Dense_0")
-        yield from _linear(spec, f"{them}.dense_prediction", "score/out")
+        hf_prefix = "discriminator_predictions"
+        yield from _linear(spec, f"{hf_prefix}.dense", "score/Dense_0")
+        yield from _linear(spec, f"{hf_prefix}.dense_prediction", "score/out")
 
 
 def _distilbert(spec: ModelSpec, head: str) -> Table:
-    them = "distilbert.embeddings"
-    yield Entry(f"{them}.word_embeddings.weight", ("embed/tokens",))
-    yield Entry(f"{them}.position_embeddings.weight", ("embed/positions/table",))
-    yield from _norm(spec, f"{them}.LayerNorm", "embed/norm")
+    hf_prefix = "distilbert.embeddings"
+    yield Entry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
+    yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
+    yield from _norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     modules = _attention("attention.{}_lin", out="out") | {
         "sa_layer_norm": "attention_norm",
         "ffn.lin1": "mlp/up",
         "ffn.lin2": "mlp/down",
         "output_layer_norm": "mlp_norm",
     }
-    theirs = "distilbert.transformer.layer"
-    yield from _layers(spec, spec.num_layers, theirs, "encoder", modules)
+    layers = "distilbert.transformer.layer"
+    yield from _layers(spec, spec.num_layers, layers, "encoder", modules)
     yield from _head(
         spec, "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
     )
@@ -187,16 +187,16 @@ def _t5(spec: ModelSpec, head: str) -> Table:
         if stack == "decoder":
             parts["cross"] = _attention("EncDecAttention.{}", "cross")
         parts["mlp"] = {
-            f"DenseReluDense.{theirs}": f"mlp/{ours}" for theirs, ours in mlp.items()
+            f"DenseReluDense.{hf_name}": f"mlp/{path}" for hf_name, path in mlp.items()
         }
         modules: Modules = {}
         for place, (part, names) in enumerate(parts.items()):
-            modules |= {f"layer.{place}.{name}": ours for name, ours in names.items()}
+            modules |= {f"layer.{place}.{name}": path for name, path in names.items()}
             modules[f"layer.{place}.layer_norm"] = f"{part}_norm"
-        them = f"{stack}.block"
-        bias = f"{them}.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        hf_prefix = f"{stack}.block"
+        bias = f"{hf_prefix}.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield Entry(bias, (f"{stack}/relative/table",))
-        yield from _layers(spec, num, them, stack, modules)
+        yield from _layers(spec, num, hf_prefix, stack, modules)
         yield from _norm(spec, f"{stack}.final_layer_norm", f"{stack}/norm")
     if not spec.tie_embeddings:
         yield from _linear(spec, "lm_head", "head/out", bias=False)
@@ -210,14 +210,16 @@ def _bart(spec: ModelSpec, head: str) -> Table:
         ("encoder", spec.num_layers, "embed"),
         ("decoder", spec.num_decoder_layers, "decoder_embed"),
     ):
-        them = f"model.{stack}"
-        yield Entry(f"{them}.embed_positions.weight", (f"{embed}/positions/table",))
-        yield from _norm(spec, f"{them}.layernorm_embedding", f"{embed}/norm")
+        hf_prefix = f"model.{stack}"
+        yield Entry(
+            f"{hf_prefix}.embed_positions.weight", (f"{embed}/positions/table",)
+        )
+        yield from _norm(spec, f"{hf_prefix}.layernorm_embedding", f"{embed}/norm")
         modules = _attention("self_attn.{}_proj", out="out")
         modules["self_attn_layer_norm"] = "attention_norm"
         modules |= cross if stack == "decoder" else {}
         modules |= {"fc1": "mlp/up", "fc2": "mlp/down", "final_layer_norm": "mlp_norm"}
-        yield from _layers(spec, num, f"{them}.layers", stack, modules)
+        yield from _layers(spec, num, f"{hf_prefix}.layers", stack, modules)
     if spec.head_bias:
         yield Entry("final_logits_bias", ("head/bias",), is_row=True)
 
@@ -249,7 +251,7 @@ def _modernbert(spec: ModelSpec, head: str) -> Table:
     }
     for entry in _layers(spec, spec.num_layers, "model.layers", "encoder", modules):
         # Before the first layer there is only the norm of the embeddings.
-        if not entry.theirs.startswith("model.layers.0.attn_norm"):
+        if not entry.hf_name.startswith("model.layers.0.attn_norm"):
             yield entry
     yield from _norm(spec, "model.final_norm", "encoder/norm")
     yield from _head(spec, "head.dense", "head.norm", "decoder.bias")

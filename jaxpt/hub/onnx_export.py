@@ -154,5 +154,5 @@ def _find_fake_temperature(network: Network) -> float:
 
 def _count_parameters(parts: dict) -> int:
     """Counts the parameters of all networks; shared ones count once."""
-    leaves = jax.tree.leaves([own for _, own in parts.values()])
+    leaves = jax.tree.leaves([params for _, params in parts.values()])
     return sum(int(leaf.size) for leaf in {id(leaf): leaf for leaf in leaves}.values())

@@ -145,19 +145,22 @@ def _compare(
     outputs = session.run(list(graph.outputs), inputs)
     with _on_cpu():
         narrow = [np.asarray(x, _dtype(name)) for name, x in inputs.items()]
-        wanted = jax.device_get(jax.jit(graph.run)(*narrow))
-    pairs = zip(outputs, wanted, strict=True)
+        expected = jax.device_get(jax.jit(graph.run)(*narrow))
+    pairs = zip(outputs, expected, strict=True)
     scores = float(np.max([np.abs(a - b).max() for a, b in pairs]))
-    ours, theirs = np.asarray(wanted[0]), np.asarray(outputs[0])
+    jax_output, onnx_output = np.asarray(expected[0]), np.asarray(outputs[0])
     if graph.outputs[0] != "logits":
         return scores, 0.0, 1, 1
-    if ours.ndim == 2:  # of replaced tokens
-        gap = np.abs(_sigmoid(ours) - _sigmoid(theirs)).max()
-        same = ((ours > 0) == (theirs > 0)) | (np.abs(ours) < TOLERANCE)
+    if jax_output.ndim == 2:  # of replaced tokens
+        gap = np.abs(_sigmoid(jax_output) - _sigmoid(onnx_output)).max()
+        same = ((jax_output > 0) == (onnx_output > 0)) | (
+            np.abs(jax_output) < TOLERANCE
+        )
         return scores, float(gap), int(same.sum()), same.size
-    gap = np.abs(_softmax(ours) - _softmax(theirs)).max()
-    chosen = np.take_along_axis(ours, theirs.argmax(-1)[..., None], -1)[..., 0]
-    same = ours.max(-1) - chosen <= TOLERANCE
+    gap = np.abs(_softmax(jax_output) - _softmax(onnx_output)).max()
+    best = onnx_output.argmax(-1)[..., None]
+    chosen = np.take_along_axis(jax_output, best, -1)[..., 0]
+    same = jax_output.max(-1) - chosen <= TOLERANCE
     return scores, float(gap), int(same.sum()), same.size
 
 

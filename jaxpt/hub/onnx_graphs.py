@@ -24,9 +24,9 @@ from jaxpt.nn.transformer import Transformer
 
 # Axes of inputs: rows, positions, positions of a decoder's source.
 BATCH, LENGTH, SOURCE = "batch", "length", "source_length"
-LONG = 512  # tokens
+MIN_CHECK_LENGTH = 512  # tokens
 # Maximum outputs of one check: 1 GiB.
-MOST = 1 << 28
+MAX_OUTPUTS = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,10 +49,13 @@ class Graph:
 
     @property
     def longest_check(self) -> int:
-        """The longest text with at most `MOST` scores and attention weights."""
+        """The longest text with at most `MAX_OUTPUTS` scores and attention weights."""
         spec, length = self.spec, self.spec.max_len
         num_heads = spec.num_heads * (spec.num_layers + 2 * spec.num_decoder_layers)
-        while length > LONG and length * (spec.vocab_size + num_heads * length) > MOST:
+        while (
+            length > MIN_CHECK_LENGTH
+            and length * (spec.vocab_size + num_heads * length) > MAX_OUTPUTS
+        ):
             length //= 2
         return length
 
@@ -61,23 +64,23 @@ class Graph:
 
         Long inputs have one row, as all scores are in memory at once.
         """
-        rows = 2 if length <= LONG else 1
+        rows = 2 if length <= MIN_CHECK_LENGTH else 1
         sizes = {BATCH: rows, LENGTH: length, SOURCE: max(1, length // 2)}
-        drawn: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         for name, axes in self.inputs.items():
             shape = [a if isinstance(a, int) else sizes[a] for a in axes]
             if name == "input_ids":
-                drawn[name] = rng.integers(0, self.spec.vocab_size, shape)
+                inputs[name] = rng.integers(0, self.spec.vocab_size, shape)
             elif name.endswith("attention_mask"):
-                drawn[name] = np.ones(shape, np.int64)
-                drawn[name][1:, 1 + shape[1] // 2 :] = 0
+                inputs[name] = np.ones(shape, np.int64)
+                inputs[name][1:, 1 + shape[1] // 2 :] = 0
             elif name == "prefix_lengths":
-                drawn[name] = np.array([length // 2, 0])[:rows]
+                inputs[name] = np.array([length // 2, 0])[:rows]
             elif name == "token_type_ids":
-                drawn[name] = rng.integers(0, 2, shape)
+                inputs[name] = rng.integers(0, 2, shape)
             else:
-                drawn[name] = rng.standard_normal(shape, np.float32)
-        return drawn
+                inputs[name] = rng.standard_normal(shape, np.float32)
+        return inputs
 
 
 def list_graphs(network: Network, params: Any, attentions: bool = False) -> list[Graph]:
@@ -90,11 +93,11 @@ def list_graphs(network: Network, params: Any, attentions: bool = False) -> list
     graphs, parts = [], network.export_parts(params)
     for head, (spec, part) in parts.items():
         make = _MAKERS.get(head, _make_stack)
-        own = dataclasses.replace(
+        graph_spec = dataclasses.replace(
             spec, dtype="float32", remat="none", scan_layers=False
         )
         plain = scan.unstack_layers(part)
-        graphs += make(head, network, own, plain, attentions)
+        graphs += make(head, network, graph_spec, plain, attentions)
     if len(parts) == 1:
         return graphs
     # With a generator, the masked model restores the tokens that it replaced.
@@ -116,11 +119,11 @@ def _make_stack(
     def run(ids: Array, attention_mask: Array, *more: Array) -> tuple[Array, ...]:
         rest = dict(zip(list(inputs)[2:], more, strict=True))
         places = _count_places(ids)
-        seen = _see(places, attention_mask, is_causal, rest.get("prefix_lengths"))
+        mask = _make_mask(places, attention_mask, is_causal, rest.get("prefix_lengths"))
 
         def predict(model: Transformer) -> tuple[Array, Array]:
             states = model.encode(
-                ids, seen, places, rest.get("token_type_ids"), deterministic=True
+                ids, mask, places, rest.get("token_type_ids"), deterministic=True
             )
             return model.logits(states), states
 
@@ -145,10 +148,10 @@ def _make_discriminator(
 
     def run(ids: Array, attention_mask: Array, *more: Array) -> tuple[Array, ...]:
         places = _count_places(ids)
-        seen = _see(places, attention_mask)
+        mask = _make_mask(places, attention_mask)
 
         def predict(model: Transformer) -> Array:
-            return model.encode(ids, seen, places, *more, deterministic=True)
+            return model.encode(ids, mask, places, *more, deterministic=True)
 
         states, weights = _apply(model, params, predict, ("self",) * attentions)
         score = TokenScore(spec).apply({"params": params["score"]}, states)
@@ -166,22 +169,24 @@ def _make_pair_of_stacks(
 
     def encode(ids: Array, attention_mask: Array) -> tuple[Array, ...]:
         places = _count_places(ids)
-        seen = _see(places, attention_mask)
+        mask = _make_mask(places, attention_mask)
 
         def predict(model: Transformer) -> Array:
-            return model.encode(ids, seen, places, deterministic=True)
+            return model.encode(ids, mask, places, deterministic=True)
 
         states, weights = _apply(model, params, predict, ("self",) * attentions)
         return states, *weights
 
     def decode(ids: Array, source: Array, source_mask: Array) -> tuple[Array, ...]:
         places = _count_places(ids)
-        own = _see(places, jnp.ones_like(ids), is_causal=True)
+        self_mask = _make_mask(places, jnp.ones_like(ids), is_causal=True)
         every = jnp.ones_like(ids)[:, None, :, None] > 0
         cross = every & (source_mask[:, None, None, :] > 0)
 
         def predict(model: Transformer) -> Array:
-            states = model.decode(ids, own, source, cross, places, deterministic=True)
+            states = model.decode(
+                ids, self_mask, source, cross, places, deterministic=True
+            )
             return model.logits(states)
 
         named = ("dec_self", "cross") * attentions
@@ -222,7 +227,7 @@ def _count_places(ids: Int[Array, "B T"]) -> Int[Array, "B T"]:
     return jnp.cumsum(jnp.ones_like(ids), axis=1) - 1
 
 
-def _see(
+def _make_mask(
     places: Int[Array, "B T"],
     attention_mask: Int[Array, "B T"],
     is_causal: bool = False,
@@ -230,13 +235,13 @@ def _see(
 ) -> Bool[Array, "B 1 T T"]:
     """The attention mask: no padding; with `is_causal`, only the past."""
     query, key = places[:, :, None], places[:, None, :]
-    seen = (attention_mask[:, None, :] > 0) & (query >= 0)
+    mask = (attention_mask[:, None, :] > 0) & (query >= 0)
     if is_causal:
         past = key <= query
         if prefix_lengths is not None:
             past = past | (key < prefix_lengths[:, None, None])
-        seen = seen & past
-    return seen[:, None]
+        mask = mask & past
+    return mask[:, None]
 
 
 def _apply(

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpt.config.settings import WRITTEN
+from jaxpt.config.settings import DERIVED_FIELDS
 from jaxpt.errors import DataError
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
@@ -57,7 +57,9 @@ def write_origin(folder: Path, task: Task, params: Any, parts: dict) -> None:
     if is_outside(objective):  # a folder names no code to import
         return
     section = task.plan.config[objective]
-    settings = {name: value for name, value in section.items() if name not in WRITTEN}
+    settings = {
+        name: value for name, value in section.items() if name not in DERIVED_FIELDS
+    }
     about = {"format": FORMAT, "objective": objective, "settings": settings}
     write_json(folder / FOLDER, RUN, about)
     # The networks have the same arrays under other paths.

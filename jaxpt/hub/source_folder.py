@@ -77,8 +77,8 @@ def main_folder(folder: Path) -> Path:
 
 def find_tokenizer(folder: Path) -> Path:
     """The folder or file of a model's tokenizer."""
-    own = main_folder(folder) / "jaxpt_tokenizer.json"
-    return own if own.exists() else main_folder(folder)
+    own_file = main_folder(folder) / "jaxpt_tokenizer.json"
+    return own_file if own_file.exists() else main_folder(folder)
 
 
 def is_body(config: Config) -> bool:

@@ -88,46 +88,46 @@ TASK_NAMES: dict[tuple[str, str], HeadNames] = {
         "gpt2", {"score": "out"}, has_bias=False, finds_last="pad"
     ),
 } | {
-    (family, what): names
+    (family, class_suffix): names
     for family in ("bert", "roberta", "distilbert", "electra", "gpt2")
-    for what, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
+    for class_suffix, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
 }
 
 
-def find_names(family: Family, what: str, form: str) -> HeadNames:
+def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
     """The names of a head's tensors.
 
     Raises:
       UserError: transformers has no such class, or one with another head.
     """
-    names = TASK_NAMES.get((family.form, what))
+    names = TASK_NAMES.get((family.form, class_suffix))
     if names is not None and names.form in ("", form):
         return names
     reason = (
-        f"a {family.name} with task.head={form} has no {what} class in transformers "
-        f"with the same numbers; "
+        f"a {family.name} with task.head={form} has no {class_suffix} class in "
+        f"transformers with the same numbers; "
     )
     if names is not None:
         raise DataError(
             f"{reason}must be fine-tuned with task.head={names.form}, the head of "
-            f"{name_class(family, what)}"
+            f"{name_class(family, class_suffix)}"
         )
     forms = sorted(
         f"{name} ({each.form or 'any head'})"
         for (name, other), each in TASK_NAMES.items()
-        if other == what
+        if other == class_suffix
     )
     raise DataError(f"{reason}there are {', '.join(forms)}")
 
 
-def name_class(family: Family, what: str) -> str:
+def name_class(family: Family, class_suffix: str) -> str:
     """The class of transformers.
 
     >>> from jaxpt.hub.families import FAMILIES
     >>> name_class(FAMILIES["distilbert"], TEXTS)
     'DistilBertForSequenceClassification'
     """
-    return f"{family.class_prefix}For{what}"
+    return f"{family.class_prefix}For{class_suffix}"
 
 
 def list_entries(
@@ -137,12 +137,12 @@ def list_entries(
     body = [
         entry
         for entry in TABLES[family.form](spec, head)
-        if not any(HEAD.match(path) for path in entry.ours)
+        if not any(HEAD.match(path) for path in entry.paths)
     ]
-    for theirs, ours in names.layers.items():
-        body.append(Entry(f"{theirs}.weight", (f"task/{ours}/kernel",), True))
+    for hf_name, module in names.layers.items():
+        body.append(Entry(f"{hf_name}.weight", (f"task/{module}/kernel",), True))
         if names.has_bias:
-            body.append(Entry(f"{theirs}.bias", (f"task/{ours}/bias",)))
+            body.append(Entry(f"{hf_name}.bias", (f"task/{module}/bias",)))
     return body
 
 
@@ -163,7 +163,7 @@ def task_to_hf(
         f"task/{path}": leaf for path, leaf in flatten(task_head).items()
     }
     entries = list_entries(family, spec, head, names)
-    return {entry.theirs: join(entry, flat) for entry in entries}
+    return {entry.hf_name: join(entry, flat) for entry in entries}
 
 
 def task_from_hf(
@@ -175,26 +175,28 @@ def task_from_hf(
       UserError: one of its tensors is missing.
     """
     params: dict[str, dict[str, np.ndarray]] = {}
-    for theirs, ours in names.layers.items():
+    for hf_name, module in names.layers.items():
         for name in ("weight", "bias")[: 1 + names.has_bias]:
-            if f"{theirs}.{name}" not in tensors:
-                raise DataError(f"tensor {theirs}.{name}: is missing")
-        weight = np.asarray(tensors[f"{theirs}.weight"], np.float32)
-        params[ours] = {"kernel": np.ascontiguousarray(weight.T)}
+            if f"{hf_name}.{name}" not in tensors:
+                raise DataError(f"tensor {hf_name}.{name}: is missing")
+        weight = np.asarray(tensors[f"{hf_name}.weight"], np.float32)
+        params[module] = {"kernel": np.ascontiguousarray(weight.T)}
         if names.has_bias:
-            params[ours]["bias"] = np.asarray(tensors[f"{theirs}.bias"], np.float32)
+            params[module]["bias"] = np.asarray(tensors[f"{hf_name}.bias"], np.float32)
     return params
 
 
-def write_labels(labels: tuple[str, ...], what: str, kind: str) -> dict[str, Any]:
+def write_labels(
+    labels: tuple[str, ...], class_suffix: str, kind: str
+) -> dict[str, Any]:
     """The fields of a config.json that describe a task's labels.
 
     Args:
       kind: "single_label_classification", "multi_label_classification" or "regression".
     """
-    if what in (QUESTIONS, CHOICES):
+    if class_suffix in (QUESTIONS, CHOICES):
         return {}  # the defaults are right: starts, ends and options have no names
-    fields: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
+    fields: dict[str, Any] = {"problem_type": kind} if class_suffix == TEXTS else {}
     names = labels or ("LABEL_0",)
     return fields | {
         "id2label": {str(i): name for i, name in enumerate(names)},
@@ -210,13 +212,13 @@ class KeptHead(NamedTuple):
     """The task head of an imported checkpoint.
 
     Attributes:
-      what: the end of the name of transformers' class, such as `TEXTS`.
+      class_suffix: the end of the name of transformers' class, such as `TEXTS`.
       labels: the names of the labels, in order.
       params: of the modules of `jaxpt.nn.task_heads`.
       form: of `jaxpt.nn.task_heads.FORMS`; "" if any form computes it.
     """
 
-    what: str
+    class_suffix: str
     labels: tuple[str, ...]
     params: dict[str, dict[str, np.ndarray]]
     form: str = ""
@@ -226,7 +228,12 @@ def find_task(config: dict) -> str:
     """The task that a checkpoint was fine-tuned for; "" for no known one."""
     names = config.get("architectures") or []
     known = (TEXTS, TOKENS, QUESTIONS, CHOICES)
-    tasks = (what for what in known for name in names if name.endswith(f"For{what}"))
+    tasks = (
+        class_suffix
+        for class_suffix in known
+        for name in names
+        if name.endswith(f"For{class_suffix}")
+    )
     return next(tasks, "")
 
 
@@ -238,30 +245,30 @@ def keep_head(
     Raises:
       UserError: one of its tensors is missing, or a setting makes it another head.
     """
-    what = find_task(config)
-    names = TASK_NAMES.get((family.form, what))
+    class_suffix = find_task(config)
+    names = TASK_NAMES.get((family.form, class_suffix))
     if names is None:
         return False
     for name, value in names.settings:
         if config.get(name, value) != value:
             raise DataError(
                 f"config.json: {name}={config[name]!r}: must be {value!r} for the head "
-                f"of {name_class(family, what)}"
+                f"of {name_class(family, class_suffix)}"
             )
     prefix = BODIES.get(family.form, "")
-    own = {
+    head_tensors = {
         name: tensors[name]
         for name in tensors
         if not name.startswith(prefix) or "pooler" in name
     }
-    params = task_from_hf(own, names)
+    params = task_from_hf(head_tensors, names)
     label_names = config.get("id2label") or {}
     labels = [label_names[key] for key in sorted(label_names, key=int)]
     arrays = {
         f"{layer}/{name}": x for layer in params for name, x in params[layer].items()
     }
     data = io.BytesIO()
-    text = json.dumps({"what": what, "labels": labels, "form": names.form})
+    text = json.dumps({"what": class_suffix, "labels": labels, "form": names.form})
     np.savez(data, allow_pickle=False, about=np.array(text), **arrays)
     checksums.write(workdir / FILE, data.getvalue())
     return True

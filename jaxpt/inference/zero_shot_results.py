@@ -23,7 +23,7 @@ from jaxpt.inference.scorer import make_scorer
 from jaxpt.statistics.examples import Examples
 from jaxpt.training.workdir import load_run
 from jaxpt.version import __version__
-from jaxpt.zero_shot.outcomes import Asker, Options, Task
+from jaxpt.zero_shot.outcomes import EvalContext, Options, Task
 from jaxpt.zero_shot.tasks import (
     TASKS,
     check_options,
@@ -42,7 +42,7 @@ MOST_ROWS = 16  # groups of one kind that are printed
 
 def evaluate_tasks(
     workdir: Path,
-    told: Sequence[str],
+    task_args: Sequence[str],
     rule: str,
     num_items: int,
     options: Options = NO_OPTIONS,
@@ -58,7 +58,7 @@ def evaluate_tasks(
         raise ConfigError(f"--num_items={num_items}: must be at least 0, which is all")
 
     def read():
-        named = list_tasks(told)
+        named = list_tasks(task_args)
         check_options([name for name, _ in named], options)
         return [
             (name, path, task.read(path), _read_shots(task, options))
@@ -69,7 +69,7 @@ def evaluate_tasks(
     tasks = processes.on_all(read)
     program, tokenizer, params, step = load_run(workdir)
     scorer = processes.on_all(make_scorer, program, params)
-    asker = Asker(
+    eval_context = EvalContext(
         scorer,
         tokenizer.encode,
         tokenizer.encode_sized,
@@ -79,14 +79,16 @@ def evaluate_tasks(
     rules = find_rules(scorer, rule)
     with hold(workdir):
         return [
-            _ask(workdir / FOLDER, asker, step, rules, num_items, *task)
+            _evaluate_task(
+                workdir / FOLDER, eval_context, step, rules, num_items, *task
+            )
             for task in tasks
         ]
 
 
-def _ask(
+def _evaluate_task(
     folder: Path,
-    asker: Asker,
+    eval_context: EvalContext,
     step: int,
     rules: Sequence[str],
     num_items: int,
@@ -96,43 +98,43 @@ def _ask(
     shots: Sequence,
 ) -> dict:
     """The result of one task, new or stored."""
-    asker = asker._replace(shots=shots)
-    own = pick_options(TASKS[name], asker.options)
-    kept = spread_items(items, num_items)
-    chosen = [items[i] for i in kept]
-    asked = {
+    eval_context = eval_context._replace(shots=shots)
+    options = pick_options(TASKS[name], eval_context.options)
+    indices = spread_items(items, num_items)
+    chosen = [items[i] for i in indices]
+    request = {
         "task": name,
         "path": path,
         "step": step,
-        "rules": {rule: asker.scorer.describe(rule) for rule in rules},
-        "num_items": len(kept),
+        "rules": {rule: eval_context.scorer.describe(rule) for rule in rules},
+        "num_items": len(indices),
         "num_all": len(items),
         "items": _fingerprint(chosen),
     }
-    if own:
-        asked |= {"options": own, "shots": _fingerprint(shots)}
-    place = folder / f"{name}-{_name(path, rules, num_items, own)}.json"
-    if (known := _find_known(place, asked)) is not None:
+    if options:
+        request |= {"options": options, "shots": _fingerprint(shots)}
+    place = folder / f"{name}-{_name(path, rules, num_items, options)}.json"
+    if (known := _find_known(place, request)) is not None:
         return known | {"is_known": True, "file": place.name}
-    found = processes.on_all(TASKS[name].evaluate, asker, chosen, rules)
-    results = {rule: to_json(outcome) for rule, outcome in found.items()}
-    result = {"version": __version__} | asked | {"results": results}
+    outcomes = processes.on_all(TASKS[name].evaluate, eval_context, chosen, rules)
+    results = {rule: to_json(outcome) for rule, outcome in outcomes.items()}
+    result = {"version": __version__} | request | {"results": results}
     if processes.is_first():
         columns = {
             f"{rule}/{column}": values
-            for rule, outcome in found.items()
+            for rule, outcome in outcomes.items()
             for column, values in outcome.columns.items()
         }
-        _write(place, result, columns | {"index": np.array(kept)})
+        _write(place, result, columns | {"index": np.array(indices)})
     return result | {"is_known": False, "file": place.name}
 
 
-def _find_known(place: Path, asked: dict) -> dict | None:
+def _find_known(place: Path, request: dict) -> dict | None:
     """The stored result of the same evaluation, if any."""
     if not place.exists():
         return None
     known = load_measured(place)
-    same = all(known.get(name) == value for name, value in asked.items())
+    same = all(known.get(name) == value for name, value in request.items())
     return known if same else None
 
 
@@ -177,10 +179,10 @@ def _read_shots(task: Task, options: Options) -> Sequence:
     return read_shots(task, options) if "shots" in task.options else ()
 
 
-def _name(path: str, rules: Sequence[str], num_items: int, own: dict) -> str:
+def _name(path: str, rules: Sequence[str], num_items: int, options: dict) -> str:
     place = str(Path(path).resolve())
-    told = json.dumps([place, list(rules), num_items, *own.values()])
-    return hashlib.sha256(told.encode()).hexdigest()[:8]
+    text = json.dumps([place, list(rules), num_items, *options.values()])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def format_result(result: dict, place: Path) -> list[str]:
@@ -189,24 +191,24 @@ def format_result(result: dict, place: Path) -> list[str]:
     Args:
       place: the run's folder.
     """
-    kept, total = result["num_items"], result["num_all"]
-    spread = "" if kept == total else f" of {total:,}, spread evenly"
+    num_items, total = result["num_items"], result["num_all"]
+    spread = "" if num_items == total else f" of {total:,}, spread evenly"
     known = "; asked before" if result["is_known"] else ""
-    lines = [f"{result['task']}: {result['path']}: {kept:,} items{spread}{known}"]
-    for rule, found in result["results"].items():
+    lines = [f"{result['task']}: {result['path']}: {num_items:,} items{spread}{known}"]
+    for rule, outcome in result["results"].items():
         lines.append(f"  {result['rules'][rule]}")
-        for name, figure in found["figures"].items():
+        for name, figure in outcome["figures"].items():
             ends = "[unknown]"
             if figure["low"] is not None:
                 ends = f"[{figure['low']:.4f}, {figure['high']:.4f}]"
             lines.append(
                 f"    {name:28s} {figure['value']:.4f} {ends} {figure['method']}"
             )
-        for name, value in found["trivial"].items():
+        for name, value in outcome["trivial"].items():
             lines.append(f"    {name:28s} {value:.4f}")
-        for kind, groups in found["groups"].items():
+        for kind, groups in outcome["groups"].items():
             lines += _format_groups(kind, groups)
-        lines += [f"    {note}" for note in found["notes"]]
+        lines += [f"    {note}" for note in outcome["notes"]]
     lines.append(f"  all of it: {place / FOLDER}")
     return lines
 

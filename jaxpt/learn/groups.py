@@ -34,7 +34,7 @@ FORMS = ("plain", "electra")
 # A layer of a Transformer or an LSTM.
 LAYER = re.compile(r"(?:layer|lstm)_(\d+)")
 # Modules before the first layer of a stack.
-BELOW = ("embed", "decoder_embed", "project", "words", "contexts")
+EMBEDDING_MODULES = ("embed", "decoder_embed", "project", "words", "contexts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Depths(NamedTuple):
             return below + 1
         if "encoder" in names or is_second:
             return below + (self.decoder if is_second else self.encoder)
-        return 0 if names[0] in BELOW else self.head
+        return 0 if names[0] in EMBEDDING_MODULES else self.head
 
 
 def count_layers(state: dict) -> Depths:

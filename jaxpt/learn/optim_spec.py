@@ -22,7 +22,7 @@ DECAY_SHAPES = ("sqrt", "linear", "exponential")
 # the settings that are missing here. Sources: optax's AdamW and Lion (Chen et al.
 # 2023); T5X's Adafactor; LAMB of You et al. 2020; the AdamW inside Keller Jordan's
 # Muon.
-OWN = {
+OPTIMIZER_DEFAULTS = {
     "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
     "adafactor": {"beta1": 0.0, "epsilon": 1e-30},
     "lamb": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
@@ -76,7 +76,8 @@ class OptimSpec:
         1/3, then 1/8).
       beta1: the decay rate of the first moment, of Lion's interpolation before the
         sign, or of Adafactor's momentum (0: none). -1 is the optimizer's default
-        (`OWN`), also for beta2 and epsilon. With muon all three are those of its AdamW.
+        (`OPTIMIZER_DEFAULTS`), also for beta2 and epsilon. With muon all three are
+        those of its AdamW.
       beta2: the decay rate of the second moment, or of Lion's momentum.
       epsilon: added to the root of Adam's second moment, or to Adafactor's squared
         gradient.
@@ -114,13 +115,15 @@ class OptimSpec:
     ema_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, "name", self.name in OWN, one_of(OWN))
+        _check(
+            self, "name", self.name in OPTIMIZER_DEFAULTS, one_of(OPTIMIZER_DEFAULTS)
+        )
         _check(self, "schedule", self.schedule in SCHEDULES, one_of(SCHEDULES))
         for name, reader in _list_unread(self).items():
             default = type(self).__dataclass_fields__[name].default
             is_good = getattr(self, name) == default
             _check(self, name, is_good, f"{default}, as {reader} does not use it")
-        for name, value in OWN[self.name].items():
+        for name, value in OPTIMIZER_DEFAULTS[self.name].items():
             if getattr(self, name) == -1:
                 object.__setattr__(self, name, value)
         _check_values(self)
@@ -134,7 +137,11 @@ class OptimSpec:
 def _list_unread(spec: OptimSpec) -> dict[str, str]:
     """The unused settings, each with the optimizer or schedule that does not use it."""
     readers = {
-        name: [optimizer for optimizer, own in OWN.items() if name in own]
+        name: [
+            optimizer
+            for optimizer, names in OPTIMIZER_DEFAULTS.items()
+            if name in names
+        ]
         for name in ("beta1", "beta2", "epsilon")
     } | OPTIMIZERS_READING
     unread = {n: spec.name for n, names in readers.items() if spec.name not in names}

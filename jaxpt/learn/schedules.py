@@ -39,8 +39,8 @@ def make_schedule(
         raise ConfigError(
             f"optim.warmup_steps={warmup}: must be below the run's {num_steps} steps"
         )
-    if spec.schedule in WHOLE:
-        return WHOLE[spec.schedule](spec, num_steps, peak)
+    if spec.schedule in WITH_WARMUP:
+        return WITH_WARMUP[spec.schedule](spec, num_steps, peak)
     main = _make_main(spec, num_steps, peak)
     if not warmup:
         return main
@@ -131,7 +131,7 @@ def make_slanted_triangle(
 
 
 # Schedules that include the warm-up.
-WHOLE = {
+WITH_WARMUP = {
     "bert_linear": make_bert_linear,
     "electra_linear": make_electra_linear,
     "slanted_triangle": make_slanted_triangle,

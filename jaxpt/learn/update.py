@@ -169,9 +169,9 @@ def average_params(
 
     # 1 - decay^t without the cancellation of float32.
     rest = lambda t: -jnp.expm1(t * math.log(decay))  # noqa: E731
-    kept = decay * rest(state.step - 1) / rest(state.step)
+    old_weight = decay * rest(state.step - 1) / rest(state.step)
     ema = jax.tree.map(
-        lambda old, new: kept * old + (1 - kept) * new.astype(jnp.float32),
+        lambda old, new: old_weight * old + (1 - old_weight) * new.astype(jnp.float32),
         state.ema,
         state.params,
     )

@@ -78,13 +78,13 @@ class KVCache(NamedTuple):
         cache_index: Int[Array, ""] | int,
     ) -> "KVCache":
         """The cache with T more keys and values from slot `cache_index` on."""
-        written = [
+        updated = [
             jax.lax.dynamic_update_slice_in_dim(
                 old, new.swapaxes(1, 2), cache_index, axis=2
             )
             for old, new in zip(self, (keys, values), strict=True)
         ]
-        return KVCache(*written)
+        return KVCache(*updated)
 
 
 class Attention(nn.Module):

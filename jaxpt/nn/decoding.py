@@ -50,7 +50,7 @@ class Cache:
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
         """`pick` of rows with the same prompts, so that the sources do not change."""
         kv_cache = tuple(
-            LayerCache(jax.tree.map(lambda x: x[rows], layer.own), layer.cross)
+            LayerCache(jax.tree.map(lambda x: x[rows], layer.self_attn), layer.cross)
             for layer in self.kv_cache
         )
         return dataclasses.replace(self, kv_cache=kv_cache)
@@ -121,8 +121,8 @@ def make_prefix_decoder(model: Transformer) -> Decoder:
         prompt_start = prompts.shape[1] - lengths
         num_slots = prompts.shape[1] + room
         cache = make_cache(model.spec, prompt_start, num_slots)
-        seen = masks.cached_prompt(prompt_start, prompts.shape[1], num_slots)
-        return _extend(model, params, prompts, cache, own_mask=seen)
+        attn_mask = masks.cached_prompt(prompt_start, prompts.shape[1], num_slots)
+        return _extend(model, params, prompts, cache, own_mask=attn_mask)
 
     return dataclasses.replace(causal, prefill=prefill)
 
@@ -189,7 +189,7 @@ def _extend(
       own_mask: the slots that each of `ids` sees; by default those up to its own slot.
     """
     batch, length = ids.shape
-    num_slots = cache.kv_cache[0].own.keys.shape[2]
+    num_slots = cache.kv_cache[0].self_attn.keys.shape[2]
     slots = cache.cache_index + jnp.arange(length)
     if own_mask is None:
         own_mask = masks.cached(

@@ -35,11 +35,13 @@ def stack_flops(
     if source_length:
         cross = 4 * spec.d_model * (length * queries + source_length * keys)
         cross += 4 * length * source_length * queries
-    seen = 0  # keys per query, summed over layers
+    num_attended = 0  # keys per query, summed over layers
     for layer in range(num_layers):
         is_local = spec.is_local(layer)
-        seen += min(length, 2 * spec.window + 1) if is_local else length
-    return num_layers * (projections + mlp + cross) + 4 * length * seen * queries
+        num_attended += min(length, 2 * spec.window + 1) if is_local else length
+    return (
+        num_layers * (projections + mlp + cross) + 4 * length * num_attended * queries
+    )
 
 
 def project_flops(spec: ModelSpec, length: int) -> float:

@@ -51,18 +51,18 @@ def attention_weights(
         before = jnp.full_like(tokens[:, :1], start_id)
         shifted = jnp.concatenate([before, tokens[:, :-1]], axis=1)
         args: tuple = (tokens, _list_masks(part), shifted)
-        _, kept = model.apply(variables, *args, method="states", **call)
+        _, captured = model.apply(variables, *args, method="states", **call)
     else:
         args = (tokens, part.feature_mask)
-        _, kept = model.apply(variables, *args, method="encode", **call)
-    return collect_weights(kept[WEIGHTS])
+        _, captured = model.apply(variables, *args, method="encode", **call)
+    return collect_weights(captured[WEIGHTS])
 
 
-def collect_weights(kept: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
+def collect_weights(captured: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
     """The sown weights by attention, layers first."""
     weights = {}
     for name, (stack, attention) in PLACES.items():
-        layers = kept.get(stack, {})
+        layers = captured.get(stack, {})
         if layers:
             parts = [layers[f"layer_{i}"][attention] for i in range(len(layers))]
             weights[name] = jnp.stack([part["weights"][0] for part in parts])
@@ -81,7 +81,7 @@ def attention_masks(
 
 
 def _list_masks(part: Any) -> dict[str, masks.Mask]:
-    seen = {"self": part.feature_mask}
+    masks_by_kind = {"self": part.feature_mask}
     if part.HAS_DECODER:
-        seen |= {"dec_self": masks.causal(), "cross": masks.full()}
-    return seen
+        masks_by_kind |= {"dec_self": masks.causal(), "cross": masks.full()}
+    return masks_by_kind

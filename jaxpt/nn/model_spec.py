@@ -321,8 +321,8 @@ class ModelSpec:
         """The spec with `relative_directions=auto` resolved for a network."""
         if self.positions != "relative" or self.relative_directions != "auto":
             return self
-        meant = "both" if reads_ahead else "past"
-        return dataclasses.replace(self, relative_directions=meant)
+        directions = "both" if reads_ahead else "past"
+        return dataclasses.replace(self, relative_directions=directions)
 
     @property
     def norms_embeddings(self) -> bool:

@@ -50,9 +50,9 @@ def relative_bucket(
         past = jnp.maximum(-distance, 0)
     exact = num_buckets // 2
     ratio = jnp.log(jnp.maximum(past, 1) / exact) / np.log(max_distance / exact)
-    far = exact + (ratio * (num_buckets - exact)).astype(jnp.int32)
-    far = jnp.minimum(far, num_buckets - 1)
-    return offset + jnp.where(past < exact, past, far)
+    far_bucket = exact + (ratio * (num_buckets - exact)).astype(jnp.int32)
+    far_bucket = jnp.minimum(far_bucket, num_buckets - 1)
+    return offset + jnp.where(past < exact, past, far_bucket)
 
 
 def rotate(
@@ -64,8 +64,8 @@ def rotate(
     and transformers.
 
     >>> x = jnp.array([[[[1.0, 0.0]], [[1.0, 0.0]]]])
-    >>> turned = rotate(x, jnp.array([[0, 1]]), 1e4)[0, :, 0]
-    >>> np.asarray(turned, float).round(4).tolist()
+    >>> rotated = rotate(x, jnp.array([[0, 1]]), 1e4)[0, :, 0]
+    >>> np.asarray(rotated, float).round(4).tolist()
     [[1.0, 0.0], [0.5403, 0.8415]]
     """
     half = x.shape[-1] // 2
@@ -73,8 +73,8 @@ def rotate(
     angle = position_ids[:, :, None, None].astype(jnp.float32) * rate
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = [left * cos - right * sin, right * cos + left * sin]
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
+    rotated = [left * cos - right * sin, right * cos + left * sin]
+    return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 
 class LearnedPositions(nn.Module):

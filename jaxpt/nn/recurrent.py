@@ -212,8 +212,8 @@ def _steps(
 
     num_rows = len(gates_BTG)
     zeros = jnp.zeros((num_rows, size)), jnp.zeros((num_rows, width), dtype)
-    turned = [x.swapaxes(0, 1) for x in (gates_BTG, shifts_BTD, is_start)]
-    _, (out, hidden) = jax.lax.scan(step, zeros, tuple(turned), reverse=is_reversed)
+    time_major = [x.swapaxes(0, 1) for x in (gates_BTG, shifts_BTD, is_start)]
+    _, (out, hidden) = jax.lax.scan(step, zeros, tuple(time_major), reverse=is_reversed)
     return out.swapaxes(0, 1), hidden.swapaxes(0, 1)
 
 
@@ -251,8 +251,8 @@ def _run_backward(
     pull, out_BTD, hidden_BTF, is_start = saved
     gates_BTG, shifts_BTD = pull((grad, jnp.zeros_like(hidden_BTF)))
     padding = ((0, 0), (0, 1), (0, 0)) if is_reversed else ((0, 0), (1, 0), (0, 0))
-    kept = out_BTD[:, 1:] if is_reversed else out_BTD[:, :-1]
-    read_BTD = jnp.where(is_start[..., None], 0, jnp.pad(kept, padding))
+    previous = out_BTD[:, 1:] if is_reversed else out_BTD[:, :-1]
+    read_BTD = jnp.where(is_start[..., None], 0, jnp.pad(previous, padding))
 
     def multiply(x: Array, slopes: Array) -> Array:
         flat = [a.reshape(-1, a.shape[-1]).astype(dtype) for a in (x, slopes)]

@@ -35,13 +35,13 @@ POLICIES = {
 
 # Flax's collection for the states of all layers (`Network.layer_features`); `init` and
 # training do not fill it.
-KEPT = "intermediates"
+INTERMEDIATES = "intermediates"
 
 
 class LayerCache(NamedTuple):
     """The caches of a layer's self-attention and cross-attention."""
 
-    own: KVCache
+    self_attn: KVCache
     cross: KVCache | None = None
 
 
@@ -81,9 +81,9 @@ class Layer(nn.Module):
             y = keep_rows(y)
             return (y if spec.norm_position == "pre" else norm(y)), kv_cache
 
-        own, across = kv_cache or (None, None)
+        self_cache, cross_cache = kv_cache or (None, None)
         attention = Attention(spec, self.is_local, name="attention")
-        x, own = residual(
+        x, self_cache = residual(
             "attention",
             x,
             lambda y: attention(
@@ -92,26 +92,30 @@ class Layer(nn.Module):
                 attn_mask,
                 bias,
                 position_ids,
-                own,
+                self_cache,
                 cache_index,
                 deterministic=deterministic,
             ),
         )
-        if source is not None or across is not None:
+        if source is not None or cross_cache is not None:
             cross = Attention(spec, name="cross")
-            x, across = residual(
+            x, cross_cache = residual(
                 "cross",
                 x,
                 lambda y: cross(
-                    y, source, cross_mask, kv_cache=across, deterministic=deterministic
+                    y,
+                    source,
+                    cross_mask,
+                    kv_cache=cross_cache,
+                    deterministic=deterministic,
                 ),
             )
         mlp = Mlp(spec, name="mlp")
         x, _ = residual("mlp", x, lambda y: (mlp(y), None))
-        self.sow(KEPT, "states", x)
-        if kv_cache is None or own is None:
+        self.sow(INTERMEDIATES, "states", x)
+        if kv_cache is None or self_cache is None:
             return x, None
-        return x, LayerCache(own, across)
+        return x, LayerCache(self_cache, cross_cache)
 
 
 class Stack(nn.Module):
@@ -143,13 +147,13 @@ class Stack(nn.Module):
         spec, bias = self.spec, None
         if spec.positions == "relative":
             relative = RelativeBias(spec, self.is_bidirectional, name="relative")
-            num_keys = kv_cache[0].own.keys.shape[2] if kv_cache else x.shape[1]
+            num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else x.shape[1]
             bias = relative(x.shape[1], num_keys, cache_index)
         if spec.positions != "rotary":
             position_ids = None
         elif position_ids is None:
             position_ids = jnp.arange(x.shape[1])[None]
-        self.sow(KEPT, "states", x)
+        self.sow(INTERMEDIATES, "states", x)
 
         def run(
             layer: Layer, x: Array, kv_cache: LayerCache | None = None
@@ -199,7 +203,7 @@ def _loop(
     """(layers, x) -> x: a loop of `run` over the layers' slices of the parameters."""
     loop = nn.scan(
         _remat(run, spec, prevent_cse=False),  # not needed between the steps of a loop
-        variable_axes={"params": 0, KEYS: 0, KEPT: 0},
+        variable_axes={"params": 0, KEYS: 0, INTERMEDIATES: 0},
         split_rngs={"params": True, "dropout": True},
         length=length,
         check_constancy_invariants=False,
@@ -207,19 +211,19 @@ def _loop(
     return lambda layers, x: loop(layers, x)[0]
 
 
-def list_states(kept: dict, last: Float[Array, "B T D"]) -> Float[Array, "L B T D"]:
-    """The input of a stack and the states after every layer, from `KEPT`.
+def list_states(captured: dict, last: Float[Array, "B T D"]) -> Float[Array, "L B T D"]:
+    """The input of a stack and the states after every layer, from `INTERMEDIATES`.
 
     Args:
-      kept: that of one call of the stack; layers unrolled, scanned, or both.
+      captured: that of one call of the stack; layers unrolled, scanned, or both.
       last: the stack's output, which replaces the states of its last layer, as pre-norm
         stacks end with a norm.
     """
-    (inputs,) = kept["states"]
+    (inputs,) = captured["states"]
     states, i = [inputs], 0
-    while f"layer_{i}" in kept:
-        states.append(kept[f"layer_{i}"]["states"][0])
+    while f"layer_{i}" in captured:
+        states.append(captured[f"layer_{i}"]["states"][0])
         i += 1
-    if "layers" in kept:
-        states += list(kept["layers"]["states"][0])
+    if "layers" in captured:
+        states += list(captured["layers"]["states"][0])
     return jnp.stack([*states[:-1], last])

@@ -215,8 +215,12 @@ def masks(batch: Batch) -> Masks:
     """Per document the encoder attends to all, the decoder to its past and to that."""
     inputs = batch.get("segment_ids")
     if inputs is not None and "dec_segment_ids" not in batch:  # one text, now shorter
-        seen = attention_masks.key_padding((inputs > 0).sum(-1))
-        return {"self": seen, "dec_self": attention_masks.causal(), "cross": seen}
+        self_mask = attention_masks.key_padding((inputs > 0).sum(-1))
+        return {
+            "self": self_mask,
+            "dec_self": attention_masks.causal(),
+            "cross": self_mask,
+        }
     return span_corruption.masks(batch)
 
 

@@ -101,10 +101,10 @@ class Spec(ObjectiveSpec):
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> Network:
         marks = {vocab.bos: BEGIN_TEXT} | {vocab.eos: END_TEXT}
-        kept = sorted((id_, mark) for id_, mark in marks.items() if id_ is not None)
+        items = sorted((id_, mark) for id_, mark in marks.items() if id_ is not None)
         sizes = dataclasses.asdict(self)
         sizes.pop("row_length")
-        sizes |= {"pieces": vocab.pieces, "marks": tuple(kept)}
+        sizes |= {"pieces": vocab.pieces, "marks": tuple(items)}
         return super().make_network(model_spec, vocab, **sizes, **fields)
 
 
@@ -142,14 +142,16 @@ def loss(
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the next and of the previous token, at every position."""
     deterministic = "dropout" not in rngs
-    weights = [batch["weights"][f"{way}_loss"] for way in ("forward", "backward")]
+    weights = [
+        batch["weights"][f"{direction}_loss"] for direction in ("forward", "backward")
+    ]
     targets = batch["targets"], batch["back_targets"]
 
     def predict(model: BiLm) -> list[losses.Scores]:
         _, *ways = model.read(batch["inputs"], masks, deterministic=deterministic)
         return [
-            model.score(layers[-1], *wanted, deterministic=deterministic)
-            for layers, *wanted in zip(ways, targets, weights, strict=True)
+            model.score(layers[-1], *args, deterministic=deterministic)
+            for layers, *args in zip(ways, targets, weights, strict=True)
         ]
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)

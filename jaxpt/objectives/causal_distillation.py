@@ -83,8 +83,8 @@ def loss(
         states = model.student.batch_states(
             batch, masks, deterministic="dropout" not in rngs
         )
-        taught = model.teacher_outputs(batch, masks)
-        return model.distillation_loss(states, taught, batch["targets"])
+        teacher_states = model.teacher_outputs(batch, masks)
+        return model.distillation_loss(states, teacher_states, batch["targets"])
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)
     terms = {

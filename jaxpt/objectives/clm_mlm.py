@@ -165,7 +165,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
             table[is_next.sum()],
             spec.num_masked,
         )
-        shown = edits.replace_tokens(
+        replaced = edits.replace_tokens(
             rng_replace,
             targets[positions],
             mask_id,
@@ -174,7 +174,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
             spec.replace_random,
         )
         # The last token is not an input: a position after the row is dropped.
-        noised = edits.put(inputs, positions + 1, shown, weights)
+        noised = edits.put(inputs, positions + 1, replaced, weights)
         return {
             "inputs": jnp.where(is_masked, noised, inputs),
             "is_prefix": jnp.broadcast_to(is_masked, inputs.shape),
@@ -218,8 +218,8 @@ def loss(
     terms = {"clm_loss": causal.loss, "mlm_loss": filled.loss}
     return terms, {
         "accuracy": losses.rank_hits(causal.ranks, of_causal),
-        "fill_top1": losses.rank_hits(filled.ranks, of_masked),
-        "fill_top5": losses.rank_hits(filled.ranks, of_masked, k=5),
+        "masked_accuracy": losses.rank_hits(filled.ranks, of_masked),
+        "masked_top5_accuracy": losses.rank_hits(filled.ranks, of_masked, k=5),
     } | (add(overflow, more) if overflow else {})
 
 

@@ -75,8 +75,8 @@ class Teaching(ObjectiveSpec):
 
     def __post_init__(self) -> None:
         if isinstance(self.teacher_model, dict):  # from a config
-            made = ModelSpec(**self.teacher_model) if self.teacher_model else None
-            object.__setattr__(self, "teacher_model", made)
+            teacher = ModelSpec(**self.teacher_model) if self.teacher_model else None
+            object.__setattr__(self, "teacher_model", teacher)
         super().__post_init__()
         self.check("temperature", self.temperature > 0, "above 0")
         self.check("kl_weight", self.kl_weight > 0, "above 0")
@@ -96,18 +96,18 @@ class Teaching(ObjectiveSpec):
         """
         kind = self.check_network(model_spec, vocab)
         student = model_spec.direct(kind.READS_AHEAD)
-        theirs = self.teacher_spec(model_spec).direct(kind.READS_AHEAD)
-        check_teacher(self, student, theirs)
+        teacher = self.teacher_spec(model_spec).direct(kind.READS_AHEAD)
+        check_teacher(self, student, teacher)
         fields = fields | {"freezes_positions": self.freeze_positions}
-        return kind(student, theirs, self.temperature, **fields)  # type: ignore[call-arg]
+        return kind(student, teacher, self.temperature, **fields)  # type: ignore[call-arg]
 
     def teacher_spec(self, model_spec: ModelSpec) -> ModelSpec:
         """The teacher's sizes, computed as the student's model is."""
         stored = self.teacher_model
-        theirs = stored if isinstance(stored, ModelSpec) else model_spec
+        teacher = stored if isinstance(stored, ModelSpec) else model_spec
         how = {name: getattr(model_spec, name) for name in COMPUTING}
-        size = theirs.vocab_size or model_spec.vocab_size
-        return dataclasses.replace(theirs, vocab_size=size, **how)
+        size = teacher.vocab_size or model_spec.vocab_size
+        return dataclasses.replace(teacher, vocab_size=size, **how)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,11 +158,11 @@ class Spec(Teaching, mlm.Spec):
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> Network:
-        theirs = self.teacher_spec(model_spec)
-        if self.cosine_weight and model_spec.d_model != theirs.d_model:
+        teacher = self.teacher_spec(model_spec)
+        if self.cosine_weight and model_spec.d_model != teacher.d_model:
             raise ConfigError(
                 f"model.d_model={model_spec.d_model}: must be the teacher's "
-                f"{theirs.d_model}, unless distillation.cosine_weight is 0"
+                f"{teacher.d_model}, unless distillation.cosine_weight is 0"
             )
         fields |= {
             "is_restricted": self.restrict_kl,
@@ -171,24 +171,24 @@ class Spec(Teaching, mlm.Spec):
         return super().make_network(model_spec, vocab, **fields)
 
 
-def check_teacher(spec: Teaching, model_spec: ModelSpec, theirs: ModelSpec) -> None:
+def check_teacher(spec: Teaching, model_spec: ModelSpec, teacher: ModelSpec) -> None:
     """Raises UserError if a teacher and a student, or its layers, do not agree."""
     name, length = spec.SECTION, spec.lengths["teacher"]
-    if model_spec.vocab_size != theirs.vocab_size:
+    if model_spec.vocab_size != teacher.vocab_size:
         raise ConfigError(
-            f"{name}.teacher={spec.teacher}: scores {theirs.vocab_size} tokens, the "
+            f"{name}.teacher={spec.teacher}: scores {teacher.vocab_size} tokens, the "
             f"student {model_spec.vocab_size}; they must have the same vocabulary"
         )
-    if theirs.positions in ("learned", "sinusoidal") and length > theirs.max_len:
+    if teacher.positions in ("learned", "sinusoidal") and length > teacher.max_len:
         raise ConfigError(
-            f"{name}.teacher={spec.teacher}: reads {theirs.max_len} tokens at once; "
+            f"{name}.teacher={spec.teacher}: reads {teacher.max_len} tokens at once; "
             f"must read the {length} of a row"
         )
     layers = spec.student_layers
     if not layers:
         return
     # `begin` compares the shapes of parameters.
-    for key, value in find_differences(model_spec, theirs, free=LAYOUT):
+    for key, value in find_differences(model_spec, teacher, free=LAYOUT):
         raise ConfigError(
             f"model.{key}={getattr(model_spec, key)}: must be the teacher's {value} "
             f"if the student starts from its layers ({name}.student_layers)"
@@ -198,10 +198,10 @@ def check_teacher(spec: Teaching, model_spec: ModelSpec, theirs: ModelSpec) -> N
             f"{name}.student_layers={layers}: must be model.num_layers="
             f"{model_spec.num_layers} of the teacher's layers"
         )
-    if not all(type(i) is int and 0 <= i < theirs.num_layers for i in layers):
+    if not all(type(i) is int and 0 <= i < teacher.num_layers for i in layers):
         raise ConfigError(
             f"{name}.student_layers={layers}: must be layers of the teacher's, from 0 "
-            f"to {theirs.num_layers - 1}"
+            f"to {teacher.num_layers - 1}"
         )
 
 
@@ -215,9 +215,9 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     ([[4, 4, 4]], [7, 8, 9])
     """
     batch = mlm.corrupt(rng, rows, vocab, spec)
-    weights, nothing = batch["weights"]["loss"], jnp.zeros(rows["tokens"].shape)
+    weights, zeros = batch["weights"]["loss"], jnp.zeros(rows["tokens"].shape)
     positions = batch["masked_positions"]
-    noise_mask = jax.vmap(edits.put)(nothing, positions, weights, weights)
+    noise_mask = jax.vmap(edits.put)(zeros, positions, weights, weights)
     real = (get_segments(rows) > 0).astype(jnp.float32)
     terms = {"kl_loss": noise_mask if spec.restrict_kl else real, "mlm_loss": weights}
     cosine = {"cosine_loss": real} if spec.cosine_weight else {}
@@ -242,15 +242,19 @@ def loss(
         states = model.student.batch_states(
             batch, masks, deterministic="dropout" not in rngs
         )
-        taught, cosine = model.teacher_outputs(batch, masks), {}
+        teacher_states, cosine = model.teacher_outputs(batch, masks), {}
         if model.has_cosine:
-            apart = losses.cosine_distance(states, taught, weights["cosine_loss"])
-            cosine = {"cosine_loss": apart}
+            distance = losses.cosine_distance(
+                states, teacher_states, weights["cosine_loss"]
+            )
+            cosine = {"cosine_loss": distance}
         if model.is_restricted:
-            states, taught = (edits.gather(x, positions) for x in (states, taught))
-            return model.distillation_loss(states, taught, targets), cosine
+            states, teacher_states = (
+                edits.gather(x, positions) for x in (states, teacher_states)
+            )
+            return model.distillation_loss(states, teacher_states, targets), cosine
         whole = jax.vmap(edits.put)(batch["inputs"], positions, targets, masked)
-        return model.distillation_loss(states, taught, whole), cosine
+        return model.distillation_loss(states, teacher_states, whole), cosine
 
     scores, cosine = model.apply({"params": params}, rngs=rngs, method=predict)
     nll, ranks = scores.nll, scores.ranks

@@ -196,13 +196,13 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
         is_mask = jax.random.uniform(rng_replace, targets.shape) < spec.replace_mask
-        shown = jnp.where(is_mask, mask_id, targets)
+        replaced = jnp.where(is_mask, mask_id, targets)
         where = segments > 0
         if spec.variant not in EVERYWHERE:
-            nowhere = jnp.zeros_like(tokens)
-            where = edits.put(nowhere, positions, jnp.ones_like(targets), weights)
+            zeros = jnp.zeros_like(tokens)
+            where = edits.put(zeros, positions, jnp.ones_like(targets), weights)
         return {
-            "inputs": edits.put(tokens, positions, shown, weights),
+            "inputs": edits.put(tokens, positions, replaced, weights),
             "original": tokens,
             "targets": targets,
             "masked_positions": positions,
@@ -328,8 +328,8 @@ def join(
     (term,) = terms
     masked, weights = batch["weights"]["generator_loss"], batch["weights"][term]
     return {"generator_loss": guesses.loss} | terms, metrics | {
-        "fill_top1": losses.rank_hits(guesses.ranks, masked),
-        "fill_top5": losses.rank_hits(guesses.ranks, masked, k=5),
+        "masked_accuracy": losses.rank_hits(guesses.ranks, masked),
+        "masked_top5_accuracy": losses.rank_hits(guesses.ranks, masked, k=5),
         "replaced": (jnp.sum(labels * weights), jnp.sum(weights)),
     }
 
@@ -365,12 +365,13 @@ def train_step(
     batch = corrupt(rngs["corrupt"], rows, vocab, spec)
 
     def loss_fn(params: Any, batch: Batch, rngs: Keys) -> tuple[Sums, Sums]:
-        seen = masks(batch)
+        attn_masks = masks(batch)
 
         def both_phases(model: ElectraNetwork) -> tuple:
-            guesses, samples = fill(model, batch, seen, rngs)  # 1: the generator
+            guesses, samples = fill(model, batch, attn_masks, rngs)  # 1: the generator
             ids, labels = replace(batch, samples)
-            return guesses, labels, spot(model, batch, ids, labels, seen, rngs)  # 2
+            spotted = spot(model, batch, ids, labels, attn_masks, rngs)  # 2
+            return guesses, labels, spotted
 
         phases = model.apply({"params": params}, rngs=rngs, method=both_phases)
         return join(batch, *phases)

@@ -62,8 +62,10 @@ class DiffusionLM(MaskedLM):
             inputs = jnp.where(is_masked, self.mask_id, tokens)
 
             def predict(model: MaskedLM) -> Array:
-                seen = mlm.masks({})["self"]
-                return model.nll(model.encode(inputs, seen, deterministic=True), tokens)
+                attn_mask = mlm.masks({})["self"]
+                return model.nll(
+                    model.encode(inputs, attn_mask, deterministic=True), tokens
+                )
 
             nll = self.apply({"params": params}, method=predict)
             return is_masked * nll * num_text / jnp.maximum(num_masked, 1)
@@ -153,8 +155,10 @@ def loss(
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         return model.score_term("loss", states, batch["targets"], counted)
 
-    scores, shown, overflow = model.apply({"params": params}, rngs=rngs, method=predict)
-    fills = mlm.fill_metrics(scores.ranks, jnp.sign(shown))
+    scores, scored_weights, overflow = model.apply(
+        {"params": params}, rngs=rngs, method=predict
+    )
+    fills = mlm.fill_metrics(scores.ranks, jnp.sign(scored_weights))
     return {"loss": (scores.loss[0], weights.sum())}, fills | overflow
 
 

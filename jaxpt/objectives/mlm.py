@@ -90,11 +90,11 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         rng_choose, rng_replace = jax.random.split(rng)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
-        shown = edits.replace_tokens(
+        replaced = edits.replace_tokens(
             rng_replace, targets, mask_id, ordinary, *fractions
         )
         return {
-            "inputs": edits.put(tokens, positions, shown, weights),
+            "inputs": edits.put(tokens, positions, replaced, weights),
             "targets": targets,
             "masked_positions": positions,
             "weights": {"loss": weights},
@@ -125,9 +125,10 @@ def loss(
 
 def fill_metrics(ranks: Array, weights: Array) -> Sums:
     """How often a masked token is the most likely answer, or among the top five."""
-    hits = losses.rank_hits(ranks, weights)
-    top5 = losses.rank_hits(ranks, weights, k=5)
-    return {"accuracy": hits, "fill_top1": hits, "fill_top5": top5}
+    return {
+        "masked_accuracy": losses.rank_hits(ranks, weights),
+        "masked_top5_accuracy": losses.rank_hits(ranks, weights, k=5),
+    }
 
 
 def train_step(

@@ -84,10 +84,10 @@ class PrefixSpec(ObjectiveSpec):
     ) -> Network:
         network = super().make_network(model_spec, vocab, **fields)
         if network.HAS_DECODER != self.is_seq2seq:
-            wanted = "at least 1" if self.is_seq2seq else "0"
+            allowed = "at least 1" if self.is_seq2seq else "0"
             raise ConfigError(
                 f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be "
-                f"{wanted} with is_seq2seq={self.is_seq2seq}"
+                f"{allowed} with is_seq2seq={self.is_seq2seq}"
             )
         return network
 
@@ -190,10 +190,10 @@ def split_seq2seq(tokens: Array, lengths: Array, texts: Array, vocab: Vocab) -> 
 
 
 # Tokens [B, T] and their segment ids.
-Laid = tuple[Array, Array]
+IdsAndSegments = tuple[Array, Array]
 
 
-def pair(inputs: Laid, targets: Laid, vocab: Vocab) -> Batch:
+def pair(inputs: IdsAndSegments, targets: IdsAndSegments, vocab: Vocab) -> Batch:
     """The batch of an encoder and a decoder from their rows and segment ids."""
     ids, dec_segment_ids = targets
     return {

@@ -129,24 +129,26 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     def corrupt_row(rng: Array, tokens: Array, segments: Array) -> Batch:
         rng_keep, rng_window, rng_noise = jax.random.split(rng, 3)
         probability = jnp.asarray(probabilities)[tokens]
-        kept = (jax.random.uniform(rng_keep, tokens.shape) < probability) & (
+        is_kept = (jax.random.uniform(rng_keep, tokens.shape) < probability) & (
             segments > 0
         )
         reach = jax.random.randint(rng_window, (length, 1), 1, spec.window + 1)
-        left = edits.compact(tokens, kept, length)  # the neighbours, without gaps
-        whose = edits.compact(segments, kept, length)
-        place = (jnp.cumsum(kept) - 1)[:, None] + offsets
+        kept_tokens = edits.compact(tokens, is_kept, length)  # without gaps
+        kept_segments = edits.compact(segments, is_kept, length)
+        place = (jnp.cumsum(is_kept) - 1)[:, None] + offsets
         is_there = (place >= 0) & (place < length) & (jnp.abs(offsets) <= reach)
         place = jnp.clip(place, 0, length - 1)
-        is_pair = is_there & kept[:, None] & (whose[place] == segments[:, None])
+        is_pair = (
+            is_there & is_kept[:, None] & (kept_segments[place] == segments[:, None])
+        )
         bits = jax.random.bits(rng_noise, (length, spec.num_negatives))
-        drawn = jnp.searchsorted(jnp.asarray(borders), bits, side="right")
+        negatives = jnp.searchsorted(jnp.asarray(borders), bits, side="right")
         return {
             "inputs": tokens,
-            "targets": left[place].ravel(),
+            "targets": kept_tokens[place].ravel(),
             "masked_positions": jnp.repeat(jnp.arange(length), len(offsets)),
             "weights": {"loss": is_pair.astype(jnp.float32).ravel()},
-            "negatives": jnp.minimum(drawn, last).astype(jnp.int32).ravel(),
+            "negatives": jnp.minimum(negatives, last).astype(jnp.int32).ravel(),
         }
 
     return map_rows(corrupt_row, rng, rows)
@@ -166,14 +168,14 @@ def loss(
     """
     ids = batch["inputs"]
     shape = (*ids.shape, -1)
-    near, far = batch["targets"].reshape(shape), batch["negatives"].reshape(shape)
+    targets, negatives = (batch[k].reshape(shape) for k in ("targets", "negatives"))
     is_pair = batch["weights"]["loss"].reshape(shape)
 
     def predict(model: SkipGram) -> tuple[Array, Array]:
-        return model.score(ids, near), model.score(ids, far)
+        return model.score(ids, targets), model.score(ids, negatives)
 
     scores, noise = model.apply({"params": params}, method=predict)
-    is_other = near[..., None] != far[:, :, None]  # [B, T, C, K]
+    is_other = targets[..., None] != negatives[:, :, None]  # [B, T, C, K]
     times = jnp.sum(is_pair[..., None] * is_other, axis=2)
     total = jnp.sum(is_pair * jax.nn.softplus(-scores))
     total += jnp.sum(times * jax.nn.softplus(noise))

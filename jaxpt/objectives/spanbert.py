@@ -99,8 +99,8 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         rng_choose, rng_kind, rng_word = jax.random.split(rng, 3)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
-        nowhere = jnp.zeros_like(tokens)
-        noise_mask = edits.put(nowhere, positions, jnp.ones_like(targets), weights) > 0
+        zeros = jnp.zeros_like(tokens)
+        noise_mask = edits.put(zeros, positions, jnp.ones_like(targets), weights) > 0
         firsts, lasts = word_masking.find_spans(noise_mask, segments)
         starts, ends = firsts[positions], lasts[positions]
 
@@ -112,7 +112,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         )
         kind = jax.random.uniform(rng_kind, tokens.shape)[starts]
         fractions = spec.replace_mask, spec.replace_random
-        shown = edits.replace_by(kind, targets, mask_id, words, *fractions)
+        replaced = edits.replace_by(kind, targets, mask_id, words, *fractions)
 
         def is_edge(place: Array) -> Array:
             is_in = (place >= 0) & (place < len(tokens))
@@ -122,7 +122,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         has_edges = is_edge(starts - 1) & is_edge(ends + 1)
         has_edges &= positions - starts < spec.max_targets
         return {
-            "inputs": edits.put(tokens, positions, shown, weights),
+            "inputs": edits.put(tokens, positions, replaced, weights),
             "targets": targets,
             "masked_positions": positions,
             "span_starts": starts,
@@ -141,7 +141,7 @@ def loss(
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the masked tokens: by their own states, and by the edges."""
     weights = batch["weights"]
-    own, edges = model.apply(
+    masked, edges = model.apply(
         {"params": params},
         batch,
         masks,
@@ -151,8 +151,8 @@ def loss(
         method="score_both",
     )
     hits = losses.rank_hits(edges.ranks, weights["boundary_loss"])
-    metrics = mlm.fill_metrics(own.ranks, weights["mlm_loss"])
-    terms = {"mlm_loss": own.loss, "boundary_loss": edges.loss}
+    metrics = mlm.fill_metrics(masked.ranks, weights["mlm_loss"])
+    terms = {"mlm_loss": masked.loss, "boundary_loss": edges.loss}
     return terms, metrics | {"boundary_accuracy": hits}
 
 

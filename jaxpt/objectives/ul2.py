@@ -59,8 +59,8 @@ class Denoiser:
     def count(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Hidden tokens and spans of texts of 0..length tokens; 0 for S."""
         if self.mode == "s2s":
-            nothing = np.zeros(length + 1, np.int32)
-            return nothing, nothing
+            zeros = np.zeros(length + 1, np.int32)
+            return zeros, zeros
         return noise.span_tables(length, self.density, self.mean_span)
 
     def count_marks(self, length: int, is_rolled: bool) -> np.ndarray:
@@ -238,7 +238,7 @@ def most_places(spec: Spec) -> dict[str, np.ndarray]:
     is_text = size > 1
     # A mode token before the input, [EOS] after each half (one stack: the last).
     places = {
-        "encoder": (np.max([own for own, _ in inputs], 0) + 2) * is_text,
+        "encoder": (np.max([encoder for encoder, _ in inputs], 0) + 2) * is_text,
         "decoder": (np.max(targets, 0) + 1) * is_text,
     }
     if not spec.is_seq2seq:
@@ -274,16 +274,16 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
 
     def corrupt_row(
         rng: Array, tokens: Array, texts: Array
-    ) -> tuple[prefix_lm.Laid, prefix_lm.Laid]:
+    ) -> tuple[prefix_lm.IdsAndSegments, prefix_lm.IdsAndSegments]:
         rng_kind, rng_noise = jax.random.split(rng)
         kind = sample_kinds(rng_kind, texts, spec)
         noise_mask = noise_documents(rng_noise, texts, kind, spec)
         # S leaves no sentinel for hidden tokens, in neither half.
-        shown, keep = edits.mark_spans(tokens, noise_mask, texts, sentinels)
+        marked, keep = edits.mark_spans(tokens, noise_mask, texts, sentinels)
         keep &= ~(is_plain[kind] & noise_mask)
         close = eos if spec.is_seq2seq else None
         length = lengths["encoder" if spec.is_seq2seq else "decoder"]
-        inputs = edits.lay_out(shown, keep, texts, length, close, pad, modes[kind])
+        inputs = edits.lay_out(marked, keep, texts, length, close, pad, modes[kind])
         hidden, keep, opening = edits.mark_targets(tokens, noise_mask, texts, sentinels)
         keep &= ~is_plain[kind] | noise_mask
         opening = jnp.where(is_plain[kind], -1, opening)
@@ -321,7 +321,9 @@ def noise_documents(rng: Array, texts: Array, kind: Array, spec: Spec) -> Array:
     return jnp.where(is_plain, follows, noise_mask) & (texts > 0)
 
 
-def join(inputs: prefix_lm.Laid, targets: prefix_lm.Laid, vocab: Vocab) -> Batch:
+def join(
+    inputs: prefix_lm.IdsAndSegments, targets: prefix_lm.IdsAndSegments, vocab: Vocab
+) -> Batch:
     """The batch of one stack, which reads each document's target after its input."""
     rows, ids, is_target = join_halves(inputs, targets)
     follows = edits.shift_right(is_target.astype(jnp.int32), 0, ids)

@@ -121,8 +121,8 @@ def permute_sentences(
     runs, bits = _runs(text_of), jax.random.bits(rng_order, (length,))
     free = jax.lax.sort((runs, ~chosen, index), num_keys=3)[-1]
     bits = jnp.where(chosen, bits, 0)  # the others stay in order
-    taken = jax.lax.sort((runs, ~chosen, bits, index), num_keys=4)[-1]
-    rank = jnp.zeros_like(texts).at[taken].set(free)
+    order = jax.lax.sort((runs, ~chosen, bits, index), num_keys=4)[-1]
+    rank = jnp.zeros_like(texts).at[order].set(free)
     # Indexed by token again: each fixed token is a separate run and keeps its position.
     rank = jnp.where(texts > 0, rank[sentence], 0)
     return jax.lax.sort((_runs(texts), rank, index), num_keys=2, is_stable=True)[-1]
@@ -215,11 +215,11 @@ def insert_and_rotate(
     keep = keep & (segment_ids > 0)
     # Indexed by run: texts, and the fixed tokens between them.
     runs = _runs(texts)
-    kept = jax.ops.segment_sum(keep.astype(jnp.int32), runs, num)
+    num_kept = jax.ops.segment_sum(keep.astype(jnp.int32), runs, num)
     added = jax.ops.segment_sum(jnp.where(texts > 0, inserts, 0), runs, num)
-    room = length - kept.sum() - (jnp.cumsum(added) - added)
+    room = length - num_kept.sum() - (jnp.cumsum(added) - added)
     added = jnp.clip(room, 0, added)
-    sizes = kept + added
+    sizes = num_kept + added
     ends = jnp.cumsum(sizes)
     is_text = jnp.zeros(num, bool).at[runs].set(texts > 0)
 

@@ -160,20 +160,20 @@ def lay_out(
         opens = is_text & (segment_positions(segment_ids) == 0) & (opening >= 0)
     if close is None:
         ends &= False
-    written = jnp.cumsum(opens.astype(int) + keep + ends)
+    end_positions = jnp.cumsum(opens.astype(int) + keep + ends)
 
     def put_all(
-        into: Array, first: Array | None, kept: Array, closing: Array | int | None
+        into: Array, first: Array | None, values: Array, closing: Array | int | None
     ) -> Array:
-        into = into.at[jnp.where(keep, written - 1 - ends, length)].set(
-            kept, mode="drop"
+        into = into.at[jnp.where(keep, end_positions - 1 - ends, length)].set(
+            values, mode="drop"
         )
         if close is not None:
-            target = jnp.where(ends, written - 1, length)
+            target = jnp.where(ends, end_positions - 1, length)
             into = into.at[target].set(closing, mode="drop")
         if first is None:
             return into
-        target = jnp.where(opens, written - 1 - ends - keep, length)
+        target = jnp.where(opens, end_positions - 1 - ends - keep, length)
         return into.at[target].set(first, mode="drop")
 
     row = put_all(jnp.full(length, fill, tokens.dtype), opening, tokens, close)

@@ -87,16 +87,16 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
     """
     if kernel == "auto":
         fused = {"nvidia": "cudnn", "tpu": "splash"}.get(need.platform)
-        if fused and not _lacks(fused, need):
+        if fused and not _find_obstacle(fused, need):
             return fused
         is_written = need.platform == "cpu" and need.dtype == "float32"
         return "cpu" if is_written and not need.has_dropout else "xla"
-    lacks = _lacks(kernel, need)
-    if lacks and strict:
+    reason = _find_obstacle(kernel, need)
+    if reason and strict:
         raise DeviceError(
-            f"model.attention={kernel}: must be auto or xla here: {kernel} {lacks}"
+            f"model.attention={kernel}: must be auto or xla here: {kernel} {reason}"
         )
-    return "xla" if lacks else kernel
+    return "xla" if reason else kernel
 
 
 def explain_kernel(kernel: str, need: AttentionRequest) -> str:
@@ -107,11 +107,11 @@ def explain_kernel(kernel: str, need: AttentionRequest) -> str:
     """
     chosen = select_kernel(kernel, need, strict=False)
     fused = {"nvidia": "cudnn", "tpu": "splash"}.get(need.platform)
-    why = _lacks(fused, need) if fused and chosen != fused else ""
-    return f"{chosen}, as {fused} {why}" if why else chosen
+    reason = _find_obstacle(fused, need) if fused and chosen != fused else ""
+    return f"{chosen}, as {fused} {reason}" if reason else chosen
 
 
-def _lacks(kernel: str, need: AttentionRequest) -> str:
+def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
     """The reason why a kernel does not support this request; "" if it does."""
     lengths = need.num_queries, need.num_keys
     conditions = {
@@ -153,7 +153,7 @@ def _lacks(kernel: str, need: AttentionRequest) -> str:
             ),
         ),
     }
-    return next((why for is_met, why in conditions[kernel] if not is_met), "")
+    return next((reason for is_met, reason in conditions[kernel] if not is_met), "")
 
 
 def find_platform() -> str:

@@ -68,11 +68,11 @@ def map_rows(
         by_row, sums = function(whole, rows)
         return by_row, jax.tree.map(add_up, sums)
 
-    own = jax.tree.map(
+    shard_rows = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((num_rows // shares, *x.shape[1:]), x.dtype),
         rows,
     )
-    by_row, sums = jax.eval_shape(function, whole, own)
+    by_row, sums = jax.eval_shape(function, whole, shard_rows)
     return jax.shard_map(
         run,
         in_specs=(

@@ -137,8 +137,8 @@ def read_twice(
 
     top = logits.max(-1, keepdims=True)
     # If both are infinite, their difference is NaN.
-    apart = jnp.where(logits == top, 0, logits - top)
-    each = jnp.exp(apart), (logits >= picked).astype(jnp.float32)
+    shifted = jnp.where(logits == top, 0, logits - top)
+    each = jnp.exp(shifted), (logits >= picked).astype(jnp.float32)
     start = jnp.float32(0), jnp.float32(0)
     total, ranks = jax.lax.reduce(each, start, join, (logits.ndim - 1,))
     return top[..., 0] + jnp.log(total), ranks.astype(jnp.int32)

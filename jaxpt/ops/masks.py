@@ -80,7 +80,9 @@ def anticausal(
     return visible & materialise(segments(segment_ids), length, length)
 
 
-def sees_beside(mask: Mask, shape: tuple[int, ...], offset: int) -> Bool[Array, "B T"]:
+def sees_neighbour(
+    mask: Mask, shape: tuple[int, ...], offset: int
+) -> Bool[Array, "B T"]:
     """Whether each position sees its neighbour; False at the end of a row.
 
     Args:
@@ -88,13 +90,13 @@ def sees_beside(mask: Mask, shape: tuple[int, ...], offset: int) -> Bool[Array, 
       offset: -1 for the position before, 1 for the one after.
 
     >>> ids = jnp.array([[1, 1, 2, 2]])
-    >>> sees_beside(causal(ids), (1, 4), -1).astype(int).tolist()
+    >>> sees_neighbour(causal(ids), (1, 4), -1).astype(int).tolist()
     [[0, 1, 0, 1]]
     """
     size = shape[1]
-    seen = jnp.diagonal(materialise(mask, size, size)[:, 0], offset, 1, 2)
+    visible = jnp.diagonal(materialise(mask, size, size)[:, 0], offset, 1, 2)
     padding = ((0, 0), (1, 0) if offset < 0 else (0, 1))
-    return jnp.broadcast_to(jnp.pad(seen, padding), shape)
+    return jnp.broadcast_to(jnp.pad(visible, padding), shape)
 
 
 def segments(
@@ -194,9 +196,9 @@ def cached_prompt(
     [[[1, 1, 0, 0], [1, 1, 0, 0]], [[0, 1, 0, 0], [0, 1, 0, 0]]]
     """
     key = jnp.arange(num_keys)
-    seen = (key < num_queries) & (key >= prompt_start[:, None])
+    visible = (key < num_queries) & (key >= prompt_start[:, None])
     shape = len(prompt_start), 1, num_queries, num_keys
-    return jnp.broadcast_to(seen[:, None, None], shape)
+    return jnp.broadcast_to(visible[:, None, None], shape)
 
 
 def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 1 T S"]:

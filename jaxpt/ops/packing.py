@@ -118,8 +118,8 @@ def count_slots(num_rows: int, law: Law) -> int:
     most = num_rows * (len(row) - 1)
     size = 1 << most.bit_length()
     total = np.fft.irfft(np.fft.rfft(row, size) ** num_rows, size)[: most + 1]
-    wanted = unit * int(np.argmax(1 - np.cumsum(total) <= MAX_TAIL))
-    rounded = MULTIPLE * max(1, math.ceil(wanted / MULTIPLE))
+    num_slots = unit * int(np.argmax(1 - np.cumsum(total) <= MAX_TAIL))
+    rounded = MULTIPLE * max(1, math.ceil(num_slots / MULTIPLE))
     return min(rounded, num_rows * law.most)
 
 

@@ -80,7 +80,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
     length = choose_length(members, spec.length)
     rows = read_rows(members[0], spec, length)
     sentence = encode_sentence(members, spec)
-    runs, states, drawn = [], [], []
+    runs, states, maps = [], [], []
     for member in members:
         program, _, params, step = load_run(member.folder)
         layers = inspection.read_layers(program, params, rows)
@@ -89,7 +89,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
         run = describe_run(member, step, layers, rows)
         runs.append(run | {"attention": heads})
         if sentence is not None and heads:
-            drawn.append(draw_from(member, program, params, sentence, spec))
+            maps.append(draw_from(member, program, params, sentence, spec))
     result = {
         "version": __version__,
         "text": spec.file or f"held-out text of {members[0].folder}",
@@ -101,8 +101,8 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
             "biased": similarity.cka_matrix(states).tolist(),
         },
     }
-    if drawn:
-        result["sentence"] = {"text": spec.text, "maps": drawn}
+    if maps:
+        result["sentence"] = {"text": spec.text, "maps": maps}
     result = to_plain(result)
     _write(result, to)
     return result
@@ -252,10 +252,13 @@ def encode_sentence(
             f"--text: has {len(ids)} tokens; must have 1 to {most}, what all runs read"
         )
     for member in members:
-        limits, own = {}, member.task.model_spec
+        limits, model_spec = {}, member.task.model_spec
         if isinstance(member.task.model, HasTransformer):
-            depths = own.num_layers, own.num_decoder_layers or own.num_layers
-            limits = {"layer": min(depths), "head": own.num_heads}
+            depths = (
+                model_spec.num_layers,
+                model_spec.num_decoder_layers or model_spec.num_layers,
+            )
+            limits = {"layer": min(depths), "head": model_spec.num_heads}
         for name, limit in limits.items():
             if (value := getattr(spec, name)) > limit:
                 raise ConfigError(

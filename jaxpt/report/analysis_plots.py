@@ -152,25 +152,25 @@ def _draw_block(axes, name: str, kind: str, heads: dict) -> None:
     axes.tick_params(length=0)
 
 
-def draw_sentence(maps: list[dict], what: str) -> Figure:
+def draw_sentence(maps: list[dict], method: str) -> Figure:
     """A sentence's attention, or its rollout: queries down, keys across.
 
     Args:
       maps: of analysis.json's "sentence".
-      what: "attention" or "rollout".
+      method: "attention" or "rollout".
     """
     panels = []
     for run in maps:
         tokens = [show_token(token) for token in run["tokens"]]
-        written = [show_token(token) for token in run["dec_tokens"]]
-        if what == "rollout":
+        dec_tokens = [show_token(token) for token in run["dec_tokens"]]
+        if method == "rollout":
             panels.append((f"{run['name']}\nrollout", run["rollout"], tokens, tokens))
             continue
         head = f"head {run['head']}" if run["head"] else "mean of heads"
         for kind, weights in run["weights"].items():
             title = f"{run['name']}: {WORDS[kind]}\nlayer {run['layer']}, {head}"
-            queries = tokens if kind == "self" else written
-            keys = written if kind == "dec_self" else tokens
+            queries = tokens if kind == "self" else dec_tokens
+            keys = dec_tokens if kind == "dec_self" else tokens
             panels.append((title, weights, queries, keys))
     columns = min(3, len(panels))
     lines = -(-len(panels) // columns)

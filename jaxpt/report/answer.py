@@ -103,11 +103,11 @@ def _word_differences(entry: dict) -> str:
     }
     worse = [name for name in ranked if outcomes.get(name) == "ahead"]
     same = [name for name in ranked if outcomes.get(name) in ("tie", "equivalent")]
-    others = len(ranked) - 1
+    num_others = len(ranked) - 1
     if all(pair["outcome"] == "untested" for pair in pairs):
         return "no verdict is possible from one seed"
     if worse:
-        clause = f"{best} is significantly better than {_join(worse, others)}"
+        clause = f"{best} is significantly better than {_join(worse, num_others)}"
         return clause + (f" and indistinguishable from {_join(same)}" if same else "")
     if all(pair["outcome"] != "ahead" for pair in pairs):
         names = "all" if len(ranked) > MAX_NAMES else _join(sorted(ranked))
@@ -121,8 +121,8 @@ def _join(names: Collection[str], num_all: int = 0) -> str:
     if len(names) > MAX_NAMES:
         if len(names) == num_all:
             return f"all {num_all} others"
-        shown = first[: MAX_NAMES - 1]
-        return f"{', '.join(shown)} and {len(names) - len(shown)} more"
+        listed = first[: MAX_NAMES - 1]
+        return f"{', '.join(listed)} and {len(names) - len(listed)} more"
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -138,7 +138,9 @@ def _conclude_baselines(report: Mapping) -> str:
             if controls:
                 part = name_part(entry, name)
                 names.setdefault(_join(controls), []).append(part)
-        parts = [f"{_join(who)} ({controls})" for controls, who in names.items()]
+        parts = [
+            f"{_join(members)} ({controls})" for controls, members in names.items()
+        ]
         if parts:
             weak.append(f"{', '.join(parts)} on {entry['label']}")
         if results:

@@ -50,12 +50,16 @@ def tag(kind: str, /, *children: str, **attributes: object) -> str:
     >>> tag("text", escape_text("a<b"), class_='"', x=1.25, text_anchor="end")
     '<text class="&quot;" x="1.2" text-anchor="end">a&lt;b</text>'
     """
-    written = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_write(value))}"'
         for key, value in attributes.items()
     )
     inside = "".join(children)
-    return f"<{kind}{written}>{inside}</{kind}>" if inside else f"<{kind}{written}/>"
+    return (
+        f"<{kind}{attribute_text}>{inside}</{kind}>"
+        if inside
+        else f"<{kind}{attribute_text}/>"
+    )
 
 
 def escape_text(text: object) -> str:
@@ -268,37 +272,41 @@ def shorten(name: str) -> str:
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread(
+    positions: Sequence[float], gap: float, low: float, high: float
+) -> list[float]:
     """Places near those wanted, `gap` apart if there is room, within low to high.
 
     >>> spread([50, 52, 90], 10, 0, 100)
     [46.0, 56.0, 90.0]
     """
-    if not wanted:
+    if not positions:
         return []
-    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    gap = min(gap, (high - low) / max(1, len(positions) - 1))
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
     # Groups of neighbours that touch: each as near to its members' wishes as it can be.
     groups: list[list[int]] = []
     for place in order:
         groups.append([place])
         while len(groups) > 1 and (
-            _start(groups[-1], wanted, gap, low, high)
-            < _start(groups[-2], wanted, gap, low, high) + gap * len(groups[-2])
+            _start(groups[-1], positions, gap, low, high)
+            < _start(groups[-2], positions, gap, low, high) + gap * len(groups[-2])
         ):
             last = groups.pop()
             groups[-1] += last
-    places = [0.0] * len(wanted)
+    places = [0.0] * len(positions)
     for group in groups:
-        start = _start(group, wanted, gap, low, high)
+        start = _start(group, positions, gap, low, high)
         for i, place in enumerate(group):
             places[place] = start + i * gap
     return places
 
 
-def _start(group, wanted, gap, low, high):
+def _start(group, positions, gap, low, high):
     """The place of a group's first member, if all are `gap` apart and in range."""
-    first = sum(wanted[place] - i * gap for i, place in enumerate(group)) / len(group)
+    first = sum(positions[place] - i * gap for i, place in enumerate(group)) / len(
+        group
+    )
     return max(low, min(first, high - gap * (len(group) - 1)))
 
 
@@ -308,8 +316,8 @@ def draw_names(ends: Mapping[str, Point]) -> dict[str, str]:
     Args:
       ends: by name, the last point of its line in units.
     """
-    wanted = [down for _, down in ends.values()]
-    places = spread(wanted, LABEL_GAP, TOP + 4, BOTTOM)
+    positions = [down for _, down in ends.values()]
+    places = spread(positions, LABEL_GAP, TOP + 4, BOTTOM)
     drawn = {}
     for (name, (across, down)), place in zip(ends.items(), places, strict=True):
         thread = draw_line("thread", [(across + 5, down), (RIGHT + 14, place)])

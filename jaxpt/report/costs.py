@@ -89,8 +89,8 @@ def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
     before = find_teacher_costs(make_plan(stored, is_stored=True))
     costs: dict[str, float | None] = {}
     for source in KEYS.values():
-        own, earlier = result.get(source), before.get(source, 0.0)
-        costs[source] = None if own is None or earlier is None else own + earlier
+        cost, earlier = result.get(source), before.get(source, 0.0)
+        costs[source] = None if cost is None or earlier is None else cost + earlier
     return costs
 
 
@@ -150,14 +150,14 @@ def _first_word(text: str) -> str:
 
 def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
     means = {name: _mean(group, "params") for name, group in groups.items()}
-    most, fewest = (find(means, key=means.__getitem__) for find in (max, min))
-    ratio = means[most] / max(means[fewest], 1)
+    most, least = (find(means, key=means.__getitem__) for find in (max, min))
+    ratio = means[most] / max(means[least], 1)
     if ratio <= NOTEWORTHY:
         return []
     return [
         f"parameters are not equal: {most} has the most "
-        f"({format_count(means[most])}), {ratio:.2f} times those of {fewest}, which "
-        f"has the fewest ({format_count(means[fewest])})"
+        f"({format_count(means[most])}), {ratio:.2f} times those of {least}, which "
+        f"has the fewest ({format_count(means[least])})"
     ]
 
 

@@ -82,8 +82,8 @@ def word_left_out(report: Mapping, names: Collection[str]) -> str:
     if not seeds:
         return ""
     runs = " and ".join(
-        f"{name} seed{'s' * (len(own) > 1)} {', '.join(own)}"
-        for name, own in seeds.items()
+        f"{name} seed{'s' * (len(run_seeds) > 1)} {', '.join(run_seeds)}"
+        for name, run_seeds in seeds.items()
     )
     return f" (without {runs}, which diverged)"
 

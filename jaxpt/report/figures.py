@@ -81,11 +81,11 @@ def draw(
         if program.fill_logits:
             examples = mask_examples(program, tokenizer, params, text)
             save(f"mask_fill_{name}", plots.mask_fill, examples)
-        if "heldout_top1" in entry["metrics"]:
+        if "masked_accuracy" in entry["metrics"]:
             rows = {
                 label: {
-                    f"top-{k}": entry["metrics"][f"heldout_top{k}{suffix}"]
-                    for k in (1, 5)
+                    "top-1": entry["metrics"][f"masked_accuracy{suffix}"],
+                    "top-5": entry["metrics"][f"masked_top5_accuracy{suffix}"],
                 }
                 for label, suffix in (("pretrained", ""), ("random init", "_random"))
             }

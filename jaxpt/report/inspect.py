@@ -38,13 +38,13 @@ def inspect_passage(
     folder: Path,
     length: int,
     step: int = 0,
-    given: Collection[str] = (),
+    explicit_names: Collection[str] = (),
 ) -> list[str]:
     """Writes one passage under several objectives as a page; returns lines to print.
 
     Args:
       names: objectives or names of a comparison; an empty list is all of a comparison.
-      given: full names of the settings that the user has set.
+      explicit_names: full names of the settings that the user has set.
 
     Raises:
       UserError: an objective cannot read such a passage, or nothing can be written.
@@ -54,7 +54,7 @@ def inspect_passage(
     # A config of one run need not have a budget, so this reads only the sections.
     names = names or list(read_sections(config)["compare"]["objectives"])
     passage.check_names(config, names)
-    plans = make_plans(config, names, given)
+    plans = make_plans(config, names, explicit_names)
     text = next(iter(plans.values())).text
     tokenizer, corpora = load_text(text, reporter=make_reporter())
     views = [
@@ -218,8 +218,8 @@ def _show_corrupted(
             positions = row["masked_positions"]
             read = positions[is_read].tolist(), value[is_read].tolist()
             pairs = sorted(zip(*read, strict=True))
-            shown = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
-            lines += _wrap(key, shown, width)
+            listing = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
+            lines += _wrap(key, listing, width)
         elif key in TOKEN_KEYS:
             lines += _wrap(key, _decode(tokenizer, value), width)
         elif key != "masked_positions":

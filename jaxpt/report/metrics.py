@@ -61,9 +61,12 @@ METRICS = {
     ),
     "valid_loss": Metric("validation loss", ".3f", False, False),
     "valid_accuracy": Metric("validation accuracy", ".3f", True, False),
+    "valid_masked_accuracy": Metric("validation masked accuracy", ".3f", True, False),
     "val_perplexity": Metric("validation perplexity", ".1f", False, False),
-    "heldout_top1": Metric("held-out mask accuracy, top 1", ".3f", True, False),
-    "heldout_top5": Metric("held-out mask accuracy, top 5", ".3f", True, False),
+    "masked_accuracy": Metric("masked accuracy, own masks", ".3f", True, False),
+    "masked_top5_accuracy": Metric(
+        *("masked accuracy in the top 5, own masks", ".3f", True, False)
+    ),
 }
 
 # By metric of an earlier version, the one that replaced it. The task differs, so its

@@ -53,8 +53,8 @@ def tabulate_pairs(report: Mapping) -> Table:
 
 def tabulate_runs(runs: list[dict]) -> Table:
     """Every run with its costs and metrics."""
-    others = ("metrics", "curve", "workdir", "parts")
-    columns = [key for key in runs[0] if key not in others]
+    excluded = ("metrics", "curve", "workdir", "parts")
+    columns = [key for key in runs[0] if key not in excluded]
     metrics = sorted({name for run in runs for name in run["metrics"]})
     rows = [
         [format_cell(run.get(key)) for key in columns]

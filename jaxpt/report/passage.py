@@ -188,8 +188,10 @@ def main_weights(row: dict, terms: Terms) -> np.ndarray:
     """The weights of the main targets: the largest of the terms that predict them."""
     weights = prediction_weights(row, terms)
     shape = row["targets"].shape
-    own = [w for n, w in weights.items() if terms[n].targets == "targets"]
-    return np.max([np.zeros(shape), *(w for w in own if w.shape == shape)], axis=0)
+    target_weights = [w for n, w in weights.items() if terms[n].targets == "targets"]
+    return np.max(
+        [np.zeros(shape), *(w for w in target_weights if w.shape == shape)], axis=0
+    )
 
 
 def has_gathered_targets(row: dict) -> bool:
@@ -235,8 +237,8 @@ def _find_masked(
         return is_masked, inputs != text[: len(inputs)]
     is_masked[is_text], is_new = find_changes(text[is_text], inputs)
     # Tokens that open, close or pad a row replace nothing.
-    others = vocab.bos, vocab.eos, vocab.cls, vocab.sep, vocab.pad
-    is_new &= ~np.isin(inputs, [i for i in others if i is not None])
+    special_ids = vocab.bos, vocab.eos, vocab.cls, vocab.sep, vocab.pad
+    is_new &= ~np.isin(inputs, [i for i in special_ids if i is not None])
     is_cut_off = is_masked[is_text].argmax() == is_text.sum() - is_masked.sum()
     if is_cut_off and not is_new.any():  # the last token is only a target, no input
         is_masked[:] = False
@@ -249,12 +251,12 @@ def find_changes(text: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.n
     >>> find_changes(np.array([5, 6, 7, 8]), np.array([5, 99, 8, 1]))
     (array([False,  True,  True, False]), array([False,  True, False,  True]))
     """
-    is_gone, is_new = np.ones(len(text), bool), np.ones(len(inputs), bool)
+    is_removed, is_new = np.ones(len(text), bool), np.ones(len(inputs), bool)
     matcher = difflib.SequenceMatcher(None, list(text), list(inputs), autojunk=False)
     for block in matcher.get_matching_blocks():
-        is_gone[block.a : block.a + block.size] = False
+        is_removed[block.a : block.a + block.size] = False
         is_new[block.b : block.b + block.size] = False
-    return is_gone, is_new
+    return is_removed, is_new
 
 
 def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) -> dict:

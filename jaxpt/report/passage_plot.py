@@ -80,13 +80,13 @@ def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> Non
             fill, ink, _ = COLORS[kind]
             size = TOKEN_WIDTH - 0.04, LINE_HEIGHT - 0.04
             figure.add_artist(_box(left, bottom + 0.02, *size, fill, total))
-            shown = show_token(token)
-            shown = shown if len(shown) <= 12 else shown[:11] + "…"
+            token_text = show_token(token)
+            token_text = token_text if len(token_text) <= 12 else token_text[:11] + "…"
             figure.text(
                 (left + size[0] / 2) / total[0],
                 middle,
-                shown,
-                fontsize=min(8.5, 62 / max(len(shown), 1)),
+                token_text,
+                fontsize=min(8.5, 62 / max(len(token_text), 1)),
                 color=ink,
                 ha="center",
                 va="center",

@@ -314,8 +314,8 @@ def show_token(token: str) -> str:
     >>> show_token(" a\\n")
     '␣a⏎'
     """
-    shown = _show_prose("".join(WHITESPACE.get(char, char) for char in token))
-    return shown if len(shown) <= 20 else shown[:19] + "…"
+    text = _show_prose("".join(WHITESPACE.get(char, char) for char in token))
+    return text if len(text) <= 20 else text[:19] + "…"
 
 
 def _show_prose(text):

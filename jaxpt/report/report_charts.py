@@ -38,7 +38,8 @@ FINAL_COSTS = {
 }
 # By cost of a curve, what a whole run spent.
 END_COSTS = {"raw_tokens": "raw_tokens", "flops": "flops", "seconds": "train_seconds"}
-OWN_CURVES = ("valid_loss", "valid_accuracy")  # of each objective's own task
+# Of each objective's own task.
+OWN_CURVES = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
 
 
 class Mean(NamedTuple):
@@ -68,11 +69,11 @@ def read_curve(run: dict, cost: str, metric: str) -> dict[int, Point | None]:
         if is_number(at) and is_number(value):
             curve[point["step"]] = at, value
     if not curve and not is_own_task(metric):
-        metrics, spent = run.get("metrics", {}), run.get(END_COSTS[cost])
+        metrics, cost_spent = run.get("metrics", {}), run.get(END_COSTS[cost])
         if is_number(metrics.get(f"{metric}_random")):
             curve[0] = (0.0, metrics[f"{metric}_random"])
-        if is_number(metrics.get(metric)) and is_number(spent):
-            curve[run["steps"]] = (spent, metrics[metric])
+        if is_number(metrics.get(metric)) and is_number(cost_spent):
+            curve[run["steps"]] = (cost_spent, metrics[metric])
     if metric != "valid_loss":
         return curve
     first = next((point[1] for point in curve.values() if point), None)
@@ -147,7 +148,7 @@ def draw_curves(
         for name, runs in groups.items()
     }
     means = {name: average(seeds) for name, seeds in curves.items()}
-    drawn = [p for seeds in curves.values() for s in seeds for p in s.values() if p]
+    points = [p for seeds in curves.values() for s in seeds for p in s.values() if p]
     edges = [
         mean.value + sign * (mean.std or 0)
         for line in means.values()
@@ -156,8 +157,8 @@ def draw_curves(
         for sign in (-1, 1)
     ]
     label, write = CURVE_COSTS[cost]
-    x = charts.make_axis((p[0] for p in drawn), label, write, LEFT, RIGHT)
-    values, title = [p[1] for p in drawn] + edges, label_curve(metric)
+    x = charts.make_axis((p[0] for p in points), label, write, LEFT, RIGHT)
+    values, title = [p[1] for p in points] + edges, label_curve(metric)
     y = charts.make_axis([*values, *levels.values()], title, "{:g}".format, BOTTOM, TOP)
     parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
     known = {name: [mean for mean in line if mean] for name, line in means.items()}

@@ -64,7 +64,7 @@ class Collector:
     """Takes samples of runs while their figures are drawn.
 
     Attributes:
-      found: {name: {"seed", "forms": {form: [a list of (text, kind, truth) of each
+      by_name: {name: {"seed", "forms": {form: [a list of (text, kind, truth) of each
         passage]}}}, as report.json has it under "samples".
     """
 
@@ -78,7 +78,7 @@ class Collector:
             if name in corpora_of
         ]
         self._length = min(lengths, default=0)
-        self.found: dict[str, dict] = {}
+        self.by_name: dict[str, dict] = {}
 
     def add(self, entry: dict, program: Program, tokenizer: Tokenizer, params) -> None:
         """Takes samples of one run's parameters, in every form that its network has."""
@@ -90,7 +90,7 @@ class Collector:
             form: passage_samples.make_taker(form, program, tokenizer, passages)(params)
             for form in forms
         }
-        self.found[entry["name"]] = {
+        self.by_name[entry["name"]] = {
             "seed": entry["seed"],
             "forms": {
                 form: [[list(piece) for piece in sample] for sample in of_passages]

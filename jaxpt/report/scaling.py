@@ -21,6 +21,7 @@ import numpy as np
 
 from jaxpt.analysis import scaling_laws
 from jaxpt.analysis.scaling_laws import Law, Points
+from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
@@ -68,6 +69,7 @@ def read_runs(
       UserError: a run lacks the metric or its value is not above 0, runs of an
         objective read different text, or N without embeddings is 0.
     """
+    metric = accept_metric(metric, "--metric")
     groups: dict[str, list[tuple[float, ...]]] = {}
     first: dict[str, FoundRun] = {}
     for run in runs:
@@ -117,8 +119,8 @@ def read_csv(path: Path) -> dict[str, Points]:
     groups: dict[str, list[tuple[float, ...]]] = {}
     for number, row in enumerate(rows, 2):
         values = {c: _read_number(path, number, c, row[c]) for c in COLUMNS if c in row}
-        spent = USUAL_FACTOR * values["params"] * values["tokens"]
-        values = {"flops": spent} | values
+        flops = USUAL_FACTOR * values["params"] * values["tokens"]
+        values = {"flops": flops} | values
         point = tuple(values[column] for column in COLUMNS)
         groups.setdefault(row.get("name") or "runs", []).append(point)
     if not groups:
@@ -211,9 +213,9 @@ def fit_group(name: str, points: Points, num_draws: int) -> dict:
 
 
 def _fit_parametric(points: Points, num_draws: int) -> dict:
-    lacks = scaling_laws.find_lacks(points)
-    if lacks:
-        return {"lacks": lacks}
+    lacking = scaling_laws.find_lacks(points)
+    if lacking:
+        return {"lacks": lacking}
     law = scaling_laws.fit_law(points)
     draws = scaling_laws.bootstrap_law(points, law, num_draws)
     constants = {
@@ -277,10 +279,10 @@ def _fit_parabolas(points: Points, num_draws: int) -> dict:
 
 def _interval(values: Sequence[float]) -> dict:
     """The middle 95 % of the draws; None if there are too few."""
-    kept = [value for value in values if math.isfinite(value)]
-    if len(kept) < 20:
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 20:
         return {"low": None, "high": None}
-    low, high = np.quantile(kept, [LEVEL / 2, 1 - LEVEL / 2])
+    low, high = np.quantile(finite, [LEVEL / 2, 1 - LEVEL / 2])
     return {"low": float(low), "high": float(high)}
 
 
@@ -313,7 +315,7 @@ def format_fit(fit: dict) -> list[str]:
             f", D={format_count(valley['tokens'])}, L={valley['loss']:.4f} "
             f"({valley['num_sizes']} sizes)"
         )
-    lines += [f"    {lack}" for lack in parabolas["lacks"]]
+    lines += [f"    {note}" for note in parabolas["lacks"]]
     if "params_exponent" in parabolas:
         lines.append(f"    N_opt ~ C^{_show(parabolas['params_exponent'], '.3f')}")
         if parabolas["draws_without_lowest"]:

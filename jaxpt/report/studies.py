@@ -10,11 +10,12 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxpt.config.metric_names import rename_report
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 
 STUDY = "study.json"
-WHAT = "must be the folder of a study, which jaxpt archive writes"
+FOLDER_HINT = "must be the folder of a study, which jaxpt archive writes"
 FACTS = (
     *("title", "question", "command", "config", "note", "objectives", "seeds"),
     *("date", "machines", "versions", "intervals"),
@@ -22,7 +23,10 @@ FACTS = (
 
 
 class Study(NamedTuple):
-    """An archived study: its study.json and its report.json."""
+    """An archived study: its study.json and its report.json.
+
+    Metrics have their present names (`config.metric_names`).
+    """
 
     folder: Path
     facts: dict
@@ -35,14 +39,14 @@ def load_study(folder: Path) -> Study:
     Raises:
       UserError: the folder holds no study, or a file was altered.
     """
-    facts = load_json(folder / STUDY, WHAT)
-    report = load_json(folder / "report.json", WHAT)
+    facts = load_json(folder / STUDY, FOLDER_HINT)
+    report = load_json(folder / "report.json", FOLDER_HINT)
     for name in FACTS:
         if not isinstance(facts, dict) or name not in facts:
-            raise UserError(f"{folder / STUDY}: has no {name}; {WHAT}")
+            raise UserError(f"{folder / STUDY}: has no {name}; {FOLDER_HINT}")
     if not isinstance(report, dict) or "metrics" not in report:
-        raise UserError(f"{folder / 'report.json'}: has no metrics; {WHAT}")
-    return Study(folder, facts, report)
+        raise UserError(f"{folder / 'report.json'}: has no metrics; {FOLDER_HINT}")
+    return Study(folder, facts, rename_report(report))
 
 
 def list_studies(root: Path) -> list[Study]:

@@ -157,11 +157,15 @@ class _Measured(NamedTuple):
           pairs: of all metrics.
           tests: sets of names that were measured on the same test examples.
         """
-        own = [pair for pair in pairs if pair.metric == entry["metric"]]
-        entry["pairs"] = [describe_pair(pair) for pair in own]
+        metric_pairs = [pair for pair in pairs if pair.metric == entry["metric"]]
+        entry["pairs"] = [describe_pair(pair) for pair in metric_pairs]
         values = {n: self.read(n, entry["metric"])[0] for n in entry["by_name"]}
-        entry["warnings"] = check_seeds(entry["label"], values, own) if own else []
-        by_test = [[pair for pair in own if pair.better in names] for names in tests]
+        entry["warnings"] = (
+            check_seeds(entry["label"], values, metric_pairs) if metric_pairs else []
+        )
+        by_test = [
+            [pair for pair in metric_pairs if pair.better in names] for names in tests
+        ]
         sentences = [word_verdict(*with_parts(same, entry)) for same in by_test]
         sentences += self.judge_bounds(pairs, entry)
         entry["verdict"] = "; ".join(filter(None, sentences))
@@ -177,18 +181,18 @@ class _Measured(NamedTuple):
     def judge_bounds(self, pairs: list[Pair], entry: dict) -> list[str]:
         """Adds the pairs with a bound to a metric's entry; returns their verdicts."""
         name = entry["metric"] + SUFFIX
-        own = [pair for pair in pairs if pair.metric == name]
-        if not own:
+        bound_pairs = [pair for pair in pairs if pair.metric == name]
+        if not bound_pairs:
             return []
-        names = {n for pair in own for n in (pair.better, pair.worse)}
+        names = {n for pair in bound_pairs for n in (pair.better, pair.worse)}
         bounded = {
             n: statistics.fmean(self.read(n, name)[0].values())
             for n in self.groups
             if n in names - entry["by_name"].keys()
         }
-        own = open_bounds(own, bounded)
-        entry["bounds"] = [describe_pair(pair) for pair in own]
-        return word_bounds(own, bounded)
+        bound_pairs = open_bounds(bound_pairs, bounded)
+        entry["bounds"] = [describe_pair(pair) for pair in bound_pairs]
+        return word_bounds(bound_pairs, bounded)
 
     def list_controls(
         self, metric: str, by_name: Mapping[str, Values]
@@ -196,7 +200,7 @@ class _Measured(NamedTuple):
         """Each name against its random initialization and against the references."""
         controls = []
         for name, values in by_name.items():
-            others = {
+            baselines = {
                 UNTRAINED: self.read(name, f"{metric}_random"),
                 NGRAMS: self.read(name, metric + NGRAMS_SUFFIX),
             }
@@ -207,10 +211,11 @@ class _Measured(NamedTuple):
             ):
                 if key in references:  # the same for every seed
                     means = dict.fromkeys(values[0], references[key].mean)
-                    others[control] = means, dict.fromkeys(values[0], references[key])
+                    of_seeds = dict.fromkeys(values[0], references[key])
+                    baselines[control] = means, of_seeds
             controls += [
                 self.gather(metric, {name: values, control: other})
-                for control, other in others.items()
+                for control, other in baselines.items()
                 if other[0]
             ]
         return controls
@@ -231,8 +236,8 @@ def format_table(report: dict) -> str:
     texts = [report["title"], " ".join(list_conclusions(report))]
     texts += [f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    own = add_to_tables(report, *tabulate(report["runs"]))
-    tables = [*own, *tabulate_extras(report["runs"])]
+    runs_table = add_to_tables(report, *tabulate(report["runs"]))
+    tables = [*runs_table, *tabulate_extras(report["runs"])]
     for header, rows in tables:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
@@ -414,9 +419,11 @@ def _list_retired(runs: list[dict]) -> list[str]:
     """A line for each metric that only an earlier version measured for some runs."""
     lines = []
     for old, new in RETIRED.items():
-        kept = [run["metrics"].keys() & {old, new} == {old} for run in runs]
+        has_old_only = [run["metrics"].keys() & {old, new} == {old} for run in runs]
         names = dict.fromkeys(
-            run["name"] for run, is_old in zip(runs, kept, strict=True) if is_old
+            run["name"]
+            for run, is_old in zip(runs, has_old_only, strict=True)
+            if is_old
         )
         if names:
             lines.append(

@@ -128,8 +128,8 @@ def format_latex(report: dict) -> str:
     bold if it is significantly better than all others. Costs are means.
     """
     groups = group_by_name(report["runs"])
-    judged = [y for y in report["metrics"] if y["is_common"]]
-    columns = [_list_cells(entry, list(groups)) for entry in judged]
+    shared = [y for y in report["metrics"] if y["is_common"]]
+    columns = [_list_cells(entry, list(groups)) for entry in shared]
     extras = [
         kind for kind in KINDS if any(f"{kind}_flops" in run for run in report["runs"])
     ]
@@ -146,20 +146,20 @@ def format_latex(report: dict) -> str:
         for (name, group), cost in zip(groups.items(), costs, strict=True)
     ]
     arrows = [
-        r"$\uparrow$" if y["higher_is_better"] else r"$\downarrow$" for y in judged
+        r"$\uparrow$" if y["higher_is_better"] else r"$\downarrow$" for y in shared
     ]
     labels = [
         f"{escape(entry['label'])} {arrow}"
-        for entry, arrow in zip(judged, arrows, strict=True)
+        for entry, arrow in zip(shared, arrows, strict=True)
     ]
     num_costs = len(COSTS) + len(extras)
     for name in list_lost(report):
-        cells = [*["diverged"] * len(judged), *["---"] * num_costs]
+        cells = [*["diverged"] * len(shared), *["---"] * num_costs]
         rows.append([escape(name), "0", *cells])
     header = ["objective", "seeds", *labels]
     header += [escape(label) for label, _ in COSTS.values()]
     header += [f"{kind} FLOPs" for kind in extras]
-    notes = _list_notes("".join(map("".join, rows)), judged)
+    notes = _list_notes("".join(map("".join, rows)), shared)
     notes = " ".join([notes, *map(escape, list_diverged(report))])
     lines = [
         f"% {escape(report['created'])}, jaxpt {escape(report['version'])}; "
@@ -231,7 +231,7 @@ def _find_marks(entry: dict, best: str) -> dict[str, str]:
     return marks
 
 
-def _list_notes(body: str, judged: list[dict]) -> str:
+def _list_notes(body: str, shared: list[dict]) -> str:
     """The meaning of the marks in a table's body."""
     notes = [
         "Means, with the standard deviation over seeds as a subscript; costs are of "
@@ -242,6 +242,6 @@ def _list_notes(body: str, judged: list[dict]) -> str:
     for sign, meaning in MARKS.values():
         if f"^{{{sign}}}" in body:
             notes.append(f"${sign}$: {meaning}.")
-    if not judged:
+    if not shared:
         notes.append("No shared metric was measured.")
     return " ".join(notes)

@@ -6,7 +6,7 @@ grey the n-gram baseline, which is the same for all objectives.
 """
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -50,13 +50,20 @@ def list_tuned(groups: Groups) -> list[str]:
 
 def find_entry(groups: Groups, task: str) -> dict:
     """The first run's entry of a task that runs were fine-tuned on."""
-    return next(
-        entry
-        for group in groups.values()
-        for run in group
-        for entry in run.get("tasks", [])
-        if entry["task"] == task and "num_labels" in entry
-    )
+    return next(_list_entries(groups, task))
+
+
+def list_sizes(groups: Groups, task: str) -> list[int]:
+    """The numbers of labels that runs were fine-tuned on."""
+    return sorted({entry["num_labels"] for entry in _list_entries(groups, task)})
+
+
+def _list_entries(groups: Groups, task: str) -> Iterator[dict]:
+    for group in groups.values():
+        for run in group:
+            for entry in run.get("tasks", []):
+                if entry["task"] == task and "num_labels" in entry:
+                    yield entry
 
 
 def collect_points(group: list[dict], task: str, suffix: str) -> list[CurvePoint]:

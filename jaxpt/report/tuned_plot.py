@@ -16,10 +16,12 @@ from jaxpt.report.tuned_curves import (
     collect_ngrams,
     collect_points,
     find_entry,
+    list_sizes,
 )
 from jaxpt.report.wording import BAG_OF_NGRAMS
 
 BLACK = "#222222"
+MARGIN = 1.3  # of the logarithmic axis; a single number of labels has no range
 
 
 def finetuning_curves(
@@ -41,17 +43,17 @@ def finetuning_curves(
     for line, task in zip(lines, tasks, strict=True):
         entry = find_entry(groups, task)
         line[0].set_ylabel(f"{task}\n{entry['measure']}")
-        ngrams = collect_ngrams(groups, task)
+        nums, ngrams = list_sizes(groups, task), collect_ngrams(groups, task)
         for axes, name in zip(line, names, strict=True):
             color, marker = styles[name]
             axes.axhline(entry["constant"], color=GREY, lw=1.2, ls=":")
-            _draw(axes, ngrams, color=BLACK, ls="--", lw=1.2)
+            _draw(axes, ngrams, color=BLACK, marker=".", ls="--", lw=1.2)
             for suffix, own in (("_random", (GREY, "o")), ("", (color, marker))):
                 curve = collect_points(groups[name], task, suffix)
                 _draw(axes, curve, color=own[0], marker=own[1], ms=4.5, lw=1.8)
             axes.set_title(name, fontsize=10)
             axes.set_xscale("log")
-            nums = sorted({point.num_labels for point in [*ngrams, *curve]})
+            axes.set_xlim(min(nums) / MARGIN, max(nums) * MARGIN)
             axes.xaxis.set_major_locator(FixedLocator(nums))
             axes.xaxis.set_minor_locator(NullLocator())
             axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_count(x)))

@@ -137,11 +137,11 @@ def _read(runs: list[dict], kind: str, most: float, more: float) -> Reading:
 
 def _word_readings(read: Mapping[str, Reading]) -> list[str]:
     """The point at which each objective is evaluated, and those that have none."""
-    nothing = [name for name, reading in read.items() if not reading.metrics]
+    without = [name for name, reading in read.items() if not reading.metrics]
     early = [n for n, reading in read.items() if reading.metrics and reading.share < 1]
     lines = [
         f"no verdict on {name}: it has no measurement up to that cost"
-        for name in nothing
+        for name in without
     ]
     if early:
         shares = ", ".join(f"{name} after {read[name].share:.0%}" for name in early)
@@ -184,9 +184,9 @@ def _judge(read: Mapping[str, Reading], runs: list[dict], alpha: float) -> list[
         entry["parts"] = find_parts(metric, runs, values)
         del entry["format"], entry["reference"], entry["description"]
         entries.append(entry)
-    judged = verdicts.judge(family, alpha)
+    all_pairs = verdicts.judge(family, alpha)
     for entry in entries:
-        own = [pair for pair in judged if pair.metric == entry["metric"]]
-        entry["pairs"] = [describe_pair(pair) for pair in own]
-        entry["verdict"] = word_verdict(*with_parts(own, entry))
+        metric_pairs = [pair for pair in all_pairs if pair.metric == entry["metric"]]
+        entry["pairs"] = [describe_pair(pair) for pair in metric_pairs]
+        entry["verdict"] = word_verdict(*with_parts(metric_pairs, entry))
     return entries

@@ -34,8 +34,8 @@ def word_verdict(pairs: list[Pair], entry: dict) -> str:
         return ""
     if all(pair.outcome == "untested" for pair in pairs):
         return "no verdict: at least two seeds are needed, and five are recommended"
-    judged = {name for pair in pairs for name in (pair.better, pair.worse)}
-    means = {name: entry["by_name"][name]["mean"] for name in judged}
+    compared = {name for pair in pairs for name in (pair.better, pair.worse)}
+    means = {name: entry["by_name"][name]["mean"] for name in compared}
     sign = -1 if entry["higher_is_better"] else 1
     best = min(means, key=lambda name: (sign * means[name], name))
     of_best = [pair for pair in pairs if best in (pair.better, pair.worse)]
@@ -57,7 +57,7 @@ def word_verdict(pairs: list[Pair], entry: dict) -> str:
         parts.append(f"tie of {best} with {names}")
     if untested:
         parts.append(f"no verdict on {', '.join(untested)}: one seed")
-    others = [
+    clauses = [
         f"{p.better} ahead of {p.worse} by {_word_difference(p)}"
         for p in pairs
         if p.better != best and p.outcome == "ahead"
@@ -66,15 +66,15 @@ def word_verdict(pairs: list[Pair], entry: dict) -> str:
         p for p in pairs if p not in of_best and p.outcome in ("tie", "equivalent")
     ]
     if len(other_ties) > MOST_TIES:
-        others.append(f"{len(other_ties)} other pairs are ties")
+        clauses.append(f"{len(other_ties)} other pairs are ties")
     else:
-        others += [
+        clauses += [
             f"tie of {p.better} with {p.worse} ({_word_difference(p)})"
             if p.outcome == "tie"
             else f"{p.better} equivalent to {p.worse} ({_word_difference(p)})"
             for p in other_ties
         ]
-    return "; ".join([*parts, *others])
+    return "; ".join([*parts, *clauses])
 
 
 def _other(pair: Pair, name: str) -> str:
@@ -169,11 +169,10 @@ def list_baselines(report: Mapping) -> list[str]:
     """
     lines = []
     for entry in report["metrics"]:
-        own = {UNTRAINED: RANDOM_INIT, FREQUENCY: FREQUENCIES}
+        shared = {UNTRAINED: RANDOM_INIT, FREQUENCY: FREQUENCIES}
         others = {REFERENCE: entry["reference"]}, {NGRAMS: BAG_OF_NGRAMS}
-        parts = [
-            part for words in (own, *others) if (part := _word_baselines(entry, words))
-        ]
+        groups = shared, *others
+        parts = [part for words in groups if (part := _word_baselines(entry, words))]
         if parts:
             left_out = word_left_out(report, entry["by_name"])
             lines.append(f"{entry['label']}: {'; '.join(parts)}{left_out}")

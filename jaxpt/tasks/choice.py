@@ -28,7 +28,7 @@ from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import Table
 
 # The logit of a padding option, which is never the best.
-ABSENT = -1e9
+PAD_LOGIT = -1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,9 +119,9 @@ def encode(
 def outputs(
     model: TaskModel, params: dict, batch: dict, rngs: dict | None
 ) -> jax.Array:
-    """Logits [B, K]; a padding option has `ABSENT`."""
+    """Logits [B, K]; a padding option has `PAD_LOGIT`."""
     logits = model.outputs(params, batch, rngs)[..., 0]
-    return jnp.where(batch["segment_ids"].any(-1), logits, ABSENT)
+    return jnp.where(batch["segment_ids"].any(-1), logits, PAD_LOGIT)
 
 
 def loss(outputs: jax.Array, batch: dict, spec: Spec) -> Sums:

@@ -108,8 +108,8 @@ def read(
         _check_training(table, spec, known, names)
     numbers = number_labels(table, spec.label, names, known, spec)
     return [
-        Example(text, pair, tuple(sorted(own)), len(known))
-        for text, pair, own in zip(texts, pairs, numbers, strict=True)
+        Example(text, pair, tuple(sorted(label_ids)), len(known))
+        for text, pair, label_ids in zip(texts, pairs, numbers, strict=True)
     ], known
 
 
@@ -181,8 +181,8 @@ def metrics(predictions: list, examples: list[Example], spec: Spec) -> dict[str,
     num_labels = examples[0].num_labels
     if spec.separator:
         predicted, right = (
-            np.array([_as_set(each, num_labels) for each in them])
-            for them in (predictions, [example.labels for example in examples])
+            np.array([_as_set(each, num_labels) for each in label_sets])
+            for label_sets in (predictions, [example.labels for example in examples])
         )
         return label_set_metrics(predicted, right)
     answers = [example.labels[0] for example in examples]
@@ -210,17 +210,19 @@ def describe(
     records = [
         {
             "gold": name(gold),
-            "prediction": name(own),
-            "score": float(gold == own),
+            "prediction": name(guess),
+            "score": float(gold == guess),
             "probabilities": each.round(8).tolist(),
         }
-        for gold, own, each in zip(right, predicted, probabilities, strict=True)
+        for gold, guess, each in zip(right, predicted, probabilities, strict=True)
     ]
-    ours, theirs = (
-        np.array([_as_set(x, len(labels)) if is_set else x[0] for x in them])
-        for them in (predicted, right)
+    predicted_array, gold_array = (
+        np.array([_as_set(x, len(labels)) if is_set else x[0] for x in label_sets])
+        for label_sets in (predicted, right)
     )
-    return Described(records, class_report(probabilities, ours, theirs, labels))
+    return Described(
+        records, class_report(probabilities, predicted_array, gold_array, labels)
+    )
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list:

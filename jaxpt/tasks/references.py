@@ -16,14 +16,14 @@ References = tuple[str, ...]
 
 
 def read_references(
-    table: Table, target: str, others: Collection[str], drop: str = ""
+    table: Table, target: str, excluded: Collection[str], drop: str = ""
 ) -> list[References]:
     """The references of each row.
 
     Args:
       target: the name of a column, or a pattern of several, whose values are texts or
         lists of texts. Empty and missing values are skipped.
-      others: columns that the pattern excludes.
+      excluded: columns that the pattern excludes.
       drop: a string that is removed from each text.
 
     Raises:
@@ -31,7 +31,7 @@ def read_references(
         text nor a list of texts.
     """
     columns = sorted(fnmatch.filter(table.columns, target))
-    columns = [column for column in columns if column not in others]
+    columns = [column for column in columns if column not in excluded]
     if not columns:
         listed = ", ".join(map(repr, table.columns))
         raise DataError(f"{table.name}: no column {target!r}; it has {listed}")

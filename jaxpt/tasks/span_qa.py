@@ -37,7 +37,7 @@ from jaxpt.tasks.span_metrics import (
 from jaxpt.tasks.task import Described, Labels, Row, Sums, TaskSpec, most_common
 from jaxpt.text.labelled.tables import Table
 
-FAR = -1e9  # the logit of padding
+PAD_LOGIT = -1e9  # the logit of padding
 _PAIR = re.compile(r"\s*[(\[]?\s*(\d+)\s*,\s*(\d+)\s*[)\]]?\s*\Z")
 
 
@@ -208,15 +208,17 @@ def _join_groups(table: Table, group: str, examples: list[Example]) -> list[Exam
         rows_of.setdefault(value, []).append(row)
     joined = []
     for value, rows in rows_of.items():
-        own = [examples[row] for row in rows]
-        if len({(each.question, each.context) for each in own}) > 1:
+        same_question = [examples[row] for row in rows]
+        if len({(each.question, each.context) for each in same_question}) > 1:
             raise DataError(
                 f"{table.where(rows[0])}: {group}={value!r}: rows of one group must "
                 f"have one question and one text"
             )
-        spans = tuple(dict.fromkeys(span for each in own for span in each.spans))
-        golds = tuple(own[0].context[start:stop] for start, stop in spans)
-        joined.append(dataclasses.replace(own[0], spans=spans, golds=golds))
+        spans = tuple(
+            dict.fromkeys(span for each in same_question for span in each.spans)
+        )
+        golds = tuple(same_question[0].context[start:stop] for start, stop in spans)
+        joined.append(dataclasses.replace(same_question[0], spans=spans, golds=golds))
     return joined
 
 
@@ -328,7 +330,7 @@ outputs = apply_head  # logits [B, T, 2] of starts and ends
 def loss(outputs: jax.Array, batch: dict, spec: Spec) -> Sums:
     """The mean of the cross-entropies of start and end, over the tokens of a row."""
     is_text = batch["segment_ids"] > 0
-    logits = jnp.where(is_text[..., None], outputs, FAR)
+    logits = jnp.where(is_text[..., None], outputs, PAD_LOGIT)
     weights = jnp.broadcast_to(batch["row_weights"][:, None] / 2, (len(logits), 2))
     logits = jnp.swapaxes(logits, 1, 2)  # [B, 2, T]
     return {"loss": losses.cross_entropy(logits, batch["targets"], weights)}

@@ -105,7 +105,7 @@ def read(
 
 def _list_tags(pairs: list[tuple]) -> Labels:
     """All tags, "O" first."""
-    tags = {tag for _, own in pairs for tag in own}
+    tags = {tag for _, word_tags in pairs for tag in word_tags}
     return tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
 
 
@@ -114,9 +114,9 @@ def _check_training(table: Table, spec: Spec, known: Labels) -> None:
     if find_scheme(known):
         need_seqeval()
     elif spec.metric != "accuracy":
-        shown = ", ".join(map(repr, known[:8]))
+        listed = ", ".join(map(repr, known[:8]))
         raise ConfigError(
-            f"task.metric={spec.metric}: must be accuracy, because the tags {shown} "
+            f"task.metric={spec.metric}: must be accuracy, because the tags {listed} "
             f"are not entities of one scheme: {', '.join(SCHEMES)}"
         )
 
@@ -140,9 +140,9 @@ def encode(
             framed = encoder.row(words.ids[start:stop])
             place = np.where(framed.sources > 0, framed.places + start, 0)
             is_word = (framed.sources > 0) & is_first[place]
-            own = words.word_ids[place]
-            targets = np.where(is_word, tags[own], IGNORED).astype(np.int32)
-            words_at = np.where(is_word, own, -1).astype(np.int32)
+            word_ids = words.word_ids[place]
+            targets = np.where(is_word, tags[word_ids], IGNORED).astype(np.int32)
+            words_at = np.where(is_word, word_ids, -1).astype(np.int32)
             rows.append(framed.row(number, targets=targets, words=words_at))
     return rows
 

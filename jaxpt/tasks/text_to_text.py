@@ -52,7 +52,7 @@ TEXTS = ("rouge1", "rouge2", "rougeL", "rougeLsum", "bleu")
 ANSWERS = ("f1", "exact_match")
 KINDS = {"classes": CLASSES, "number": NUMBERS, "text": TEXTS, "answer": ANSWERS}
 # Settings that only one kind has.
-ONLY = {
+KIND_OF_SETTING = {
     **dict.fromkeys(("labels", "words", "positive"), "classes"),
     **dict.fromkeys(("group", "drop"), "text"),
 }
@@ -120,7 +120,7 @@ class Spec(TaskSpec):
         self.check("target", bool(self.target), "a column")
         is_good = self.kind == "text" or "*" not in self.target
         self.check("target", is_good, "one column without task.kind=text")
-        for name, kind in ONLY.items():
+        for name, kind in KIND_OF_SETTING.items():
             is_good = self.kind == kind or not getattr(self, name)
             self.check(name, is_good, f"empty without task.kind={kind}")
         is_good = len(set(self.labels)) == len(self.labels) != 1
@@ -246,8 +246,8 @@ def _read_numbers(table: Table, spec: Spec, sources: list[str]) -> list[Example]
 def _read_texts(
     table: Table, spec: Spec, sources: list[str], *, is_training: bool
 ) -> list[Example]:
-    others = {*spec.inputs, spec.group}
-    references = read_references(table, spec.target, others, spec.drop)
+    excluded = {*spec.inputs, spec.group}
+    references = read_references(table, spec.target, excluded, spec.drop)
     if spec.group and not is_training:
         pairs = join_groups(table, spec.group, sources, references)
     else:

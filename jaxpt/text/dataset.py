@@ -141,8 +141,8 @@ def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
       UserError: a part has too little text.
     """
     pairs = [_hold_out(part, Fraction(str(fraction))) for part in split.parts]
-    rest, held = zip(*pairs, strict=True)
-    return Split(rest, split.fractions), Split(held, split.fractions)
+    rest, heldout = zip(*pairs, strict=True)
+    return Split(rest, split.fractions), Split(heldout, split.fractions)
 
 
 def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:

@@ -59,8 +59,8 @@ def open_stores(
     def get(source: SourceSpec, limited: bool) -> Store:
         if is_store(source.path):
             store = opened.get(source.path) or open_store(source.path)
-            wanted = tokenizers.fingerprint(tokenizer)
-            if tokenizers.fingerprint(store.tokenizer) != wanted:
+            fingerprint = tokenizers.fingerprint(tokenizer)
+            if tokenizers.fingerprint(store.tokenizer) != fingerprint:
                 raise DataError(
                     f"data.path={source.path}: was prepared with another tokenizer "
                     f"({store.card['tokenizer']['spec']['kind']}, "
@@ -88,14 +88,15 @@ def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenize
     Raises:
       UserError: the text cannot be read, or the tokenizer cannot be trained on it.
     """
-    wanted = spec.tokenizer
-    title = f"training a {wanted.kind} tokenizer of {wanted.vocab_size} tokens"
-    if wanted.kind != "char":
+    tokenizer_spec = spec.tokenizer
+    kind, vocab_size = tokenizer_spec.kind, tokenizer_spec.vocab_size
+    title = f"training a {kind} tokenizer of {vocab_size} tokens"
+    if kind != "char":
         listed = ", ".join(source.path for source, _ in spec.sources)
-        reporter.say(f"{title} on {listed}")
+        reporter.log(f"{title} on {listed}")
     progress = reporter.progress and reporter.progress(title, 0)
     try:
-        return make_tokenizer(wanted, _main_texts(spec, progress))
+        return make_tokenizer(tokenizer_spec, _main_texts(spec, progress))
     finally:
         if progress:
             progress(None)
@@ -123,14 +124,14 @@ def _key(*values: Any) -> str:
 
 def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     """Loads the tokenizer of this text from the cache, or trains it into the cache."""
-    wanted = spec.tokenizer
-    if wanted.kind == "byte":
-        return make_tokenizer(wanted, ())
+    tokenizer_spec = spec.tokenizer
+    if tokenizer_spec.kind == "byte":
+        return make_tokenizer(tokenizer_spec, ())
     sources = [source for source, _ in spec.sources]
     described = [describe_source(source) for source in sources]
     texts = [(_reading(source), _list_contents(spec, source)) for source in sources]
-    key = _key(dataclasses.asdict(wanted), texts, spec.limit_chars)
-    path = cache_root(spec) / "tokenizers" / f"{wanted.kind}-{key}.json"
+    key = _key(dataclasses.asdict(tokenizer_spec), texts, spec.limit_chars)
+    path = cache_root(spec) / "tokenizers" / f"{tokenizer_spec.kind}-{key}.json"
     if path.exists():
         return tokenizers.load(path)
     tokenizer = train_tokenizer(spec, reporter)
@@ -206,18 +207,19 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
     default = TextSpec()
     settings = _settings(spec, spec.source(path), True)
     for name, value in settings.items():
-        made = store.card["settings"].get(name)
-        if value not in (made, getattr(default, name)):
+        stored = store.card["settings"].get(name)
+        if value not in (stored, getattr(default, name)):
             raise DataError(
-                f"data.{name}={value!r}: the store {path} was prepared with {made!r}"
+                f"data.{name}={value!r}: the store {path} was prepared with {stored!r}"
             )
     if spec.tokenizer.kind == "file":
         return  # the content is compared, not the path
-    wanted, made = dataclasses.asdict(spec.tokenizer), store.card["tokenizer"]["spec"]
+    requested = dataclasses.asdict(spec.tokenizer)
+    stored = store.card["tokenizer"]["spec"]
     for name, value in dataclasses.asdict(TokenizerSpec()).items():
-        mine = list(wanted[name]) if isinstance(value, tuple) else wanted[name]
-        if wanted[name] != value and mine != made[name]:
+        setting = list(requested[name]) if isinstance(value, tuple) else requested[name]
+        if requested[name] != value and setting != stored[name]:
             raise DataError(
-                f"tokenizer.{name}={mine!r}: the store {path} was prepared with "
-                f"another tokenizer, whose tokenizer.{name} is {made[name]!r}"
+                f"tokenizer.{name}={setting!r}: the store {path} was prepared with "
+                f"another tokenizer, whose tokenizer.{name} is {stored[name]!r}"
             )

@@ -76,25 +76,25 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
     """
     task, state = program.task, program.abstract_state()
     few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)
-    stand_in: Any = SimpleNamespace(
+    stub: Any = SimpleNamespace(
         task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
         init_state=lambda seed: state,
         text_length=program.text_length,
     )
     for name in MEASURED:
         function = getattr(program, name)
-        setattr(stand_in, name, function and _trace(function))
+        setattr(stub, name, function and _trace(function))
     # The untrained model's states have the same shapes.
     control = Measured(dict.fromkeys(FROM_FEATURES, 0.0), {}, {})
     seed = task.plan.train.seed
-    return set(measure(stand_in, state.params, corpora, seed, control=control).metrics)
+    return set(measure(stub, state.params, corpora, seed, control=control).metrics)
 
 
 def _trace(function):
     """A function that returns ones of the shapes of a program's function."""
 
     def give_ones(*args):
-        found = function.trace(*args)
-        return jax.tree.map(lambda x: np.ones(x.shape, x.dtype), found)
+        outputs = function.trace(*args)
+        return jax.tree.map(lambda x: np.ones(x.shape, x.dtype), outputs)
 
     return give_ones

@@ -161,10 +161,12 @@ class Checkpointer:
         """
         self.wait()
         expected = _flatten(template, under)
-        found = processes.on_first(lambda: self._find(step, _tabulate(expected), under))
-        if found is None:
+        chosen_step = processes.on_first(
+            lambda: self._find(step, _tabulate(expected), under)
+        )
+        if chosen_step is None:
             return None
-        chosen, finished = found
+        chosen, finished = chosen_step
         values = self._read(chosen, expected)
         self._superseded = {other for other in finished if other > chosen}
         return jax.tree.unflatten(jax.tree.structure(template), values), chosen
@@ -194,8 +196,8 @@ class Checkpointer:
         for step in reversed(candidates):
             try:
                 return step, manifest.verify(self.directory, step)
-            except manifest.Damaged as fault:
-                faults.append(f"checkpoint: step {step} is damaged: {fault}")
+            except manifest.Damaged as error:
+                faults.append(f"checkpoint: step {step} is damaged: {error}")
                 if len(candidates) > 1:
                     self._warn(faults[-1])
         raise CheckpointError(
@@ -233,8 +235,8 @@ class Checkpointer:
                 try:
                     manifest.verify(self.directory, step)
                     return False
-                except manifest.Damaged as fault:
-                    self._warn(f"checkpoint: step {step} is saved again: {fault}")
+                except manifest.Damaged as error:
+                    self._warn(f"checkpoint: step {step} is saved again: {error}")
             elif path := manifest.find_foreign(self.directory, step):
                 raise CheckpointError(
                     f"checkpoint: {path} is in the way: not a checkpoint"

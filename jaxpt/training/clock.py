@@ -106,9 +106,9 @@ class SecondsClock:
         return self._planned
 
     def end_call(self, step: int, seconds: Callable[[], float]) -> None:
-        self._step, spent = step, seconds()
-        self.is_over, self.reading = is_over(self._spec, step, spent), spent
-        self._reached = find_schedule_step(self._spec, spent)
+        self._step, elapsed = step, seconds()
+        self.is_over, self.reading = is_over(self._spec, step, elapsed), elapsed
+        self._reached = find_schedule_step(self._spec, elapsed)
 
     def is_due(self, *every: int) -> bool:
         begin, end = self._planned[0], self._reached

@@ -51,17 +51,17 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
     Returns:
       "tokens" int32 [n, R], and the other keys of the form.
     """
-    made = _make_rows(task, split, HELD_SEED)
+    row_sources = _make_rows(task, split, HELD_SEED)
     numbers = split_count(num, split.fractions)
-    found: list[dict[str, np.ndarray]] = []
-    for rows, part, n in zip(made, split.parts, numbers, strict=True):
+    arrays: list[dict[str, np.ndarray]] = []
+    for rows, part, n in zip(row_sources, split.parts, numbers, strict=True):
         if rows.keys == ("tokens",):
-            found.append({"tokens": windows(part, task.spec.row_length, n)})
+            arrays.append({"tokens": windows(part, task.spec.row_length, n)})
             continue
         n = min(n, rows.num_rows) or rows.num_rows
         indices = np.arange(n) * (rows.num_rows - 1) // max(n - 1, 1)
-        found.append(as_dict(rows.read(indices)))
-    return {key: np.concatenate([rows[key] for rows in found]) for key in found[0]}
+        arrays.append(as_dict(rows.read(indices)))
+    return {key: np.concatenate([rows[key] for rows in arrays]) for key in arrays[0]}
 
 
 def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
@@ -74,12 +74,12 @@ def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
 
 def likelihood_documents(task: Task, split: Split, num: int) -> np.ndarray:
     """The document in which each of `likelihood_rows` begins, [n]."""
-    numbers, found, before = split_count(num, split.fractions), [], 0
+    numbers, documents, before = split_count(num, split.fractions), [], 0
     for part, n in zip(split.parts, numbers, strict=True):
         starts = window_starts(part, task.spec.row_length, n)
-        found.append(np.searchsorted(part.doc_starts, starts, "right") - 1 + before)
+        documents.append(np.searchsorted(part.doc_starts, starts, "right") - 1 + before)
         before += len(part.labels)
-    return np.concatenate(found)
+    return np.concatenate(documents)
 
 
 def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:

@@ -21,11 +21,11 @@ from jaxpt.training.teacher import lacks_teacher
 from jaxpt.training.text_progress import make_reporter
 
 
-def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
+def dry_run(config, explicit_names: Collection[str] = ()) -> dict[str, Any]:
     """Parameters, FLOPs, memory and time of a run.
 
     Args:
-      config, given: as of `jaxpt.training.train_run.train_run`.
+      config, explicit_names: as of `jaxpt.training.train_run.train_run`.
 
     Returns:
       names and values: counts, bytes and seconds are numbers. Memory is that of a call
@@ -35,7 +35,7 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     Raises:
       UserError: `jaxpt train` would refuse the config, or it trains a teacher first.
     """
-    plan = make_plan(config, given, is_run=True)
+    plan = make_plan(config, explicit_names, is_run=True)
     if lacks_teacher(plan):
         raise ConfigError(
             f"--dry_run: {plan.objective_name} trains a teacher first; name one "
@@ -52,11 +52,12 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     numbers = (spec.seed, 0, num) if spec.seconds else (spec.seed,)
     compile_seconds = program.train_call.compile(state, stack)
     memory = program.train_call.memory(num)
-    state, found = program.train_call(state, stack, *numbers)  # a first call is slower
-    jax.block_until_ready(found)
+    # A first call is slower.
+    state, metrics = program.train_call(state, stack, *numbers)
+    jax.block_until_ready(metrics)
     start = time.perf_counter()
-    state, found = program.train_call(state, stack, *numbers)
-    jax.block_until_ready((state, found))
+    state, metrics = program.train_call(state, stack, *numbers)
+    jax.block_until_ready((state, metrics))
     seconds = (time.perf_counter() - start) / num
     cost, peak = task.count_costs(1), device_peak()
     total = spec.seconds or seconds * spec.steps
@@ -81,27 +82,27 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     }
 
 
-def format_dry_run(told: dict[str, Any]) -> list[str]:
+def format_dry_run(costs: dict[str, Any]) -> list[str]:
     """The lines that a terminal shows."""
-    sizes = {name: told[name] / 1e6 for name in told if name.endswith("_bytes")}
-    minutes, seconds = divmod(round(told["train_seconds"]), 60)
+    sizes = {name: costs[name] / 1e6 for name in costs if name.endswith("_bytes")}
+    minutes, seconds = divmod(round(costs["train_seconds"]), 60)
     hours, minutes = divmod(minutes, 60)
-    mfu = f", MFU {told['mfu']:.1%}" if told["mfu"] else ""
+    mfu = f", MFU {costs['mfu']:.1%}" if costs["mfu"] else ""
     lines = [
-        f"{told['objective']}: {told['parameters']:,} parameters on {told['devices']}, "
-        f"{told['dtype']}",
-        f"attention: {'; '.join(told['attention'])}",
-        f"{told['steps']:,} steps of {told['rows_per_step']} rows, "
-        f"{told['tokens_per_step']:,.0f} tokens and {told['flops_per_step']:.3g} FLOPs "
-        f"each; {told['flops']:.3g} FLOPs in all",
+        f"{costs['objective']}: {costs['parameters']:,} parameters on "
+        f"{costs['devices']}, {costs['dtype']}",
+        f"attention: {'; '.join(costs['attention'])}",
+        f"{costs['steps']:,} steps of {costs['rows_per_step']} rows, "
+        f"{costs['tokens_per_step']:,.0f} tokens and {costs['flops_per_step']:.3g} "
+        f"FLOPs each; {costs['flops']:.3g} FLOPs in all",
         f"memory of a device: state {sizes['state_bytes']:,.1f} MB, rows "
         f"{sizes['rows_bytes']:,.1f} MB, temporary {sizes['temporary_bytes']:,.1f} MB",
-        f"compiled in {told['compile_seconds']:.1f} s; "
-        f"{told['step_seconds'] * 1e3:,.1f} ms a step, "
-        f"{told['tokens_per_second']:,.0f} tokens/s{mfu}",
+        f"compiled in {costs['compile_seconds']:.1f} s; "
+        f"{costs['step_seconds'] * 1e3:,.1f} ms a step, "
+        f"{costs['tokens_per_second']:,.0f} tokens/s{mfu}",
         f"training: {hours}:{minutes:02}:{seconds:02}, without evaluation and "
         f"checkpoints",
     ]
-    if told["filled_in"]:
-        lines.insert(1, f"filled in for {told['objective']}: {told['filled_in']}")
+    if costs["filled_in"]:
+        lines.insert(1, f"filled in for {costs['objective']}: {costs['filled_in']}")
     return lines

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from jaxpt.config.metric_names import rename_result
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import UNVERSIONED, load_config, load_json
@@ -80,8 +81,8 @@ class FoundRun(NamedTuple):
     @property
     def text_settings(self) -> dict:
         """The settings that choose the text and its splits."""
-        kept = OF_TEXT - {"data.cache_dir", "data.tfds_data_dir"}
-        return {name: v for name, v in self.settings.items() if name in kept}
+        names = OF_TEXT - {"data.cache_dir", "data.tfds_data_dir"}
+        return {name: v for name, v in self.settings.items() if name in names}
 
 
 def is_same_tokenizer(one: FoundRun, other: FoundRun) -> bool:
@@ -116,10 +117,10 @@ def number_alike(
     firsts: list[Item] = []
     numbers = []
     for item in items:
-        found = [n for n, first in enumerate(firsts) if is_alike(first, item)]
-        if not found:
+        matches = [n for n, first in enumerate(firsts) if is_alike(first, item)]
+        if not matches:
             firsts.append(item)
-        numbers.append(found[0] if found else len(firsts) - 1)
+        numbers.append(matches[0] if matches else len(firsts) - 1)
     return numbers
 
 
@@ -132,21 +133,21 @@ def find_folders(words: Iterable[str]) -> list[Path]:
     Raises:
       UserError: there is none, or a glob matches none.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     for word in words:
         parts = [word] if os.path.exists(word) else word.split(",")
         for part in filter(None, map(str.strip, parts)):
             if os.path.exists(part) or glob.escape(part) == part:
-                found.append(Path(part))
+                folders.append(Path(part))
                 continue
             matches = [Path(path) for path in sorted(glob.glob(part))]
             matches = [path for path in matches if path.is_dir()]
             if not matches:
                 raise CheckpointError(f"--runs={part}: matches no folder; {RUNS}")
-            found += matches
-    if not found:
+            folders += matches
+    if not folders:
         raise ConfigError(f"--runs: {RUNS}, such as --runs runs/a runs/b")
-    return found
+    return folders
 
 
 def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[FoundRun]:
@@ -205,7 +206,7 @@ def _load_run(folder: Path) -> FoundRun:
         folder=folder,
         version=str(stored.get("version", UNVERSIONED)),
         settings=json.loads(json.dumps(settings)),
-        result=result,
+        result=rename_result(result),
         examples=examples,
         text=text,
         task=task,
@@ -243,7 +244,7 @@ def _check_sums(folder: Path) -> None:
         elif checksums.has_checksum(path):
             raise CheckpointError(
                 f"--runs={folder}: {name} was removed after it was written; "
-                f"{checksums.CURE}"
+                f"{checksums.REMEDY}"
             )
     if (folder / METRICS_FILE).exists():
         checksums.read_log(folder / METRICS_FILE)

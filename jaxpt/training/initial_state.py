@@ -36,24 +36,25 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     if not path:
         return
     name = f"train.init_from={path}"
-    theirs = _load_other(name, path, tokenizer)
-    mine, held = _list_shapes(task), _list_shapes(theirs)
-    for leaf in sorted(mine.keys() | held.keys()):
-        if mine.get(leaf) != held.get(leaf):
+    other_task = _load_other(name, path, tokenizer)
+    shapes, other_shapes = _list_shapes(task), _list_shapes(other_task)
+    for leaf in sorted(shapes.keys() | other_shapes.keys()):
+        if shapes.get(leaf) != other_shapes.get(leaf):
             raise CheckpointError(
-                f"{name}: its {theirs.plan.objective_name} model has {leaf} "
-                f"{held.get(leaf, 'not at all')}, this {task.plan.objective_name} one "
-                f"{mine.get(leaf, 'not at all')}; they must have the same parameters"
+                f"{name}: its {other_task.plan.objective_name} model has {leaf} "
+                f"{other_shapes.get(leaf, 'not at all')}, this "
+                f"{task.plan.objective_name} one "
+                f"{shapes.get(leaf, 'not at all')}; they must have the same parameters"
             )
-    for setting, own, other in _compare_networks(task, theirs):
+    for setting, value, other_value in _compare_networks(task, other_task):
         raise CheckpointError(
-            f"{name}: its {theirs.plan.objective_name} model has {setting}={other}, "
-            f"this {task.plan.objective_name} one {own}; they must make the same of "
-            f"their parameters"
+            f"{name}: its {other_task.plan.objective_name} model has "
+            f"{setting}={other_value}, this {task.plan.objective_name} one {value}; "
+            f"they must make the same of their parameters"
         )
 
 
-def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, object]]:
+def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, object]]:
     """Settings that change what a network computes from the same parameters.
 
     Those of a teacher are not compared, because the teacher is replaced.
@@ -61,34 +62,39 @@ def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, objec
     Returns:
       (name, this task's value, the other's value) of each setting that differs.
     """
-    found, others = [], list_specs(theirs.model)
+    differences, other_specs = [], list_specs(other_task.model)
     for network, spec in list_specs(task.model).items():
-        if network.removesuffix("_spec") in task.model.frozen or network not in others:
+        if (
+            network.removesuffix("_spec") in task.model.frozen
+            or network not in other_specs
+        ):
             continue
-        other = others[network]
+        other = other_specs[network]
         for key, value in find_differences(spec, other, free=("max_len",)):
-            found.append((f"model.{key}", getattr(spec, key), value))
-    if type(task.model) is type(theirs.model):
+            differences.append((f"model.{key}", getattr(spec, key), value))
+    if type(task.model) is type(other_task.model):
         for key in task.model.CONSTANTS:
-            own, other = getattr(task.model, key), getattr(theirs.model, key)
-            if own != other:
-                found.append((f"{task.plan.objective_name}.{key}", own, other))
-    return found
+            own_value, other = getattr(task.model, key), getattr(other_task.model, key)
+            if own_value != other:
+                differences.append(
+                    (f"{task.plan.objective_name}.{key}", own_value, other)
+                )
+    return differences
 
 
 def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
     """Raises UserError unless a run can teach this task and initialise its layers."""
     name, path = _name_teacher(task)
-    theirs = _load_other(name, path, tokenizer)
-    mine = list_specs(task.model)["teacher_spec"]
-    for key, value in find_differences(mine, theirs.model_spec):
+    teacher_task = _load_other(name, path, tokenizer)
+    expected = list_specs(task.model)["teacher_spec"]
+    for key, value in find_differences(expected, teacher_task.model_spec):
         raise CheckpointError(
             f"{name}: its model has model.{key}={value}, that of "
             f"{task.plan.objective_name}.teacher_model "
-            f"{getattr(mine, key)}; leave teacher_model out, or "
+            f"{getattr(expected, key)}; leave teacher_model out, or "
             f"name the run that it is of"
         )
-    jax.eval_shape(lambda: _begin(task, _init(task), theirs, _init(theirs)))
+    jax.eval_shape(lambda: _begin(task, _init(task), teacher_task, _init(teacher_task)))
 
 
 def _get_teacher(task: Task) -> Teacher:
@@ -110,7 +116,7 @@ def _name_teacher(task: Task) -> tuple[str, str]:
 
 def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
     """The task of another run, which must have the same tokenizer and a checkpoint."""
-    theirs, read = load_task(Path(path))
+    task, read = load_task(Path(path))
     if tokenizers.fingerprint(read) != tokenizers.fingerprint(tokenizer):
         raise CheckpointError(
             f"{name}: its tokenizer is another; it must be this one, as with "
@@ -118,7 +124,7 @@ def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
         )
     if not (Path(path) / "checkpoints").is_dir():
         raise CheckpointError(f"{name}: holds no finished checkpoint")
-    return theirs
+    return task
 
 
 def make_start(program: Program, spec: TrainSpec) -> TrainState:
@@ -137,17 +143,17 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
         return state
     params = state.params
     if spec.init_from:
-        theirs, _ = load_task(Path(spec.init_from))
+        start_task, _ = load_task(Path(spec.init_from))
         name = f"train.init_from={spec.init_from}"
         template = program.abstract_state().params
-        params = _restore(name, spec.init_from, theirs, template)
+        params = _restore(name, spec.init_from, start_task, template)
     if has_teacher:
         params = _add_teacher(program, params)
     ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
     return dataclasses.replace(state, params=params, ema=ema)
 
 
-def _begin(task: Task, params, theirs: Task, taught):
+def _begin(task: Task, params, teacher_task: Task, teacher_params):
     """A task's parameters, with those of the teacher.
 
     Without `train.init_from` the student starts with the teacher's layers.
@@ -155,41 +161,41 @@ def _begin(task: Task, params, theirs: Task, taught):
     Raises:
       UserError: the student's parameters differ from those layers.
     """
-    goes_on = task.plan.train.init_from
+    is_continued = task.plan.train.init_from
     teacher = _get_teacher(task)
-    layers = () if goes_on else teacher.layers
-    parts = theirs.model.export_parts(taught)
-    _, lent = parts[teacher.head]
-    return begin(params, lent, layers)
+    layers = () if is_continued else teacher.layers
+    parts = teacher_task.model.export_parts(teacher_params)
+    _, head_params = parts[teacher.head]
+    return begin(params, head_params, layers)
 
 
 def _add_teacher(program: Program, params):
     """The parameters, with the teacher's replaced."""
     task = program.task
     name, path = _name_teacher(task)
-    theirs, _ = load_task(Path(path))
-    shapes = jax.eval_shape(lambda: _init(theirs))
+    teacher_task, _ = load_task(Path(path))
+    shapes = jax.eval_shape(lambda: _init(teacher_task))
     template = jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
         shapes,
-        shard_params(shapes, program.mesh, theirs.model.RULES),
+        shard_params(shapes, program.mesh, teacher_task.model.RULES),
     )
-    taught = _restore(name, path, theirs, template)
+    teacher_params = _restore(name, path, teacher_task, template)
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
     begin = jax.jit(
-        lambda params, taught: jax.tree.map(
-            jnp.copy, _begin(task, params, theirs, taught)
+        lambda params, teacher_params: jax.tree.map(
+            jnp.copy, _begin(task, params, teacher_task, teacher_params)
         ),
         out_shardings=places,
     )
-    return begin(params, taught)
+    return begin(params, teacher_params)
 
 
-def _restore(name: str, path: str, theirs: Task, template):
+def _restore(name: str, path: str, task: Task, template):
     """A run's newest parameters, or their moving average if it keeps one."""
     with Checkpointer(Path(path) / "checkpoints") as checkpointer:
-        kept = "ema" if theirs.has_ema else "params"
-        restored = checkpointer.restore(template, under=kept)
+        tree = "ema" if task.has_ema else "params"
+        restored = checkpointer.restore(template, under=tree)
     if restored is None:
         raise CheckpointError(f"{name}: holds no finished checkpoint")
     return restored[0]

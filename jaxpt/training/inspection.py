@@ -27,11 +27,11 @@ def read_layers(
         return states[:, :, before : before + length].astype("float32").swapaxes(0, 1)
 
     call = program.compile_reader(read)
-    found = [
+    batches = [
         np.asarray(call(params, batch))[:num]
         for batch, num in _cut(frame_rows(program, rows), batch_size)
     ]
-    return np.concatenate(found).swapaxes(0, 1)
+    return np.concatenate(batches).swapaxes(0, 1)
 
 
 def read_attention(
@@ -45,12 +45,12 @@ def read_attention(
     if not isinstance(model, HasTransformer):
         return
     start_id = program.task.vocab.start if model.HAS_DECODER else None
-    ask = partial(inspection.attention_weights, model, start_id=start_id)
-    call = program.compile_reader(lambda params, tokens: ask(params, tokens))
+    read_weights = partial(inspection.attention_weights, model, start_id=start_id)
+    call = program.compile_reader(lambda params, tokens: read_weights(params, tokens))
     for batch, num in _cut(frame_rows(program, rows), batch_size):
-        found = jax.device_get(call(params, batch))
-        names = [name for name in inspection.PLACES if name in found]
-        yield {name: found[name][:, :num] for name in names}, batch[:num]
+        weights = jax.device_get(call(params, batch))
+        names = [name for name in inspection.PLACES if name in weights]
+        yield {name: weights[name][:, :num] for name in names}, batch[:num]
 
 
 def read_visible(program: Program, length: int) -> dict[str, Bool[np.ndarray, "T S"]]:
@@ -58,8 +58,8 @@ def read_visible(program: Program, length: int) -> dict[str, Bool[np.ndarray, "T
     params = program.abstract_state().params
     whole = length + sum(map(len, program.frame))
     model: Any = program.task.model
-    found = inspection.attention_masks(model, params, whole)
-    return {name: np.asarray(mask) for name, mask in found.items()}
+    masks = inspection.attention_masks(model, params, whole)
+    return {name: np.asarray(mask) for name, mask in masks.items()}
 
 
 def frame_rows(

@@ -24,7 +24,7 @@ from jaxpt.training.clock import Stopwatch, make_clock
 from jaxpt.training.hooks import NO_HOOKS, Hooks
 from jaxpt.training.initial_state import make_start
 from jaxpt.training.measure import (
-    NOTHING,
+    NO_RESULTS,
     Measured,
     measure,
     measure_frozen,
@@ -173,11 +173,11 @@ class _Run:
             state = make_start(self.program, self.spec)
         with self.log.open(step):
             for line in self.log.describe_run():
-                self.log.say(line)
+                self.log.info(line)
             if step:
-                self.log.say(f"resuming from step {step} in {self.workdir}")
+                self.log.info(f"resuming from step {step} in {self.workdir}")
             state, step = self._advance(state, step, signals)
-            self._say_phase(f"measuring the run after step {step}")
+            self._log_phase(f"measuring the run after step {step}")
             measured = self._measure(state.eval_params, step, only_valid)
         cost = Cost(step, self.watch.seconds, self.log.first_step_seconds)
         trained = self.task, self.program, state.params
@@ -188,7 +188,7 @@ class _Run:
     ) -> tuple[TrainState, int]:
         """Trains to the end: the state in the form that is saved, and the last step."""
         if step == 0:
-            self._say_phase("evaluating the initial parameters")
+            self._log_phase("evaluating the initial parameters")
             self._evaluate(state, 0)
         state, pending = self.program.run_form(state), None
         first = self._logged = step
@@ -198,7 +198,7 @@ class _Run:
             for count, stack in zip(counts, rows, strict=True):
                 self._compile(state, stack, count)
                 schedule = self.clock.begin_call(self._agreed_seconds)
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 with self.profiler.begin(step):
                     state, metrics = self.program.train_call(
                         state, stack, self.spec.seed, *schedule
@@ -208,7 +208,7 @@ class _Run:
                 is_first, step = step == first, step + count
                 pending = _Call(step, count, metrics)
                 if is_first:
-                    self._time_first_call(pending, begun)
+                    self._time_first_call(pending, start)
                 if self.clock.waits_for_calls:
                     jax.block_until_ready(metrics)
                     self._finish_call(pending)
@@ -226,16 +226,18 @@ class _Run:
     def _compile(self, state: TrainState, stack: Any, count: int) -> None:
         """Compiles the next call if needed, outside the training time."""
         if stack not in self.program.train_call:
-            self.log.say(f"compiling a call of {count} steps")
+            self.log.info(f"compiling a call of {count} steps")
         self.watch.run(self.program.train_call.compile(state, stack))
 
-    def _time_first_call(self, call: _Call, begun: float) -> None:
+    def _time_first_call(self, call: _Call, start: float) -> None:
         """Waits for the first call, and says when the run is expected to end."""
         jax.block_until_ready(call.metrics)
         now = time.perf_counter()
         if not self.log.first_step_seconds:
             self.log.first_step_seconds = now - self.start
-        self.log.say_end(call.step, self.watch.seconds, now - begun, call.num_steps)
+        self.log.log_end_time(
+            call.step, self.watch.seconds, now - start, call.num_steps
+        )
 
     def _agreed_seconds(self) -> float:
         """Training time by the clock of process 0, on all."""
@@ -266,13 +268,13 @@ class _Run:
         """Records that the run has diverged; all processes come here together."""
         self.checkpointer.wait()
         good = self.checkpointer.steps()
-        kept = f"step {good[-1]} is kept" if good else "there is none yet"
+        last_good = f"step {good[-1]} is kept" if good else "there is none yet"
         processes.on_first(
             write_divergence, self.workdir, self.task, reason, step, self.watch.seconds
         )
         raise DivergedError(
             f"{reason} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
-            f"stopped; last good checkpoint: {kept} in {self.workdir}"
+            f"stopped; last good checkpoint: {last_good} in {self.workdir}"
         )
 
     def _pause(self, state: TrainState, step: int, signum: int | None) -> None:
@@ -290,7 +292,7 @@ class _Run:
                 self._diverged("a parameter is not finite", step)
             if reading is not None:  # a resumed run continues from it
                 self.log.write(step, {}, self.watch.seconds)
-            self.log.vouch()  # a resumed run relies on the log
+            self.log.record_checksum()  # a resumed run relies on the log
             self.checkpointer.save(step, saved)
             self.hooks.on_checkpoint(step, saved)
         if signum and not self.clock.is_over:
@@ -300,7 +302,7 @@ class _Run:
     def _evaluate(self, saved: TrainState, step: int) -> None:
         params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
-        frozen = NOTHING
+        frozen = NO_RESULTS
         if self.task.plan.eval.probe_every_eval:
             frozen = measure_frozen(self.program, params, self.corpora)
         values |= frozen.metrics
@@ -308,14 +310,14 @@ class _Run:
         samples = self.take_samples(params)
         self.log.write(step, values | self._ema, self.watch.seconds, "\n".join(samples))
         curves = "  ".join(f"{k} {values[k]:.4f}" for k in CURVES if k in values)
-        whose = " (EMA)" if self._ema else ""
+        ema_note = " (EMA)" if self._ema else ""
         for line in (curves, *samples):
-            self.log.say(f"step {step}{whose}  {line}")
+            self.log.info(f"step {step}{ema_note}  {line}")
         self.hooks.on_evaluation(step, values, params)
 
     def _measure(self, params: Any, step: int, only_valid: bool) -> Measured:
         """The run's final metrics, without measuring again what evaluations did."""
-        known, control = (self.measured.get(at, NOTHING) for at in (step, 0))
+        known, control = (self.measured.get(at, NO_RESULTS) for at in (step, 0))
         if not only_valid:
             seed = self.spec.seed
             return measure(self.program, params, self.corpora, seed, known, control)
@@ -323,7 +325,7 @@ class _Run:
             return known
         return Measured(measure_valid(self.program, params, self.corpora), {}, {})
 
-    def _say_phase(self, text: str) -> None:
+    def _log_phase(self, text: str) -> None:
         """Announces a long phase; not for each run of a comparison."""
         if not self.label:
-            self.log.say(text)
+            self.log.info(text)

@@ -31,28 +31,28 @@ class Damaged(Exception):
 
 def list_finished(directory: Path) -> list[int]:
     """The steps that have a manifest, ascending; `verify` checks their files."""
-    found = []
+    steps = []
     for entry in _scan(directory):
         name = entry.name.removesuffix(_SUFFIX)
         if name == entry.name or not entry.is_file(follow_symlinks=False):
             continue
         if _STEP.fullmatch(name):
-            found.append(int(name))
-    return sorted(found)
+            steps.append(int(name))
+    return sorted(steps)
 
 
 def list_unfinished(directory: Path) -> list[Path]:
     """Directories of Orbax without a manifest, complete or partial."""
     finished = set(map(str, list_finished(directory)))
-    found = []
+    paths = []
     for entry in _scan(directory):
         path, is_partial = Path(entry.path), entry.name.endswith(_ORBAX_SUFFIX)
         if entry.name in finished or path.is_symlink() or not path.is_dir():
             continue
         if _STEP.fullmatch(entry.name.removesuffix(_ORBAX_SUFFIX)):
             if is_partial or _is_orbax(path):
-                found.append(path)
-    return sorted(found)
+                paths.append(path)
+    return sorted(paths)
 
 
 def write(directory: Path, step: int, leaves: dict[str, Any]) -> None:
@@ -83,11 +83,11 @@ def verify(directory: Path, step: int) -> dict[str, Any]:
     root = directory / str(step)
     if root.is_symlink() or not root.is_dir():
         raise Damaged(f"{root} is not a directory")
-    stored, found = manifest["files"], _list_files(root)
-    for name in sorted(stored.keys() ^ set(found)):
-        fault = "is missing" if name in stored else "was added"
-        raise Damaged(f"{root / name} {fault}")
-    for name in found:
+    stored, paths = manifest["files"], _list_files(root)
+    for name in sorted(stored.keys() ^ set(paths)):
+        problem = "is missing" if name in stored else "was added"
+        raise Damaged(f"{root / name} {problem}")
+    for name in paths:
         try:
             measured = _measure(root / name)
         except OSError as error:

@@ -31,6 +31,8 @@ from jaxpt.training.task import Task
 
 # Metrics of `measure_frozen`, which are also measured of an untrained model.
 FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
+# Metrics of masked tokens, if the objective returns both.
+MASKED = ("masked_accuracy", "masked_top5_accuracy")
 
 
 class Measured(NamedTuple):
@@ -48,7 +50,7 @@ class Measured(NamedTuple):
     probes: dict[str, dict]
 
 
-NOTHING = Measured({}, {}, {})
+NO_RESULTS = Measured({}, {}, {})
 
 
 def list_parts(task: Task) -> dict[str, str]:
@@ -57,15 +59,15 @@ def list_parts(task: Task) -> dict[str, str]:
     return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
 
 
-def total_loss(program: Program, found: dict) -> float:
+def total_loss(program: Program, metrics: dict) -> float:
     """The loss that is trained on: each term's mean times its coefficient.
 
     Args:
-      found: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
+      metrics: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
         NaN if all terms have weight 0.
     """
     coefficients = program.task.spec.coefficients
-    means = sums.divide(sums.counted({name: found[name] for name in coefficients}))
+    means = sums.divide(sums.counted({name: metrics[name] for name in coefficients}))
     if not means:
         return math.nan
     return sum(coefficients[name] * mean for name, mean in means.items())
@@ -73,8 +75,8 @@ def total_loss(program: Program, found: dict) -> float:
 
 def measure_valid(program: Program, params, corpora: dict[str, Split]) -> dict:
     """The objective's own metrics on the validation split, as valid_*."""
-    found = add_up(program.eval_step, params, *_rows(program, corpora["valid"]))
-    means = sums.divide(sums.counted(found)) | {"loss": total_loss(program, found)}
+    totals = add_up(program.eval_step, params, *_rows(program, corpora["valid"]))
+    means = sums.divide(sums.counted(totals)) | {"loss": total_loss(program, totals)}
     return {f"valid_{name}": value for name, value in means.items()}
 
 
@@ -94,7 +96,7 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         words that the text lacks.
     """
     spec = program.task.plan.eval
-    found: dict[str, Examples] = {}
+    examples: dict[str, Examples] = {}
     probes: dict[str, dict] = {}
     if spec.probe_passages and has_labels(corpora):
         _check_length(program, "probe_length", spec.probe_length)
@@ -107,24 +109,24 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
             spec.probe_passages,
             spec.batch_size,
         )
-        found |= of_labels
+        examples |= of_labels
     if spec.num_words:
         gap = program.task.spec.text_form(program.task.vocab).shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
-        found |= measure_words(program.read_gap, params, questions, spec.batch_size)
+        examples |= measure_words(program.read_gap, params, questions, spec.batch_size)
     model, scores = program.task.model, program.choice_scores
     if spec.num_choices and scores and isinstance(model, ScoresCandidates):
         _check_length(program, "word_context", spec.word_context, 1, 2)
-        asked = list_choices(program.task, corpora)
-        found |= measure_choices(
+        choices = list_choices(program.task, corpora)
+        examples |= measure_choices(
             scores,
             params,
-            asked,
+            choices,
             spec.batch_size,
             model.scores_ratio,
         )
-    return Measured(means(found), found, probes)
+    return Measured(means(examples), examples, probes)
 
 
 def _check_length(
@@ -146,7 +148,7 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
       UserError: the text has too few tokens.
     """
     spec, size = task.plan.eval, task.vocab.size
-    found = find_choices(
+    choices = find_choices(
         corpora["valid"],
         corpora["train"].count_tokens(size),
         task.vocab,
@@ -154,13 +156,13 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
         spec.choice_questions,
         spec.word_context,
     )
-    if found is None:
+    if choices is None:
         raise ConfigError(
             f"eval.num_choices={spec.num_choices}: the validation text has fewer than "
             f"{2 * spec.word_context + 1} tokens, or the text too few kinds of them; "
             f"must be 0"
         )
-    return found
+    return choices
 
 
 def list_questions(
@@ -174,7 +176,7 @@ def list_questions(
     spec = task.plan.eval
     # Without counts, in which the vocabularies of objectives differ.
     vocab = dataclasses.replace(task.vocab, counts=())
-    found = find_questions(
+    questions = find_questions(
         corpora["train"],
         corpora["valid"],
         vocab,
@@ -182,12 +184,12 @@ def list_questions(
         spec.word_questions,
         spec.word_context,
     )
-    if found is None:
+    if questions is None:
         raise ConfigError(
             f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
             f"than two words that occur often enough in both splits; must be 0"
         )
-    return found
+    return questions
 
 
 def measure(
@@ -195,8 +197,8 @@ def measure(
     params,
     corpora: dict[str, Split],
     seed: int,
-    known: Measured = NOTHING,
-    control: Measured = NOTHING,
+    known: Measured = NO_RESULTS,
+    control: Measured = NO_RESULTS,
 ) -> Measured:
     """All of a run's metrics; the names depend on the objective.
 
@@ -207,12 +209,12 @@ def measure(
 
     Returns:
       valid_*, the objective's own; val_perplexity and bits_per_byte (a likelihood), or
-      bits_per_byte_bound (an upper bound of it); heldout_top1, heldout_top5 (filling
-      the objective's own masks, on the held-out split or else on valid);
-      cloze_accuracy, cloze_bits (filling masks that are the same for every objective);
-      probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
-      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
-      initial parameters.
+      bits_per_byte_bound (an upper bound of it); masked_accuracy, masked_top5_accuracy
+      (filling the objective's own masks, on the held-out split; without one on valid,
+      and then not as valid_*, too); cloze_accuracy, cloze_bits (filling masks that are
+      the same for every objective); probe_accuracy, probe_majority (labelled text);
+      word_accuracy (eval.num_words), choice_bayes_accuracy (eval.num_choices). Names
+      that end in _random are of the initial parameters.
     """
     fresh = program.init_state(seed).params
     metrics = dict(known.metrics or measure_valid(program, params, corpora))
@@ -220,7 +222,11 @@ def measure(
     if likelihood is not None:
         metrics["val_perplexity"] = perplexity(likelihood)
     if program.fill_logits:
-        metrics |= _measure_own_fills(program, params, fresh, corpora)
+        own_fills = _measure_own_fills(program, params, fresh, corpora)
+        if own_fills and "heldout" not in corpora:  # the same values
+            for name in MASKED:
+                metrics.pop(f"valid_{name}", None)
+        metrics |= own_fills
     earlier: dict[str, Examples] = {}
     new: dict[str, Examples] = {}
     probes: dict[str, dict] = {}
@@ -228,15 +234,15 @@ def measure(
         ("trained", "", params, known),
         ("untrained", "_random", fresh, control),
     ):
-        own = _measure_text(program, chosen, corpora["valid"])
+        text_examples = _measure_text(program, chosen, corpora["valid"])
         is_measured = [k for k in FROM_FEATURES if k in before.metrics]
         if is_measured:
             metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}
             earlier |= {f"{k}{suffix}": e for k, e in before.examples.items()}
         else:
             before = measure_frozen(program, chosen, corpora)
-            own |= before.examples
-        new |= {f"{k}{suffix}": e for k, e in own.items()}
+            text_examples |= before.examples
+        new |= {f"{k}{suffix}": e for k, e in text_examples.items()}
         if before.probes:
             (probes[name],) = before.probes.values()
     examples = earlier | new
@@ -264,9 +270,9 @@ def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
 def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
     """Metrics on running text: the likelihood or its bound, and the cloze."""
     task, spec = program.task, program.task.plan.eval
-    found: dict[str, Examples] = {}
+    examples: dict[str, Examples] = {}
     if not (program.token_nll or program.nll_bound or program.fill_scores):
-        return found
+        return examples
     rows = likelihood_rows(task, valid, spec.num_rows)
     documents = likelihood_documents(task, valid, spec.num_rows)
     for function, measure_it in (
@@ -275,10 +281,10 @@ def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]
     ):
         if function:
             num_bytes = likelihood_bytes(task, valid, spec.num_rows)
-            given = rows, num_bytes, spec.batch_size, task.vocab, documents
-            found |= measure_it(function, params, *given)
+            args = rows, num_bytes, spec.batch_size, task.vocab, documents
+            examples |= measure_it(function, params, *args)
     if program.fill_scores:
-        found |= measure_cloze(
+        examples |= measure_cloze(
             program.fill_scores,
             params,
             rows,
@@ -289,20 +295,17 @@ def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]
             task.read_length,
             documents,
         )
-    return found
+    return examples
 
 
 def _measure_own_fills(
     program: Program, params, fresh, corpora: dict[str, Split]
 ) -> dict[str, float]:
     """Accuracy on the objective's own masks, also of the initial parameters."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
         of_these = evaluate(program.eval_step, chosen, *rows)
-        found |= {  # an objective need not count them
-            f"heldout_top{k}{suffix}": of_these[f"fill_top{k}"]
-            for k in (1, 5)
-            if {"fill_top1", "fill_top5"} <= of_these.keys()
-        }
-    return found
+        if of_these.keys() >= set(MASKED):  # an objective need not count them
+            metrics |= {f"{name}{suffix}": of_these[name] for name in MASKED}
+    return metrics

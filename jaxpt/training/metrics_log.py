@@ -18,6 +18,7 @@ import rich.progress
 import rich.table
 
 from jaxpt import logs
+from jaxpt.config.metric_names import rename_metrics
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.training.trackers import make_trackers
@@ -27,7 +28,7 @@ METRICS_FILE = "metrics.jsonl"
 FLUSH_SECONDS = 10.0
 RECENT_UPDATES = 10
 # Advice where a log was altered, because it cannot be written again.
-LOST = (
+ALTERED_HINT = (
     "put it back as it was, or train in another folder, which "
     "train.init_from can begin at this run's parameters"
 )
@@ -65,17 +66,17 @@ class MetricWriter:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # A run that restored nothing writes its line of step 0 again.
             lines = _keep_until(self._path, resume_step) if resume_step > 0 else []
-            given = Path(workdir), resume_step, config
-            self._trackers = make_trackers(trackers, *given)
-            kept = b"".join(line + b"\n" for line, _ in lines)
-            self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
+            tracker_args = Path(workdir), resume_step, config
+            self._trackers = make_trackers(trackers, *tracker_args)
+            prefix = b"".join(line + b"\n" for line, _ in lines)
+            self._num_bytes, self._digest = len(prefix), hashlib.sha256(prefix)
             # First: the existing files begin with it, too.
             checksums.record_prefix(
                 self._path, self._num_bytes, self._digest.hexdigest()
             )
-            disk.replace(self._path, kept)
+            disk.replace(self._path, prefix)
             self._file = disk.open_append(self._path)
-            self._held = [tracker.last for tracker in self._trackers]
+            self._tracker_steps = [tracker.last for tracker in self._trackers]
             for _, row in lines:
                 values = {k: v for k, v in row.items() if k != "step"}
                 texts = {k: v for k, v in values.items() if isinstance(v, str)}
@@ -110,8 +111,8 @@ class MetricWriter:
         numbers = {key: float(value) for key, value in values.items()}
         if "step" in numbers:
             raise ValueError("'step' is the name of the line's own number")
-        shown = {key: _to_json(value) for key, value in numbers.items()}
-        line = (json.dumps({"step": int(step), **shown, **texts}) + "\n").encode()
+        plain = {key: _to_json(value) for key, value in numbers.items()}
+        line = (json.dumps({"step": int(step), **plain, **texts}) + "\n").encode()
         try:
             self._file.write(line)
             self._file.flush()
@@ -124,11 +125,11 @@ class MetricWriter:
             raise self._user_error(error) from error
 
     def _track(self, step: int, numbers: Mapping, texts: Mapping) -> None:
-        for tracker, last in zip(self._trackers, self._held, strict=True):
+        for tracker, last in zip(self._trackers, self._tracker_steps, strict=True):
             if step > last:
                 tracker.write(step, numbers, texts)
 
-    def vouch(self) -> None:
+    def record_checksum(self) -> None:
         """Flushes the log to the disk, and records its checksum to detect damage."""
         try:
             os.fsync(self._file.fileno())
@@ -164,6 +165,8 @@ class MetricWriter:
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
+
+    Metrics of earlier versions have their present names (`config.metric_names`).
 
     Raises:
       UserError: there is no such file, a line is damaged, or the log was altered after
@@ -279,13 +282,14 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
 def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Each complete line, as bytes and parsed."""
     try:
-        lines = checksums.read_log(path, LOST).split(b"\n")[:-1]
+        lines = checksums.read_log(path, ALTERED_HINT).split(b"\n")[:-1]
     except OSError as error:
         raise CheckpointError(f"metrics: {path}: {error.strerror}") from error
     parsed = []
     for number, line in enumerate(lines, start=1):
         try:
             row = {key: _from_json(value) for key, value in json.loads(line).items()}
+            row = rename_metrics(row)
             row["step"] = int(row["step"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointError(

@@ -40,7 +40,7 @@ from jaxpt.training.run_framing import find_frame, find_framing
 from jaxpt.training.task import Task, find_banned, find_stops
 
 LENGTH = 64  # tokens of a passage, if the model can read them
-LEAST = 2 * samples.EVERY  # shorter passages have no samples
+MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples
 # (params) -> a sample for each passage.
 Taker = Callable[[Any], list[Sample]]
 
@@ -62,7 +62,7 @@ def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
     [0, length] if the model reads, or a part of the text has, fewer tokens.
     """
     is_short = any(part.num_tokens < length for part in split.parts)
-    if not num or length < LEAST or is_short:
+    if not num or length < MIN_LENGTH or is_short:
         return np.zeros((0, max(length, 0)), np.int32)
     pairs = zip(split.parts, split_count(num, split.fractions), strict=True)
     return np.concatenate([windows(part, length, n) for part, n in pairs])[:num]
@@ -151,7 +151,7 @@ def _make_fills(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
 
     compiled = program.compile_reader(fill)
 
-    def tell(row, hidden, best):
+    def label_parts(row, hidden, best):
         for id_, is_masked, guess in zip(row, hidden, best, strict=True):
             if not is_masked:
                 yield [id_], "given", []
@@ -160,10 +160,10 @@ def _make_fills(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
                 yield [guess], *(("right", []) if is_right else ("wrong", [id_]))
 
     def take(params):
-        found = np.asarray(compiled(params, rows))[:, before:]
-        found = found[:, : passages.shape[1]]
-        triples = zip(passages, is_hidden, found, strict=True)
-        return [samples.spell(tokenizer, tell(*triple)) for triple in triples]
+        guesses = np.asarray(compiled(params, rows))[:, before:]
+        guesses = guesses[:, : passages.shape[1]]
+        triples = zip(passages, is_hidden, guesses, strict=True)
+        return [samples.spell(tokenizer, label_parts(*triple)) for triple in triples]
 
     return take
 
@@ -178,32 +178,34 @@ def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
     def spot(params, rows):
         keys = row_keys(stream(0, 0, "sample"), rows["index"])
         scores = _fill_scores(task, params, rows)
-        drawn = jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
-        tokens = jnp.where(rows["is_hidden"], drawn, rows["tokens"])
+        sampled = jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
+        tokens = jnp.where(rows["is_hidden"], sampled, rows["tokens"])
         return tokens, model.replaced_logits(params, tokens)
 
     compiled = program.compile_reader(spot)
 
-    def tell(row, shown, is_marked):
-        for id_, own, mark in zip(row, shown, is_marked, strict=True):
-            if own != id_:
-                yield [own], "caught" if mark else "missed", [id_]
+    def label_parts(row, tokens, is_marked):
+        for id_, token, mark in zip(row, tokens, is_marked, strict=True):
+            if token != id_:
+                yield [token], "caught" if mark else "missed", [id_]
             else:
-                yield [own], "alarm" if mark else "given", []
+                yield [token], "alarm" if mark else "given", []
 
     def take(params):
-        shown, logits = (
-            np.asarray(found)[:, before:][:, : passages.shape[1]]
-            for found in compiled(params, rows)
+        filled, logits = (
+            np.asarray(output)[:, before:][:, : passages.shape[1]]
+            for output in compiled(params, rows)
         )
-        found = []
-        for row, own, scores in zip(passages, shown, logits, strict=True):
+        spelled = []
+        for row, tokens, scores in zip(passages, filled, logits, strict=True):
             # The number of fakes: early in training few scores are above 0.
             scores = np.where(task.vocab.is_special[row], -np.inf, scores)
-            marked = np.argsort(-scores, kind="stable")[: np.sum(own != row)]
+            marked = np.argsort(-scores, kind="stable")[: np.sum(tokens != row)]
             is_marked = np.isin(np.arange(len(row)), marked)
-            found.append(samples.spell(tokenizer, tell(row, own, is_marked)))
-        return found
+            spelled.append(
+                samples.spell(tokenizer, label_parts(row, tokens, is_marked))
+            )
+        return spelled
 
     return take
 
@@ -241,12 +243,12 @@ def _make_writer(
 
     def run(params):
         tokens, counts = map(np.asarray, compiled(params, rows))
-        found = [row[:count] for row, count in zip(tokens, counts, strict=True)]
+        answers = [row[:count] for row, count in zip(tokens, counts, strict=True)]
         ends = [*framing.ends, framing.last]
-        found = [ids[:-1] if len(ids) and ids[-1] in ends else ids for ids in found]
+        answers = [ids[:-1] if len(ids) and ids[-1] in ends else ids for ids in answers]
         return [
             ids[1:] if is_answer and len(ids) and ids[0] == framing.first else ids
-            for ids in found
+            for ids in answers
         ]
 
     return run
@@ -283,14 +285,16 @@ def _make_continuation(
     else:
         write = _make_writer(program, tokenizer, prompts, num_tokens)
 
-    def tell(row, new) -> Sample:
-        given: Part = (row[:half], "given", [])
-        told = samples.spell(tokenizer, [given, (new, "written", [])])
-        true = samples.spell(tokenizer, [given, (row[half:], "truth", [])])
-        return *told, true[-1]
+    def make_sample(row, new) -> Sample:
+        prompt: Part = (row[:half], "given", [])
+        sample = samples.spell(tokenizer, [prompt, (new, "written", [])])
+        true = samples.spell(tokenizer, [prompt, (row[half:], "truth", [])])
+        return *sample, true[-1]
 
     def take(params):
-        return [tell(*pair) for pair in zip(passages, write(params), strict=True)]
+        return [
+            make_sample(*pair) for pair in zip(passages, write(params), strict=True)
+        ]
 
     return take
 
@@ -302,18 +306,18 @@ def _make_spans(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
     before, after = find_frame(task)  # UL2's mode token, too
     spans = [samples.hide_spans(task.vocab.is_special[row], most) for row in passages]
     prompts = [
-        np.concatenate([before, _put_marks(row, own, sentinels), after])
-        for row, own in zip(passages, spans, strict=True)
+        np.concatenate([before, _put_marks(row, row_spans, sentinels), after])
+        for row, row_spans in zip(passages, spans, strict=True)
     ]
     num_tokens = most * (2 * samples.SPAN + 1) + 1
     write = _make_writer(program, tokenizer, prompts, num_tokens)
     ends = find_framing(task).ends
 
-    def tell(row, own, answer):
-        found, place = samples.split_answer(answer, sentinels, ends), 0
-        for sentinel, (start, stop) in zip(sentinels, own, strict=False):
+    def label_parts(row, row_spans, answer):
+        answers, place = samples.split_answer(answer, sentinels, ends), 0
+        for sentinel, (start, stop) in zip(sentinels, row_spans, strict=False):
             yield row[place:start], "given", []
-            written, truth = found.get(sentinel, []), row[start:stop].tolist()
+            written, truth = answers.get(sentinel, []), row[start:stop].tolist()
             is_right = written == truth
             yield written, *(("right", []) if is_right else ("wrong", truth))
             place = stop
@@ -321,7 +325,7 @@ def _make_spans(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
 
     def take(params):
         triples = zip(passages, spans, write(params), strict=True)
-        return [samples.spell(tokenizer, tell(*triple)) for triple in triples]
+        return [samples.spell(tokenizer, label_parts(*triple)) for triple in triples]
 
     return take
 
@@ -334,18 +338,20 @@ def _make_rewriting(
     marks = [task.vocab.require("mask")] * length
     spans = [samples.hide_spans(task.vocab.is_special[row], 3) for row in passages]
     pairs = list(zip(passages, spans, strict=True))
-    prompts = [framing.wrap(_put_marks(row, own, marks)) for row, own in pairs]
+    prompts = [
+        framing.wrap(_put_marks(row, row_spans, marks)) for row, row_spans in pairs
+    ]
     write = _make_writer(program, tokenizer, prompts, length + samples.SPAN)
 
     def take(params):
-        found = []
-        for (row, own), answer in zip(pairs, write(params), strict=True):
+        spelled = []
+        for (row, row_spans), answer in zip(pairs, write(params), strict=True):
             is_hidden = np.zeros(length, bool)
-            for start, stop in own:
+            for start, stop in row_spans:
                 is_hidden[start:stop] = True
             parts = samples.align(row, answer, is_hidden)
-            found.append(samples.spell(tokenizer, parts))
-        return found
+            spelled.append(samples.spell(tokenizer, parts))
+        return spelled
 
     return take
 

@@ -36,7 +36,7 @@ def write_tokenizer(config, path: Path) -> None:
     named = ", ".join(
         f"{text} {id_}" for id_, text in list(vocab.special_names.items())[:8]
     )
-    reporter.say(
+    reporter.log(
         f"{path}: {spec.tokenizer.kind}, {vocab.size} tokens "
         f"({named or 'no specials'}), {seconds:.1f} s, peak {_peak_mb():.0f} MB"
     )
@@ -58,9 +58,9 @@ def prepare_text(config, folder: Path | None, workers: int) -> None:
     )
     of_workers = _peak_mb(True)
     more = f", workers {of_workers:.0f} MB each" if of_workers else ""
-    reporter.say(f"prepared; peak memory {_peak_mb():.0f} MB{more}")
+    reporter.log(f"prepared; peak memory {_peak_mb():.0f} MB{more}")
 
 
 def _peak_mb(of_children: bool = False) -> float:
-    who = resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF
-    return resource.getrusage(who).ru_maxrss / 1024
+    processes = resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF
+    return resource.getrusage(processes).ru_maxrss / 1024

@@ -40,12 +40,12 @@ class Profiler:
         self._has_begun = True
         return jax.profiler.StepTraceAnnotation("train", step_num=step)
 
-    def end(self, num_steps: int, found) -> None:
+    def end(self, num_steps: int, outputs) -> None:
         """Called after each call, with its number of steps and its metrics."""
         if self._is_open:
             self._left -= num_steps
             if self._left <= 0:
-                jax.block_until_ready(found)
+                jax.block_until_ready(outputs)
                 self.close()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxpt.errors import UserError
 from jaxpt.evaluation.cloze import score_masked
 from jaxpt.evaluation.probe import pool_states
-from jaxpt.evaluation.words import BESIDE
+from jaxpt.evaluation.words import GAP_OFFSETS
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import (
@@ -95,9 +95,9 @@ class Program:
             shape = _fit_mesh(task, len(devices))
         self.mesh = sharding.make_mesh(shape, devices)
         self.devices = list(self.mesh.devices.flat)
-        self._whole = self._lay()
-        self._first = self._lay(ROW_AXES)
-        self._by_row = self._lay(None, ROW_AXES)
+        self._whole = self._make_sharding()
+        self._first = self._make_sharding(ROW_AXES)
+        self._by_row = self._make_sharding(None, ROW_AXES)
         pmap_mesh = Mesh(np.array(self.devices), ("devices",))
         self._by_device = NamedSharding(pmap_mesh, PartitionSpec("devices"))
         self._state = sharding.shard_state(self._shapes, self.mesh, task.model.RULES)
@@ -113,8 +113,12 @@ class Program:
             self.devices if self.is_pmap else None,
         )
         model = task.model
-        given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
-        step = functools.partial(eval_step, task.objective, **given)
+        context: dict[str, Any] = {
+            "model": model,
+            "vocab": task.vocab,
+            "spec": task.spec,
+        }
+        step = functools.partial(eval_step, task.objective, **context)
         self.eval_step = self._measure(step)
         self.form = find_form(task)
         self.frame = self.form.before, self.form.after
@@ -146,7 +150,7 @@ class Program:
             start_id = task.vocab.start if model.HAS_DECODER else None
             self.decoder = model.make_decoder(start_id)
 
-    def _lay(self, *axes) -> NamedSharding:
+    def _make_sharding(self, *axes) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
     def _put_around(self, tokens):
@@ -169,8 +173,8 @@ class Program:
         """
         framed = self._put_around(tokens)
         states = self.task.model.layer_features(params, framed)
-        own = states[:, :, len(self.frame[0]) :][:, :, : tokens.shape[1]]
-        return pool_states(own)
+        text_states = states[:, :, len(self.frame[0]) :][:, :, : tokens.shape[1]]
+        return pool_states(text_states)
 
     def _gap_features(self, params, rows: dict):
         """States at a gap between "left" and "right" [B, C], one row each.
@@ -181,7 +185,7 @@ class Program:
         gap = jnp.array(self.form.shown_gap, left.dtype)
         gap = jnp.broadcast_to(gap, (len(left), len(gap)))
         tokens = jnp.concatenate([left, gap, right], axis=1)
-        beside = left.shape[1] + np.array(BESIDE)
+        beside = left.shape[1] + np.array(GAP_OFFSETS)
         states = self._framed_features(params, tokens)[:, beside]
         start = self.form.answer_before(left)
         if isinstance(model, DecodesAnswers) and start is not None:
@@ -266,8 +270,8 @@ class Program:
     def row_indices(self) -> np.ndarray:
         """The rows of the batch that this process's devices read."""
         shape = 1, self.task.plan.train.batch_size
-        held = self._by_row.addressable_devices_indices_map(shape).values()
-        parts = {index[1].indices(shape[1]) for index in held if index}
+        indices = self._by_row.addressable_devices_indices_map(shape).values()
+        parts = {index[1].indices(shape[1]) for index in indices if index}
         return np.concatenate([np.arange(*part) for part in sorted(parts)])
 
     def describe_mesh(self) -> list[str]:
@@ -276,11 +280,12 @@ class Program:
             return []
         shape = " x ".join(f"{axis} {n}" for axis, n in self.mesh.shape.items())
         state = self.abstract_state()
-        held, whole = sharding.count_bytes(state)
+        per_device, whole = sharding.count_bytes(state)
         several = jax.process_count()
         return [
-            f"mesh: {shape}; {held / 1e6:,.1f} of the state's {whole / 1e6:,.1f} MB on "
-            f"each device" + (f"; {several} processes" if several > 1 else ""),
+            f"mesh: {shape}; {per_device / 1e6:,.1f} of the state's "
+            f"{whole / 1e6:,.1f} MB on each device"
+            + (f"; {several} processes" if several > 1 else ""),
             *sharding.note_vocabulary(
                 self.task.model_spec.vocab_size, self.mesh.shape["tensor"]
             ),
@@ -320,12 +325,12 @@ class Program:
             return jax.tree.map(self._split, stack)
         if self._by_row.is_fully_addressable:
             return jax.device_put(stack, self._by_row)
-        size, held = self.task.plan.train.batch_size, self.row_indices
+        size, own_rows = self.task.plan.train.batch_size, self.row_indices
 
         def join(x):
             def read(index):
                 start, stop, _ = index[1].indices(size)
-                first = np.searchsorted(held, start)
+                first = np.searchsorted(own_rows, start)
                 return x[:, first : first + stop - start]
 
             shape = len(x), size, *x.shape[2:]
@@ -337,11 +342,13 @@ class Program:
         """Rows [K, B, ...] by device, [devices, K, B / devices, ...]."""
         count = len(self._by_row.addressable_devices)
         pieces = x.reshape(x.shape[0], count, -1, *x.shape[2:])
-        mine = np.ascontiguousarray(pieces.swapaxes(0, 1))
+        local_rows = np.ascontiguousarray(pieces.swapaxes(0, 1))
         if count == len(self.devices):
-            return mine
-        shape = len(self.devices), *mine.shape[1:]
-        return jax.make_array_from_process_local_data(self._by_device, mine, shape)
+            return local_rows
+        shape = len(self.devices), *local_rows.shape[1:]
+        return jax.make_array_from_process_local_data(
+            self._by_device, local_rows, shape
+        )
 
 
 def _first_of(state: TrainState) -> TrainState:

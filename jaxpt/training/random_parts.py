@@ -49,14 +49,14 @@ def describe_random_parts(task: Task) -> str:
     return f"the checkpoint has no {names}; its weights were drawn at random"
 
 
-def check_language_model(task: Task, what: str) -> None:
+def check_language_model(task: Task, name: str) -> None:
     """Refuses to predict tokens by a head that was drawn at random.
 
     Args:
-      what: the command that needs the predictions, such as "fill".
+      name: the command that needs the predictions, such as "fill".
 
     Raises:
       UserError: the head is random.
     """
     if any(part.split("/")[0] not in OTHER_HEADS for part in task.random_parts):
-        raise DataError(f"{what}: {describe_random_parts(task)}; train the run first")
+        raise DataError(f"{name}: {describe_random_parts(task)}; train the run first")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxpt.config.metric_names import rename_result
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, Measured
@@ -15,7 +16,7 @@ from jaxpt.training.workdir import DIVERGED, write_examples
 
 RESULT = "result.json"
 # The metrics of an evaluation that learning curves show.
-CURVES = ("valid_loss", "valid_accuracy", *FROM_FEATURES)
+CURVES = ("valid_loss", "valid_accuracy", "valid_masked_accuracy", *FROM_FEATURES)
 
 
 class Cost(NamedTuple):
@@ -29,7 +30,7 @@ class Cost(NamedTuple):
 def load_result(workdir: Path) -> dict | None:
     """A finished run's entry in a report; None while it is not finished."""
     path = workdir / RESULT
-    return load_measured(path) if path.exists() else None
+    return rename_result(load_measured(path)) if path.exists() else None
 
 
 def write_result(
@@ -45,9 +46,9 @@ def write_result(
     Args:
       task: the run's; that of the program may have another seed.
     """
-    kept = ("step", "raw_tokens", "flops", "seconds", *CURVES)
+    columns = ("step", "raw_tokens", "flops", "seconds", *CURVES)
     curve = [
-        {k: line[k] for k in kept if k in line}
+        {k: line[k] for k in columns if k in line}
         for line in read_metrics(workdir)
         if "valid_loss" in line
     ]

@@ -60,8 +60,8 @@ class RunLog:
         with contextlib.ExitStack() as open_:
             if processes.is_first():
                 self._rates = self._list_rates()
-                given = self.spec.trackers, flatten(self.task.plan.config)
-                writer = MetricWriter(self.workdir, step, *given)
+                tracker_args = self.spec.trackers, flatten(self.task.plan.config)
+                writer = MetricWriter(self.workdir, step, *tracker_args)
                 self._writer = open_.enter_context(writer)
                 open_.enter_context(logs.run_log(self.workdir))
                 self._progress = open_.enter_context(
@@ -69,7 +69,7 @@ class RunLog:
                 )
             yield
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         """Logs a line of progress."""
         self._add_line(logging.INFO, text)
 
@@ -122,7 +122,7 @@ class RunLog:
             lines += describe_rows(self.task, self.feed)
         return lines
 
-    def say_end(
+    def log_end_time(
         self, step: int, seconds: float, call_seconds: float, count: int
     ) -> None:
         """Prints the expected end of training, from the duration of one call.
@@ -134,21 +134,21 @@ class RunLog:
           count: its number of steps.
         """
         if self.spec.seconds:
-            left = max(self.spec.seconds - seconds, 0.0)
+            seconds_left = max(self.spec.seconds - seconds, 0.0)
         else:
-            left = call_seconds / count * (self.spec.steps - step)
-        if not left:
+            seconds_left = call_seconds / count * (self.spec.steps - step)
+        if not seconds_left:
             return
-        for line in describe_end(left, datetime.datetime.now().astimezone()):
-            self.say(line)
+        for line in describe_end(seconds_left, datetime.datetime.now().astimezone()):
+            self.info(line)
 
-    def check_overflow(self, found: dict) -> None:
+    def check_overflow(self, metrics: dict) -> None:
         """Warns once if more than `MAX_LEFT_OUT` of the predictions had no slot.
 
         Args:
           found: {metric: (sums, weights)} over a call's steps.
         """
-        self._overflow += [x.sum() for x in found.get("overflow", np.zeros((2, 1)))]
+        self._overflow += [x.sum() for x in metrics.get("overflow", np.zeros((2, 1)))]
         left_out, total = self._overflow
         if self._has_warned or left_out <= MAX_LEFT_OUT * total:
             return
@@ -165,7 +165,7 @@ class RunLog:
         self,
         step: int,
         schedule_step: int,
-        found: dict,
+        metrics: dict,
         loss: float,
         seconds: float,
     ) -> dict[str, float]:
@@ -178,8 +178,8 @@ class RunLog:
           loss: mean over its steps.
           seconds: training time so far.
         """
-        found = {k: (a.sum(), b.sum()) for k, (a, b) in found.items()}
-        means = sums.divide(sums.counted(found))
+        metrics = {k: (a.sum(), b.sum()) for k, (a, b) in metrics.items()}
+        means = sums.divide(sums.counted(metrics))
         costs, speed = self.task.count_costs(step), self._speed(step, seconds)
         peak = device_peak()
         mfu = speed * costs["flops"] / step / peak if peak else None
@@ -231,10 +231,10 @@ class RunLog:
         texts = {"sample": sample} if sample else {}
         self._writer.write(step, values | self.task.count_costs(step) | clock, texts)
 
-    def vouch(self) -> None:
+    def record_checksum(self) -> None:
         """Flushes the log to the disk, before a checkpoint relies on it."""
         if self._writer is not None:
-            self._writer.vouch()
+            self._writer.record_checksum()
 
 
 def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
@@ -248,13 +248,15 @@ def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
     """
     end = now + datetime.timedelta(seconds=seconds)
     minutes, rest = divmod(round(seconds), 60)
-    told = f"{minutes}:{rest:02} minutes"
+    duration = f"{minutes}:{rest:02} minutes"
     if minutes >= 60:
-        told = f"{minutes // 60}:{minutes % 60:02} hours"
+        duration = f"{minutes // 60}:{minutes % 60:02} hours"
     elif not minutes:
-        told = f"{rest} seconds"
+        duration = f"{rest} seconds"
     day = f"{end.day} {end:%b} " if seconds >= 3600 and end.date() != now.date() else ""
-    lines = [f"training takes {told} more, until {day}{end:%H:%M}, without evaluations"]
+    lines = [
+        f"training takes {duration} more, until {day}{end:%H:%M}, without evaluations"
+    ]
     if seconds > WARN_SECONDS:
         lines.append(
             "warning: that is hours; fewer train.steps, a smaller model or another "

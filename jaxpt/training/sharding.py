@@ -173,7 +173,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
         )
     networks = task.model.export_parts(shapes)
     for name, (spec, _) in networks.items():
-        whose = "model." if spec == task.model_spec else f"the {name}'s "
+        prefix = "model." if spec == task.model_spec else f"the {name}'s "
         # Grouped heads share keys and values, which are not copied.
         for field, number in (
             ("num_heads", spec.num_heads),
@@ -182,7 +182,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
         ):
             if number % tensor:
                 raise DeviceError(
-                    f"train.tensor={tensor}: must divide {whose}{field}={number}"
+                    f"train.tensor={tensor}: must divide {prefix}{field}={number}"
                 )
 
 
@@ -209,21 +209,23 @@ def count_collectives(compiled: str) -> dict[str, tuple[int, int]]:
     ... )
     {'all-gather': (1, 128), 'all-reduce': (1, 10)}
     """
-    found: dict[str, tuple[int, int]] = {}
+    collectives: dict[str, tuple[int, int]] = {}
     for result, kind in _COLLECTIVE.findall(compiled):
-        count, total = found.get(kind, (0, 0))
+        count, total = collectives.get(kind, (0, 0))
         for _, bits, shape in _ARRAY.findall(result):
             size = math.prod(map(int, filter(None, shape.split(","))))
             total += size * int(bits or 8) // 8  # of pred, a byte
-        found[kind] = count + 1, total
-    return found
+        collectives[kind] = count + 1, total
+    return collectives
 
 
 def count_bytes(shapes: Any) -> tuple[int, int]:
     """Bytes of ShapeDtypeStructs with shardings: on one device, and in total."""
     leaves = jax.tree.leaves(shapes)
-    held = [leaf.sharding.shard_shape(leaf.shape) for leaf in leaves]
-    pairs = [(math.prod(h), leaf.size) for h, leaf in zip(held, leaves, strict=True)]
+    shard_shapes = [leaf.sharding.shard_shape(leaf.shape) for leaf in leaves]
+    pairs = [
+        (math.prod(h), leaf.size) for h, leaf in zip(shard_shapes, leaves, strict=True)
+    ]
     sizes = [leaf.dtype.itemsize for leaf in leaves]
-    mine, whole = (int(np.dot(n, sizes)) for n in zip(*pairs, strict=True))
-    return mine, whole
+    per_device, whole = (int(np.dot(n, sizes)) for n in zip(*pairs, strict=True))
+    return per_device, whole

@@ -20,17 +20,20 @@ def lacks_teacher(plan: Plan) -> bool:
 
 
 def make_teacher_task(
-    plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
+    plan: Plan,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    explicit_names: Collection[str],
 ) -> Task:
     """The teacher's task: the plan's config with the teacher's objective."""
-    wanted = plan.spec.needs.teacher
-    assert wanted is not None  # of an objective with a teacher
+    needed = plan.spec.needs.teacher
+    assert needed is not None  # of an objective with a teacher
     train_section = plan.config.get("train", {}) | {"init_from": ""}  # the student's
     config = plan.config | {
-        "objective": wanted.objective,
+        "objective": needed.objective,
         "train": train_section,
     }
-    teacher = make_plan(config, given, is_run=True)
+    teacher = make_plan(config, explicit_names, is_run=True)
     vocab = with_token_counts(teacher, tokenizer.vocab, corpora["train"])
     return make_task(teacher, vocab)
 
@@ -40,7 +43,7 @@ def with_teacher(
     tokenizer: Tokenizer,
     corpora: dict[str, Split],
     folder: Path,
-    given: Collection[str] = (),
+    explicit_names: Collection[str] = (),
 ) -> Plan:
     """The plan with a teacher, which is trained in `folder` first if none is named.
 
@@ -52,11 +55,13 @@ def with_teacher(
     teacher = plan.spec.needs.teacher
     if teacher is None or teacher.run:
         return plan
-    task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, given)
+    task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, explicit_names)
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
-    taught = processes.on_all(plan.change, {section: {teacher.setting: str(folder)}})
+    student_plan = processes.on_all(
+        plan.change, {section: {teacher.setting: str(folder)}}
+    )
     name = f"{section}.{teacher.setting}"
-    return taught.add_filled(
+    return student_plan.add_filled(
         f"{name}={folder} ({task.plan.objective_name}, trained first)"
     )

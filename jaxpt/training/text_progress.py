@@ -12,7 +12,7 @@ from jaxpt.text.library import Reporter
 
 _log = logging.getLogger(__name__)
 LINE_SECONDS = 10.0
-SILENT = Reporter(say=lambda text: None)
+SILENT = Reporter(log=lambda text: None)
 
 
 def make_reporter(clock: Callable[[], float] = time.monotonic) -> Reporter:
@@ -23,10 +23,10 @@ def make_reporter(clock: Callable[[], float] = time.monotonic) -> Reporter:
             return _bar(title, total_bytes, console)
         return _lines(title, total_bytes, _log.info, clock)
 
-    return Reporter(say=_log.info, progress=progress)
+    return Reporter(log=_log.info, progress=progress)
 
 
-def _lines(title: str, total_bytes: int, say: Callable, clock: Callable) -> Callable:
+def _lines(title: str, total_bytes: int, log: Callable, clock: Callable) -> Callable:
     start = last = clock()
 
     def update(done: tuple[int, int, int] | None) -> None:
@@ -36,7 +36,7 @@ def _lines(title: str, total_bytes: int, say: Callable, clock: Callable) -> Call
         last = clock()
         num_bytes, documents, tokens = done
         share = f" ({num_bytes / total_bytes:.0%})" if total_bytes else ""
-        say(
+        log(
             f"{title}: {num_bytes / 1e6:,.1f} MB{share}, {documents:,} documents, "
             f"{f'{tokens:,} tokens, ' if tokens else ''}"
             f"{num_bytes / 1e6 / (last - start):.1f} MB/s"

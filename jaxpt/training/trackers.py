@@ -72,25 +72,25 @@ def make_trackers(
       UserError: a tracker is not installed, or refuses the run.
     """
     check_installed(names)
-    made: list[Tracker] = []
+    trackers: list[Tracker] = []
     for name in TRACKERS:
         if name == "tensorboard" and name in names:
-            made.append(TensorBoard(workdir, resume_step))
+            trackers.append(TensorBoard(workdir, resume_step))
         elif name in names:
             kind: type[WandB] | type[MLflow] = WandB if name == "wandb" else MLflow
-            made.append(_ask(name, lambda kind=kind: kind(workdir, config)))
-    return made
+            trackers.append(_call(name, lambda kind=kind: kind(workdir, config)))
+    return trackers
 
 
-def _ask(name: str, act: Callable) -> Any:
+def _call(name: str, act: Callable) -> Any:
     """The result of a call to a tracker's library; its errors as one line."""
     try:
         return act()
     except (UserError, OSError):
         raise
     except Exception as error:  # each library has its own error classes
-        told = " ".join(str(error).split())
-        raise ConfigError(f"train.trackers={name}: {told}") from error
+        message = " ".join(str(error).split())
+        raise ConfigError(f"train.trackers={name}: {message}") from error
 
 
 class TensorBoard:
@@ -155,7 +155,7 @@ class WandB:
         self._note(self.last)
 
     def write(self, step, numbers, texts):
-        _ask("wandb", lambda: self._run.log({**numbers, **texts}, step=step))
+        _call("wandb", lambda: self._run.log({**numbers, **texts}, step=step))
         if step > self._step:
             self._note(self._step)
             self._step = step
@@ -164,7 +164,7 @@ class WandB:
         """Nothing to do: W&B's own process writes."""
 
     def close(self, is_finished):
-        _ask("wandb", lambda: self._run.finish(exit_code=0 if is_finished else 1))
+        _call("wandb", lambda: self._run.finish(exit_code=0 if is_finished else 1))
         self._note(self._step)
 
     def _note(self, step: int) -> None:
@@ -189,11 +189,11 @@ class MLflow:
             self._find_last()
         else:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-            found = self._client.get_experiment_by_name(name)
-            place = found.experiment_id if found else None
+            experiment = self._client.get_experiment_by_name(name)
+            place = experiment.experiment_id if experiment else None
             place = place or self._client.create_experiment(name)
-            made = self._client.create_run(place, run_name=workdir.resolve().name)
-            self._id = made.info.run_id
+            run = self._client.create_run(place, run_name=workdir.resolve().name)
+            self._id = run.info.run_id
             _write_id(workdir, "mlflow", {"id": self._id})
             params = [Param(key, str(value)) for key, value in config.items()]
             for i in range(0, len(params), MOST_PARAMS):
@@ -219,10 +219,10 @@ class MLflow:
         self._sent |= set(fresh)
         now = int(time.time() * 1000)
         metrics = [self._metric(k, value, now, step) for k, value in fresh.items()]
-        _ask("mlflow", lambda: self._client.log_batch(self._id, metrics=metrics))
+        _call("mlflow", lambda: self._client.log_batch(self._id, metrics=metrics))
         for key, words in texts.items():
             path = f"{key}/{step:08d}.txt"
-            _ask(
+            _call(
                 "mlflow",
                 lambda words=words, path=path: self._client.log_text(
                     self._id, words, path
@@ -234,7 +234,7 @@ class MLflow:
 
     def close(self, is_finished):
         status = "FINISHED" if is_finished else "KILLED"
-        _ask("mlflow", lambda: self._client.set_terminated(self._id, status))
+        _call("mlflow", lambda: self._client.set_terminated(self._id, status))
 
 
 def _refuse_links(folder: Path) -> None:
@@ -252,8 +252,8 @@ def _read_ids(workdir: Path) -> dict[str, dict]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_bytes())
-        return {name: dict(known) for name, known in found.items()}
+        ids = json.loads(path.read_bytes())
+        return {name: dict(known) for name, known in ids.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise CheckpointError(
             f"{path}: damaged ({error}); remove it to start new tracker runs"

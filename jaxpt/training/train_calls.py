@@ -110,9 +110,9 @@ class TrainCalls:
         num_steps, start = self.count_steps(stack), time.perf_counter()
         if num_steps in self._done:
             return 0.0
-        begun = self._begun.pop(num_steps, None)
-        made = begun.result() if begun else self._make(state, stack)
-        self._done[num_steps] = made
+        future = self._begun.pop(num_steps, None)
+        program = future.result() if future else self._make(state, stack)
+        self._done[num_steps] = program
         return time.perf_counter() - start
 
     def _make(self, state: TrainState, stack: dict) -> jax.stages.Compiled:
@@ -143,12 +143,12 @@ class TrainCalls:
         By XLA's plan: "state_bytes" and "rows_bytes" are its arguments, and
         "temporary_bytes" is additional. The new state reuses the old one's memory.
         """
-        found = self._done[num_steps].memory_analysis()
-        state = found.alias_size_in_bytes
+        analysis = self._done[num_steps].memory_analysis()
+        state = analysis.alias_size_in_bytes
         return {
             "state_bytes": state,
-            "rows_bytes": found.argument_size_in_bytes - state,
-            "temporary_bytes": found.temp_size_in_bytes,
+            "rows_bytes": analysis.argument_size_in_bytes - state,
+            "temporary_bytes": analysis.temp_size_in_bytes,
         }
 
     def collectives(self, num_steps: int) -> dict[str, tuple[int, int]]:

@@ -19,7 +19,7 @@ from jaxpt.training.text_progress import SILENT, make_reporter
 def train_run(
     config,
     workdir: Path,
-    given: Collection[str] = (),
+    explicit_names: Collection[str] = (),
     is_stored: bool = False,
     hooks: Hooks = NO_HOOKS,
 ) -> dict:
@@ -27,7 +27,7 @@ def train_run(
 
     Args:
       config: a ConfigDict, or plain values.
-      given: full names of the settings that the user has set; the needs of the
+      explicit_names: full names of the settings that the user has set; the needs of the
         objective do not change them.
       is_stored: the config is that of an existing run, and no setting is changed.
       hooks: called during training.
@@ -38,14 +38,16 @@ def train_run(
     Raises:
       UserError, DivergedError, Stopped: as `jaxpt.training.loop.train`.
     """
-    plan = processes.on_all(make_plan, config, given, is_stored, True)
+    plan = processes.on_all(make_plan, config, explicit_names, is_stored, True)
     reporter = make_reporter() if processes.is_first() else SILENT
     with hold(workdir):  # before the text, which may take long to prepare
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
-        plan = with_teacher(plan, tokenizer, corpora, workdir / "teacher", given)
-        held = with_framing(tokenizer.vocab, workdir)
-        vocab = with_token_counts(plan, held, corpora["train"])
+        plan = with_teacher(
+            plan, tokenizer, corpora, workdir / "teacher", explicit_names
+        )
+        framed_vocab = with_framing(tokenizer.vocab, workdir)
+        vocab = with_token_counts(plan, framed_vocab, corpora["train"])
         task = processes.on_all(make_task, plan, vocab)
         return loop.train(task, tokenizer, corpora, workdir, hooks=hooks)

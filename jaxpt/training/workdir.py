@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.config.settings import WRITTEN, default_config, to_dict
+from jaxpt.config.settings import DERIVED_FIELDS, default_config, to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums
@@ -49,7 +49,7 @@ NAMES = (
     EXAMPLES,
 )
 # Settings that may change when a run is resumed; no result depends on them.
-HARMLESS = {
+CHANGEABLE = {
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
@@ -100,10 +100,10 @@ def lock_workdir(
         if not checksums.has_checksum(workdir / "config.json"):  # of an earlier version
             checksums.adopt_existing(workdir, NAMES)
         return
-    for name, what in (("compare.json", "a comparison"), (REPORT, "a report")):
+    for name, content in (("compare.json", "a comparison"), (REPORT, "a report")):
         if (workdir / name).exists():
             raise CheckpointError(
-                f"--workdir={workdir}: holds {what}; use another folder"
+                f"--workdir={workdir}: holds {content}; use another folder"
             )
     if (workdir / "checkpoints").exists():
         raise CheckpointError(
@@ -182,11 +182,11 @@ def with_defaults(config: dict) -> dict:
         if isinstance(part, dict)
     }
     for name, objective in OBJECTIVES.items():
-        for field in WRITTEN & whole[name].keys():
-            if held := whole[name][field]:
+        for field in DERIVED_FIELDS & whole[name].keys():
+            if model := whole[name][field]:
                 kind = objective.Spec.NETWORKS[0]
-                held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
-                whole[name] = whole[name] | {field: held}
+                model = dataclasses.asdict(ModelSpec(**model).direct(kind.READS_AHEAD))
+                whole[name] = whole[name] | {field: model}
     return whole
 
 
@@ -197,8 +197,8 @@ def list_settings(config: dict) -> dict:
     """
     whole = with_defaults(config)
     unread = {"compare", *OBJECTIVES} - {config.get("objective")}
-    kept = {name: part for name, part in whole.items() if name not in unread}
-    return {k: v for k, v in flatten(kept).items() if k not in HARMLESS}
+    read = {name: part for name, part in whole.items() if name not in unread}
+    return {k: v for k, v in flatten(read).items() if k not in CHANGEABLE}
 
 
 def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
@@ -217,8 +217,10 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     plan = make_plan(config, is_stored=True)
     vocab = with_framing(tokenizer.vocab, workdir)
     if plan.spec.needs.counts:
-        held = load_json(workdir / "counts.json", "the run's own; train it again")
-        vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
+        stored_counts = load_json(
+            workdir / "counts.json", "the run's own; train it again"
+        )
+        vocab = dataclasses.replace(vocab, counts=tuple(stored_counts["counts"]))
     task, parts = make_task(plan, vocab), random_parts.read_random_parts(workdir)
     return dataclasses.replace(task, random_parts=parts), tokenizer
 
@@ -236,11 +238,11 @@ def load_divergence(workdir: Path) -> dict | None:
     path = workdir / DIVERGED
     if not path.exists():
         return None
-    cure = "remove the run's folder, and it is trained again"
-    record = load_json(path, cure)
+    hint = "remove the run's folder, and it is trained again"
+    record = load_json(path, hint)
     for name in ("objective", "seed", "diverged_at", "reason"):
         if not isinstance(record, dict) or name not in record:
-            raise CheckpointError(f"{path}: has no {name}; {cure}")
+            raise CheckpointError(f"{path}: has no {name}; {hint}")
     return record
 
 
@@ -314,8 +316,8 @@ def write_examples(
     """
     arrays = {
         f"{metric}/{field}": values
-        for metric, found in examples.items()
-        for field, values in found._asdict().items()
+        for metric, columns in examples.items()
+        for field, values in columns._asdict().items()
     }
     data = io.BytesIO()
     np.savez_compressed(data, allow_pickle=False, **arrays)

@@ -87,10 +87,10 @@ def count_by_xla(function, *args) -> float:
       args: arrays or `jax.ShapeDtypeStruct`s.
     """
     traced = jax.jit(function).trace(*args)
-    return _ask(traced.lower()) + _count_repeats(traced.jaxpr.jaxpr)
+    return _count_lowered(traced.lower()) + _count_repeats(traced.jaxpr.jaxpr)
 
 
-def _ask(lowered) -> float:
+def _count_lowered(lowered) -> float:
     return max(lowered.cost_analysis().get("flops", 0.0), 0.0)
 
 
@@ -102,7 +102,7 @@ def _count_repeats(jaxpr: Jaxpr) -> float:
             body = equation.params["jaxpr"]
             length = equation.params["length"]
             shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in body.in_avals]
-            once = _ask(jax.jit(jaxpr_as_fun(body)).lower(*shapes))
+            once = _count_lowered(jax.jit(jaxpr_as_fun(body)).lower(*shapes))
             total += (length - 1) * once + length * _count_repeats(body.jaxpr)
             continue
         repeats = [_count_repeats(each) for each in _list_inner(equation)]
@@ -114,11 +114,11 @@ def _count_repeats(jaxpr: Jaxpr) -> float:
 
 def _list_inner(equation) -> list[Jaxpr]:
     """The programs inside an equation: a loop's body or a called function."""
-    found: list[Jaxpr] = []
+    jaxprs: list[Jaxpr] = []
     for value in equation.params.values():
         for part in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(part, ClosedJaxpr):
-                found.append(part.jaxpr)
+                jaxprs.append(part.jaxpr)
             elif isinstance(part, Jaxpr):
-                found.append(part)
-    return found
+                jaxprs.append(part)
+    return jaxprs

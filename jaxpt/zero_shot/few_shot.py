@@ -19,7 +19,7 @@ from jaxtyping import Float
 from jaxpt.errors import ConfigError
 from jaxpt.zero_shot.questions import Question
 
-BETWEEN = "\n\n"
+SHOT_SEPARATOR = "\n\n"
 
 
 class ShotSpec(NamedTuple):
@@ -77,7 +77,7 @@ def draw_prompts(
         while len(orders) < spec.num_orders:
             orders[tuple(rng.permutation(chosen).tolist())] = None
         for order, numbers in enumerate(orders):
-            shots = [train[i].solved + BETWEEN for i in numbers]
+            shots = [train[i].solved + SHOT_SEPARATOR for i in numbers]
             prompts.append((draw, order, "".join(shots)))
     return prompts
 
@@ -88,11 +88,11 @@ def _draw(train: Sequence[Question], num: int, rng: np.random.Generator) -> list
     if len({question.options for question in train}) > 1:
         return order[:num]
     # The k-th questions of all classes come before the (k+1)-th of any class.
-    seen: dict[int, int] = {}
+    counts: dict[int, int] = {}
     ranked = []
     for place, i in enumerate(order):
-        rank = seen.get(train[i].answer, 0)
-        seen[train[i].answer] = rank + 1
+        rank = counts.get(train[i].answer, 0)
+        counts[train[i].answer] = rank + 1
         ranked.append((rank, place, i))
     return [i for _, _, i in sorted(ranked)[:num]]
 

@@ -64,25 +64,25 @@ def read_passages(path: str) -> list[Passage]:
     return passages
 
 
-class Asked(NamedTuple):
+class Results(NamedTuple):
     """The results on last words.
 
     Attributes:
       figures: metrics with their intervals.
       trivial: the values of the same metrics without context.
       words: for each evaluated passage, 1 if its word is correct.
-      kept: the indices of the evaluated passages.
+      evaluated: the indices of the evaluated passages.
       num_cut: the number of truncated passages.
     """
 
     figures: dict[str, tuple[float, Interval]]
     trivial: dict[str, float]
     words: np.ndarray
-    kept: list[int]
+    evaluated: list[int]
     num_cut: int
 
 
-def ask(passages: Sequence[Passage], score: Score, has_empty: bool) -> Asked:
+def evaluate(passages: Sequence[Passage], score: Score, has_empty: bool) -> Results:
     """Evaluates the last words of all passages.
 
     Args:
@@ -93,18 +93,18 @@ def ask(passages: Sequence[Passage], score: Score, has_empty: bool) -> Asked:
       UserError: no target fits the model's window.
     """
     scores = score([Pair(passage.context, passage.target) for passage in passages])
-    kept = [i for i, answer in enumerate(scores) if answer is not None]
+    evaluated = [i for i, answer in enumerate(scores) if answer is not None]
     answers = [answer for answer in scores if answer is not None]
     if not answers:
         raise DataError("no last word fits the model's window (model.max_len)")
     trivial = {}
     if has_empty:
-        empty = score([Pair("", passages[i].target) for i in kept])
+        empty = score([Pair("", passages[i].target) for i in evaluated])
         alone = judge([answer for answer in empty if answer is not None])
         trivial = {f"{name}_empty": value for name, (value, _) in alone.items()}
     words = np.array([float(answer.is_best.all()) for answer in answers])
     num_cut = sum(answer.is_cut for answer in answers)
-    return Asked(judge(answers), trivial, words, kept, num_cut)
+    return Results(judge(answers), trivial, words, evaluated, num_cut)
 
 
 def judge(answers: Sequence[Answer]) -> dict[str, tuple[float, Interval]]:

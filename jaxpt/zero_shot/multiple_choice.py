@@ -30,25 +30,25 @@ from jaxpt.zero_shot.continuations import Answer, Pair, Score
 from jaxpt.zero_shot.questions import Question
 
 
-class Asked(NamedTuple):
+class Results(NamedTuple):
     """The results on questions.
 
     Attributes:
       hits: by metric, the credit of each question, from 0 to 1.
       trivial: the accuracies of the baselines.
-      kept: the indices of the evaluated questions; the others do not fit.
+      evaluated: the indices of the evaluated questions; the others do not fit.
       num_ties: the number of ties of `acc`.
       num_cut: the number of questions with a truncated context.
     """
 
     hits: dict[str, Float[np.ndarray, "Q"]]
     trivial: dict[str, float]
-    kept: list[int]
+    evaluated: list[int]
     num_ties: int
     num_cut: int
 
 
-def ask(questions: Sequence[Question], score: Score, has_empty: bool) -> Asked:
+def evaluate(questions: Sequence[Question], score: Score, has_empty: bool) -> Results:
     """Evaluates all questions that fit the model's window.
 
     Args:
@@ -58,19 +58,19 @@ def ask(questions: Sequence[Question], score: Score, has_empty: bool) -> Asked:
       UserError: no question fits.
     """
     scores = _score_options(questions, score, is_empty=False)
-    kept = [i for i, answers in enumerate(scores) if None not in answers]
-    if not kept:
+    evaluated = [i for i, answers in enumerate(scores) if None not in answers]
+    if not evaluated:
         raise DataError(
             "no question has options that fit the model's window (model.max_len)"
         )
-    fitting, answers = [questions[i] for i in kept], [scores[i] for i in kept]
+    fitting, answers = [questions[i] for i in evaluated], [scores[i] for i in evaluated]
     sums = [_sum(each) for each in answers]
     empty = None
     if has_empty:
         empty = [_sum(each) for each in _score_options(fitting, score, is_empty=True)]
     hits, num_ties = judge(fitting, sums, empty)
     num_cut = sum(any(answer.is_cut for answer in each) for each in answers)
-    return Asked(hits, trivial_answers(fitting), kept, num_ties, num_cut)
+    return Results(hits, trivial_answers(fitting), evaluated, num_ties, num_cut)
 
 
 def _score_options(
@@ -131,7 +131,7 @@ def judge(
     }
     if empty_sums is not None:
         rules["acc_mutual_info"] = [
-            ours - empty for ours, empty in zip(sums, empty_sums, strict=True)
+            total - empty for total, empty in zip(sums, empty_sums, strict=True)
         ]
         rules["acc_empty"] = list(empty_sums)
         rules["acc_norm_empty"] = _divide(empty_sums, chars)

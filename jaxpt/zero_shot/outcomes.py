@@ -30,7 +30,7 @@ class Options(NamedTuple):
     shot_seed: int = 0
 
 
-class Asker(NamedTuple):
+class EvalContext(NamedTuple):
     """The encoder and scorer of texts for a task.
 
     Attributes:
@@ -89,12 +89,12 @@ class Task(NamedTuple):
 
     Attributes:
       read: path -> items, in an order in which evenly spaced items are representative.
-      evaluate: (asker, items, rules) -> results by rule.
+      evaluate: (context, items, rules) -> results by rule.
       options: the names of the options that it reads.
       read_shots: path -> items of the training data; None to use `read`.
     """
 
     read: Callable[[str], Sequence]
-    evaluate: Callable[[Asker, Sequence, Sequence[str]], dict[str, Outcome]]
+    evaluate: Callable[[EvalContext, Sequence, Sequence[str]], dict[str, Outcome]]
     options: tuple[str, ...] = ()
     read_shots: Callable[[str], Sequence] | None = None

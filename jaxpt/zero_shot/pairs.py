@@ -64,8 +64,10 @@ def read_pairs(path: str) -> list[Pair]:
         else:
             pairs += _parse(name, data)
     if not pairs:
-        others = f"; skipped {_list_names(skipped)}: {_ALLOWED}" if skipped else ""
-        raise DataError(f"{path}: holds no pair of texts{others}")
+        skipped_note = (
+            f"; skipped {_list_names(skipped)}: {_ALLOWED}" if skipped else ""
+        )
+        raise DataError(f"{path}: holds no pair of texts{skipped_note}")
     return pairs
 
 
@@ -200,8 +202,8 @@ def score_pairs(
     texts = [encode(text) for pair in pairs for text in (pair.good, pair.bad)]
     for i, text in enumerate(texts):
         if not len(text):
-            shown = pairs[i // 2][i % 2]
-            raise DataError(f"{shown!r}: has no token of the run's tokenizer")
+            empty_text = pairs[i // 2][i % 2]
+            raise DataError(f"{empty_text!r}: has no token of the run's tokenizer")
     seeds = [i // 2 for i in range(len(texts))]
     by_rule = scorer.score(texts, None, rules, seeds)
     sums = {
@@ -240,20 +242,22 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
     names, codes = _number(pair.paradigm for pair in pairs)
     of_each = [hits[codes == code] for code in range(len(names))]
     draws = _draw_paradigms(of_each)
-    sizes = np.array([len(own) for own in of_each], np.float64)
-    means = np.array([own.mean() for own in of_each])
+    sizes = np.array([len(paradigm_hits) for paradigm_hits in of_each], np.float64)
+    means = np.array([paradigm_hits.mean() for paradigm_hits in of_each])
 
-    def find_interval(own: np.ndarray, weights: np.ndarray) -> Interval:
-        """The interval of a weighted mean of the paradigms `own`."""
-        if len(own) == 1:
-            return mean_interval(of_each[own[0]])
-        low, high = find_ends(weights[own] @ draws[own] / weights[own].sum())
+    def find_interval(paradigms: np.ndarray, weights: np.ndarray) -> Interval:
+        """The interval of a weighted mean of some `paradigms`."""
+        if len(paradigms) == 1:
+            return mean_interval(of_each[paradigms[0]])
+        low, high = find_ends(
+            weights[paradigms] @ draws[paradigms] / weights[paradigms].sum()
+        )
         return Interval(max(low, 0.0), min(high, 1.0), METHOD)
 
-    everything, equal = np.arange(len(names)), np.ones(len(names))
+    all_paradigms, equal = np.arange(len(names)), np.ones(len(names))
     figures = {
-        "accuracy": (float(means.mean()), find_interval(everything, equal)),
-        "accuracy_of_pairs": (float(hits.mean()), find_interval(everything, sizes)),
+        "accuracy": (float(means.mean()), find_interval(all_paradigms, equal)),
+        "accuracy_of_pairs": (float(hits.mean()), find_interval(all_paradigms, sizes)),
     }
     groups = {}
     for kind in ("field", "phenomenon", "paradigm"):
@@ -262,10 +266,10 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
         for code, label in enumerate(labels):
             is_own = label_codes == code
             # The accuracy of a group is the mean of its paradigms, too.
-            own = np.unique(codes[is_own])
-            interval = find_interval(own, equal)
+            group = np.unique(codes[is_own])
+            interval = find_interval(group, equal)
             by_label[label] = {
-                "accuracy": float(means[own].mean()),
+                "accuracy": float(means[group].mean()),
                 "low": interval.low,
                 "high": interval.high,
                 "ties": float((hits[is_own] == 0.5).sum()),
@@ -309,14 +313,14 @@ def _draw_paradigms(
     variance of all such pairs is used, or that of all pairs if it is the only one.
     """
     rng = np.random.default_rng(SEED)
-    alone = [own for own in of_each if len(own) == 1]
+    alone = [paradigm_hits for paradigm_hits in of_each if len(paradigm_hits) == 1]
     pool = np.concatenate(alone if len(alone) > 1 else of_each)
     return np.stack(
         [
-            _draw_means(own, len(own), rng)
-            if len(own) > 1
-            else own + _draw_means(pool, 1, rng) - pool.mean()
-            for own in of_each
+            _draw_means(paradigm_hits, len(paradigm_hits), rng)
+            if len(paradigm_hits) > 1
+            else paradigm_hits + _draw_means(pool, 1, rng) - pool.mean()
+            for paradigm_hits in of_each
         ]
     )
 

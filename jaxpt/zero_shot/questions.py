@@ -120,8 +120,8 @@ def ask_sciq(row: dict, where: str) -> Question:
 def ask_boolq(row: dict, where: str) -> Question:
     """BoolQ (Clark et al. 2019); its questions have no question mark."""
     answer = _find(row["answer"], [False, True], where, "answer")
-    asked = f"{row['passage']}\nQuestion: {row['question']}?\nAnswer:"
-    return plain(asked, ["no", "yes"], answer)
+    question = f"{row['passage']}\nQuestion: {row['question']}?\nAnswer:"
+    return plain(question, ["no", "yes"], answer)
 
 
 def ask_copa(row: dict, where: str) -> Question:
@@ -153,11 +153,11 @@ def ask_cb(row: dict, where: str) -> Question:
     label = row["label"]
     names: list = list(CB) if str(label).lower() in CB else [0, 1, 2]
     answer = _find(label, names, where, "label")
-    asked = (
+    question = (
         f"{row['premise']}\nQuestion: {row['hypothesis']}. True, False, or Neither?"
         f"\nAnswer:"
     )
-    return plain(asked, ["True", "False", "Neither"], answer)
+    return plain(question, ["True", "False", "Neither"], answer)
 
 
 class Form(NamedTuple):

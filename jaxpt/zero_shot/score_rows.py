@@ -164,10 +164,10 @@ def plan_mntp(text: Text) -> list[Rows]:
 
     The first token is not scored if no token precedes it.
     """
-    left = text.form.left
-    around = np.concatenate([left, text.tokens, text.form.after])
-    text = text._replace(start=max(text.start, 1 - len(left)))
-    return _plan_fills(text, around, len(left), -1)
+    before = text.form.left
+    around = np.concatenate([before, text.tokens, text.form.after])
+    text = text._replace(start=max(text.start, 1 - len(before)))
+    return _plan_fills(text, around, len(before), -1)
 
 
 def _plan_fills(text: Text, around: np.ndarray, first: int, offset: int) -> list[Rows]:
@@ -206,14 +206,14 @@ def plan_infill(text: Text) -> list[Rows]:
     inputs = np.repeat(text.around[None], len(places), axis=0)
     inputs[np.arange(len(places)), places + len(form.before)] = form.gap[0]
     if form.rewrites:
-        written = np.concatenate([[form.start], form.before, text.tokens[:-1]])
+        dec_inputs = np.concatenate([[form.start], form.before, text.tokens[:-1]])
         positions = places + len(form.before)
     else:
-        written = np.array([form.start, *form.gap])
+        dec_inputs = np.array([form.start, *form.gap])
         positions = np.full(len(places), len(form.gap))
     arrays = {
         "inputs": inputs,
-        "dec_inputs": np.repeat(written[None], len(places), axis=0),
+        "dec_inputs": np.repeat(dec_inputs[None], len(places), axis=0),
         "positions": positions[:, None],
     }
     return text.make_rows("seq2seq", arrays, places[:, None])
@@ -224,14 +224,14 @@ def plan_suffix(text: Text) -> list[Rows]:
     tokens, start, form = text.tokens, text.start, text.form
     source = np.concatenate([form.lead, tokens[:start], form.mark, form.tail])
     if form.rewrites:
-        written = np.concatenate([[form.start], form.lead, tokens[:-1]])
+        dec_inputs = np.concatenate([[form.start], form.lead, tokens[:-1]])
         positions = text.scored + len(form.lead)
     else:
-        written = np.concatenate([[form.start], form.mark, tokens[start:-1]])
+        dec_inputs = np.concatenate([[form.start], form.mark, tokens[start:-1]])
         positions = text.scored - start + len(form.mark)
     arrays = {
         "inputs": source[None],
-        "dec_inputs": written[None],
+        "dec_inputs": dec_inputs[None],
         "positions": positions[None],
     }
     return text.make_rows("seq2seq", arrays, text.scored[None])
@@ -330,6 +330,6 @@ RULES: dict[str, tuple[Planner, str]] = {
     ),
 }
 # Rules whose scores are random.
-DRAWN = frozenset({"bound"})
+RANDOM_RULES = frozenset({"bound"})
 # Rules that score the first token only if the form puts ids before the text.
 NEED_LEFT = frozenset({"causal", "mntp", "mntp_word_l2r", "forward"})

@@ -20,7 +20,7 @@ from jaxpt.errors import ConfigError, DataError
 from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
-from jaxpt.zero_shot.score_rows import DRAWN, NEED_LEFT, RULES, Rows, Text
+from jaxpt.zero_shot.score_rows import NEED_LEFT, RANDOM_RULES, RULES, Rows, Text
 
 AUTO = "auto"  # the first of a network's rules
 BEST = "best"  # the name of the result that marks the likeliest tokens
@@ -166,13 +166,13 @@ class TextScorer:
             if len(rules) > 1:
                 raise ValueError("with_best is of one rule")
         firsts = [0] * len(texts) if starts is None else starts
-        drawn = bool(DRAWN & set(rules))
+        is_sampled = bool(RANDOM_RULES & set(rules))
         places: dict[tuple[bytes, int, int], int] = {}
         index = []
         for i, (text, first) in enumerate(zip(texts, firsts, strict=True)):
             data = np.ascontiguousarray(text, np.int32).tobytes()
             seed = zlib.crc32(data) if seeds is None else seeds[i]
-            key = data, int(first), seed if drawn else 0
+            key = data, int(first), seed if is_sampled else 0
             index.append(places.setdefault(key, len(places)))
         unique = [
             Text(np.frombuffer(data, np.int32), first, self.form, rules, seed)
@@ -194,9 +194,9 @@ class TextScorer:
             planners.setdefault(RULES[rule][0], []).append(rule)
         order = np.argsort([len(text.tokens) for text in texts], kind="stable")
         for i in order.tolist():
-            for plan, own in planners.items():
-                for rows in plan(texts[i]._replace(rules=tuple(own))):
-                    self._check(rows, len(texts[i].tokens), own[0])
+            for plan, planner_rules in planners.items():
+                for rows in plan(texts[i]._replace(rules=tuple(planner_rules))):
+                    self._check(rows, len(texts[i].tokens), planner_rules[0])
                     run.add(rows, offsets[i] - texts[i].start)
         run.finish()
         cuts = offsets[1:-1]
@@ -323,7 +323,8 @@ class _Batches:
         Their padding costs less than compiling a program for them.
         """
         fits = shape.view == longer.view and all(
-            own <= other for own, other in zip(shape.sizes, longer.sizes, strict=True)
+            size <= longer_size
+            for size, longer_size in zip(shape.sizes, longer.sizes, strict=True)
         )
         num = self.counts[shape] + self.counts[longer]
         return fits and num <= self.scorer.count_rows(longer)

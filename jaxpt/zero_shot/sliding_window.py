@@ -214,10 +214,12 @@ def read_texts(
             sizes.append(int(bytes_of[scored:end].sum()))
         first = 0 if has_start else int(bytes_of[0])
         num_unscored += not has_start
-        left = text.encode()[first:]
-        sizes[-1] += len(left) - int(bytes_of[0 if has_start else 1 :].sum())
-        whole = count_text(left.decode("utf-8", "ignore"), len(ids) - (not has_start))
-        total += whole._replace(num_bytes=len(left))
+        remaining = text.encode()[first:]
+        sizes[-1] += len(remaining) - int(bytes_of[0 if has_start else 1 :].sum())
+        whole = count_text(
+            remaining.decode("utf-8", "ignore"), len(ids) - (not has_start)
+        )
+        total += whole._replace(num_bytes=len(remaining))
     if not parts:
         raise DataError("the text has no token that is scored")
     nats = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxpt.errors import ConfigError
 from jaxpt.zero_shot import pairs
-from jaxpt.zero_shot.outcomes import Asker, Options, Outcome, Task, make_figures
+from jaxpt.zero_shot.outcomes import EvalContext, Options, Outcome, Task, make_figures
 from jaxpt.zero_shot.scoring import TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
 
@@ -57,24 +57,26 @@ def spread_items(items: Sequence, num: int) -> list[int]:
 
 
 def evaluate_pairs(
-    asker: Asker, items: Sequence[pairs.Pair], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[pairs.Pair], rules: Sequence[str]
 ) -> dict[str, Outcome]:
     """Minimal pairs (`jaxpt.zero_shot.pairs`)."""
-    sums, lengths = pairs.score_pairs(asker.scorer, asker.encode, items, rules)
+    sums, lengths = pairs.score_pairs(
+        eval_context.scorer, eval_context.encode, items, rules
+    )
     shorter = float(pairs.find_hits(-lengths).mean())
     trivial = {"accuracy_of_chance": 0.5, "accuracy_of_the_shorter": shorter}
     num_same = sum(pair.good == pair.bad for pair in items)
     outcomes = {}
     for rule, scores in sums.items():
-        judged = pairs.judge(items, scores)
-        figures = make_figures(judged.figures)
-        notes = [f"Ties: {judged.num_ties}; each counts one half."]
+        result = pairs.judge(items, scores)
+        figures = make_figures(result.figures)
+        notes = [f"Ties: {result.num_ties}; each counts one half."]
         if num_same:
             notes.append(f"{num_same} pairs are two identical texts.")
         hits, weights = pairs.weigh_hits(items, scores)
         columns = {"good": scores[:, 0], "bad": scores[:, 1]}
         columns |= {"hit": hits, "weight": weights}
-        outcomes[rule] = Outcome(figures, trivial, judged.groups, columns, notes)
+        outcomes[rule] = Outcome(figures, trivial, result.groups, columns, notes)
     return outcomes
 
 

@@ -21,7 +21,14 @@ from jaxpt.zero_shot import (
 )
 from jaxpt.zero_shot.continuations import hide_rest, make_score
 from jaxpt.zero_shot.few_shot import ShotSpec, draw_prompts, find_spread
-from jaxpt.zero_shot.outcomes import Asker, Figure, Options, Outcome, Task, make_figures
+from jaxpt.zero_shot.outcomes import (
+    EvalContext,
+    Figure,
+    Options,
+    Outcome,
+    Task,
+    make_figures,
+)
 from jaxpt.zero_shot.questions import FORMS, Question, read_questions
 from jaxpt.zero_shot.scoring import NO_BEST
 
@@ -43,25 +50,27 @@ def read_cloze_shots(path: str) -> list[Question]:
 
 
 def evaluate_questions(
-    asker: Asker, items: Sequence[Question], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[Question], rules: Sequence[str]
 ) -> dict[str, Outcome]:
     """Multiple choice (`zero_shot.multiple_choice`), zero- or few-shot."""
-    spec = find_shot_spec(asker.options)
-    prompts = draw_prompts(asker.shots, spec)
+    spec = find_shot_spec(eval_context.options)
+    prompts = draw_prompts(eval_context.shots, spec)
     outcomes = {}
     for rule in rules:
-        score = make_score(asker.scorer, asker.encode, rule)
+        score = make_score(eval_context.scorer, eval_context.encode, rule)
         # Options are scored without context only in zero-shot prompts.
-        has_empty = not spec.num_shots and asker.scorer.is_first_scored(rule)
+        has_empty = not spec.num_shots and eval_context.scorer.is_first_scored(rule)
         results = [
-            multiple_choice.ask([item.behind(text) for item in items], score, has_empty)
+            multiple_choice.evaluate(
+                [item.behind(text) for item in items], score, has_empty
+            )
             for *_, text in prompts
         ]
         outcome = _join_prompts(results, len(items))
         if spec.num_shots:
             outcome.groups.update(_group_prompts(results, spec))
         texts = [item.solved for item in items]
-        outcome.notes.extend(_note_unknown(asker, texts))
+        outcome.notes.extend(_note_unknown(eval_context, texts))
         if not (spec.num_shots or has_empty):
             outcome.notes.append(
                 "An option without context cannot be scored, as no id precedes a text."
@@ -70,32 +79,34 @@ def evaluate_questions(
     return outcomes
 
 
-def _join_prompts(results: list[multiple_choice.Asked], num: int) -> Outcome:
+def _join_prompts(results: list[multiple_choice.Results], num: int) -> Outcome:
     """The means over prompts, of the questions that fit with all prompts."""
-    kept = sorted(set.intersection(*(set(each.kept) for each in results)))
-    if not kept:
+    evaluated = sorted(set.intersection(*(set(each.evaluated) for each in results)))
+    if not evaluated:
         raise DataError("no question fits the model's window after every prompt")
     figures, columns = {}, {}
     for name in results[0].hits:
         rows = []
         for each in results:
             row = np.full(num, np.nan)
-            row[each.kept] = each.hits[name]
+            row[each.evaluated] = each.hits[name]
             rows.append(row)
         hits = np.mean(rows, axis=0)
         columns[name] = hits
-        figures[name] = Figure(float(hits[kept].mean()), *mean_interval(hits[kept]))
+        figures[name] = Figure(
+            float(hits[evaluated].mean()), *mean_interval(hits[evaluated])
+        )
     notes = [f"Ties of acc: {results[0].num_ties}; a tie of k options counts 1 / k."]
     if len(results) > 1:
         notes = ["Each figure is the mean over all prompts."]
-    if left := num - len(kept):
-        notes.append(f"{left} questions are left out: an option is too long.")
+    if num_left_out := num - len(evaluated):
+        notes.append(f"{num_left_out} questions are left out: an option is too long.")
     if num_cut := max(each.num_cut for each in results):
         notes.append(f"The context of {num_cut} questions is truncated.")
     return Outcome(figures, results[0].trivial, {}, columns, notes)
 
 
-def _group_prompts(results: list[multiple_choice.Asked], spec: ShotSpec) -> dict:
+def _group_prompts(results: list[multiple_choice.Results], spec: ShotSpec) -> dict:
     """The spread of the metrics over prompts, and the metrics of each prompt."""
     shape = spec.num_draws, spec.num_orders
     means = {
@@ -116,20 +127,20 @@ def _group_prompts(results: list[multiple_choice.Asked], spec: ShotSpec) -> dict
 
 
 def evaluate_last_words(
-    asker: Asker, items: Sequence[last_word.Passage], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[last_word.Passage], rules: Sequence[str]
 ) -> dict[str, Outcome]:
     """The last word of passages (`jaxpt.zero_shot.last_word`).
 
     Raises:
       UserError: no rule determines a likeliest token.
     """
-    asker.scorer.check_best(rules)
+    eval_context.scorer.check_best(rules)
     outcomes = {}
     for rule in rules:
         if rule in NO_BEST:
             continue
         notes = []
-        scorer = asker.scorer
+        scorer = eval_context.scorer
         if rule in BY_WORD:
             scorer = hide_rest(scorer)
             notes.append(
@@ -138,24 +149,26 @@ def evaluate_last_words(
             )
         elif rule in ("pll", "mntp", "infill"):
             notes.append("The other tokens of a target are visible, also later ones.")
-        score = make_score(scorer, asker.encode, rule, with_best=True)
-        result = last_word.ask(items, score, scorer.is_first_scored(rule))
+        score = make_score(scorer, eval_context.encode, rule, with_best=True)
+        result = last_word.evaluate(items, score, scorer.is_first_scored(rule))
         words = np.full(len(items), np.nan)
-        words[result.kept] = result.words
+        words[result.evaluated] = result.words
         notes.append("Perplexity is per word, the mean over passages.")
-        if left := len(items) - len(result.kept):
-            notes.append(f"{left} passages are left out: the target is too long.")
+        if num_left_out := len(items) - len(result.evaluated):
+            notes.append(
+                f"{num_left_out} passages are left out: the target is too long."
+            )
         if result.num_cut:
             notes.append(f"{result.num_cut} passages are truncated.")
-        notes += _note_unknown(asker, ["".join(item) for item in items])
+        notes += _note_unknown(eval_context, ["".join(item) for item in items])
         figures, columns = make_figures(result.figures), {"accuracy": words}
         outcomes[rule] = Outcome(figures, result.trivial, {}, columns, notes)
     return outcomes
 
 
-def _note_unknown(asker: Asker, texts: Sequence[str]) -> list[str]:
+def _note_unknown(eval_context: EvalContext, texts: Sequence[str]) -> list[str]:
     """A note on texts with parts that are not in the vocabulary."""
-    num = sum(asker.count_unknown(text) > 0 for text in texts)
+    num = sum(eval_context.count_unknown(text) > 0 for text in texts)
     if not num:
         return []
     return [
@@ -175,7 +188,7 @@ def read_texts(path: str) -> list[str]:
 
 
 def evaluate_texts(
-    asker: Asker, items: Sequence[str], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[str], rules: Sequence[str]
 ) -> dict[str, Outcome]:
     """Perplexity in overlapping windows (`jaxpt.zero_shot.sliding_window`).
 
@@ -185,24 +198,24 @@ def evaluate_texts(
     allowed = [rule for rule in rules if rule in sliding_window.ALLOWED]
     if not allowed:
         sliding_window.pick_rule(rules)
-    ids = [asker.encode(text) for text in items]
+    ids = [eval_context.encode(text) for text in items]
     outcomes = {}
     for rule in allowed:
-        window, stride = _find_window(asker, rule)
+        window, stride = _find_window(eval_context, rule)
         read = functools.partial(
             sliding_window.read_texts,
             items,
-            asker.encode_sized,
-            asker.scorer,
+            eval_context.encode_sized,
+            eval_context.scorer,
             rule,
             window,
         )
-        has_start = asker.scorer.is_first_scored(rule)
+        has_start = eval_context.scorer.is_first_scored(rule)
         reading = read(stride)
-        apart = read(window - (not has_start))
+        separate = read(window - (not has_start))
         trivial = {
             f"{name}_no_overlap": value
-            for name, (value, _) in apart.find_figures().items()
+            for name, (value, _) in separate.find_figures().items()
         }
         unigram = sliding_window.unigram_nats(ids)
         whole = reading.counts._replace(tokens=sum(map(len, ids)))
@@ -219,21 +232,21 @@ def evaluate_texts(
                 f"The first tokens of {reading.num_unscored} texts have no score and "
                 f"are not counted."
             )
-        notes += _note_unknown(asker, items)
+        notes += _note_unknown(eval_context, items)
         figures = make_figures(reading.find_figures())
         columns = {"nats": reading.nats, "bytes": reading.sizes}
         outcomes[rule] = Outcome(figures, trivial, {}, columns, notes)
     return outcomes
 
 
-def _find_window(asker: Asker, rule: str) -> tuple[int, int]:
+def _find_window(eval_context: EvalContext, rule: str) -> tuple[int, int]:
     """The requested window and stride, or the defaults."""
-    window, room = asker.options.window, asker.scorer.room(rule)
+    window, room = eval_context.options.window, eval_context.scorer.room(rule)
     if window < 0 or not (window or room) or (room and window > room):
         allowed = f"at least 2 and at most {room}" if room else "at least 2"
         raise ConfigError(f"--window={window}: must be {allowed} for this model")
     window = window or room
-    return window, asker.options.stride or max(1, window // 2)
+    return window, eval_context.options.stride or max(1, window // 2)
 
 
 def make_tasks() -> dict[str, Task]:

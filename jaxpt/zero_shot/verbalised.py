@@ -143,11 +143,11 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
                 f"{', '.join(labels)}, the labels that have words"
             )
         row = {name: str(table.columns[name][i]).strip() for name in slots}
-        left, right = (fill(text, row) for text in (before, after))
-        if not left.strip():
+        before_text, after_text = (fill(text, row) for text in (before, after))
+        if not before_text.strip():
             raise DataError(f"{table.where(i)}: has no text before {{answer}}")
-        contexts = (left,) * len(options)
-        questions.append(Question(contexts, options, labels.index(label), right))
+        contexts = (before_text,) * len(options)
+        questions.append(Question(contexts, options, labels.index(label), after_text))
     return questions
 
 

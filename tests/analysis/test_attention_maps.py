@@ -14,8 +14,8 @@ ONE = np.array([[1.0, 0.0, 0.0], [0.75, 0.25, 0.0], [0.0, 0.5, 0.5]])
 
 def test_shares_by_hand():
     is_marked = np.array([[False, False, True]])
-    found = attention_maps.shares(ONE[None, None], {"special": is_marked})
-    values = {name: float(value[0]) for name, value in found.items()}
+    result = attention_maps.shares(ONE[None, None], {"special": is_marked})
+    values = {name: float(value[0]) for name, value in result.items()}
     assert values == pytest.approx(
         {
             "self": (1 + 0.25 + 0.5) / 3,
@@ -30,8 +30,8 @@ def test_shares_by_hand():
 def test_marks_are_those_of_each_row():
     weights = np.stack([ONE, ONE[::-1]])[:, None]
     marks = np.array([[True, False, False], [False, True, True]])
-    found = attention_maps.shares(weights, {"special": marks})
-    assert found["special"][0] == pytest.approx((1.75 / 3 + 1.25 / 3) / 2)
+    result = attention_maps.shares(weights, {"special": marks})
+    assert result["special"][0] == pytest.approx((1.75 / 3 + 1.25 / 3) / 2)
 
 
 def test_entropy_is_in_nats_of_smoothed_weights():
@@ -46,8 +46,8 @@ def test_entropy_is_in_nats_of_smoothed_weights():
 
 def test_the_reference_rollout():
     first, second = [[1, 0], [0.5, 0.5]], [[0.2, 0.8], [0.4, 0.6]]
-    found = attention_maps.rollout(np.array([first, second]))
-    np.testing.assert_allclose(found, [[0.7, 0.3], [0.4, 0.6]])
+    result = attention_maps.rollout(np.array([first, second]))
+    np.testing.assert_allclose(result, [[0.7, 0.3], [0.4, 0.6]])
     alone = attention_maps.rollout(np.array([first]))
     np.testing.assert_allclose(alone, [[1, 0], [0.25, 0.75]])
 
@@ -71,11 +71,11 @@ def test_positional_heads_are_found_and_others_are_not():
     counter = HeadCounter()
     counter.add(layer, {})
     counter.add(layer, {})
-    found = counter.finish()
-    assert found.offset[0, :3].tolist() == [-1, 1, 0]
+    result = counter.finish()
+    assert result.offset[0, :3].tolist() == [-1, 1, 0]
     # The first query of the first head has no key there, and is not counted.
-    assert found.offset_share[0, :3].tolist() == [1, 1, 1]
-    assert found.is_positional[0].tolist() == [True, True, True, False]
+    assert result.offset_share[0, :3].tolist() == [1, 1, 1]
+    assert result.is_positional[0].tolist() == [True, True, True, False]
 
 
 def test_batches_add_up_to_the_mean_over_rows():

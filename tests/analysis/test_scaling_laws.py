@@ -116,11 +116,11 @@ def test_the_fit_is_converged_where_a_mean_and_loose_tolerances_stop_early():
         predicted, _ = scaling_laws.predict_log(theta[None], logs)
         return scaling_laws.huber(np.log(points.loss) - predicted[0]).mean()
 
-    found = [
+    results = [
         minimize(mean, start, method="L-BFGS-B").x
         for start in ([5, 5, 0.5, 0.5, 0.5], [10, 10, 0.5, 0.5, 0.5])
     ]
-    loose = [Law(*np.exp(x[:3]), *x[3:]) for x in found]
+    loose = [Law(*np.exp(x[:3]), *x[3:]) for x in results]
     assert all(scaling_laws.objective(x, points) > 1.001 * law.objective for x in loose)
     # No small move from what was found is better.
     theta = np.array([*np.log(law[:3]), *law[3:5]])

@@ -53,20 +53,20 @@ def test_the_unbiased_estimate_is_the_formula_with_kernels():
 
 def test_its_mean_over_independent_samples_is_zero():
     rng = np.random.default_rng(0)
-    found = [
+    results = [
         similarity.unbiased_hsic(rng.normal(size=(8, 3)), rng.normal(size=(8, 3)))
         for _ in range(2000)
     ]
-    assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(2000)
+    assert abs(np.mean(results)) < 4 * np.std(results) / np.sqrt(2000)
 
 
 def test_a_matrix_of_readings_of_any_width():
     states = [draw(40, 5), draw(40, 7, seed=1), draw(40, 5)]
-    found = similarity.cka_matrix(states, is_debiased=True)
-    assert np.array_equal(found, found.T)
-    assert found[0, 2] == pytest.approx(1) and found[0, 0] == pytest.approx(1)
+    result = similarity.cka_matrix(states, is_debiased=True)
+    assert np.array_equal(result, result.T)
+    assert result[0, 2] == pytest.approx(1) and result[0, 0] == pytest.approx(1)
     expected = linear_cka(states[1], states[0], is_debiased=True)
-    assert found[0, 1] == expected
+    assert result[0, 1] == expected
 
 
 def test_what_cannot_be_compared():

@@ -28,7 +28,7 @@ CLOSE = 1e-3
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def seen(tmp_path_factory):
     """What was seen in the browser (`web/e2e.mjs`)."""
     folder = Path(os.environ.get("JAXPT_SITE_SHOTS") or tmp_path_factory.mktemp("seen"))
     site, out = Path(os.environ["JAXPT_SITE"]).resolve(), folder.resolve() / "seen.json"
@@ -53,19 +53,19 @@ def runs():
     return load
 
 
-def seen_in(found, applet):
-    own = [each for each in found["observations"] if each["applet"] == applet]
+def seen_in(result, applet):
+    own = [each for each in result["observations"] if each["applet"] == applet]
     if not own:
         pytest.skip(f"no model of the site serves the applet {applet}")
     return own
 
 
-def compare(shown, wanted):
+def compare(probabilities, expected):
     """Holds probabilities to arrays [V] by position."""
-    assert shown
-    for each in shown:
-        given = float(wanted[each["position"]][each["token_id"]])
-        assert each["probability"] == pytest.approx(given, abs=CLOSE), each
+    assert probabilities
+    for each in probabilities:
+        probability = float(expected[each["position"]][each["token_id"]])
+        assert each["probability"] == pytest.approx(probability, abs=CLOSE), each
 
 
 def list_banned(run, is_answer=False):
@@ -91,13 +91,13 @@ def next_logits(run, ids, prompt_length):
     return logits[0]
 
 
-def test_every_control_works_and_nothing_is_fetched(found):
-    assert found["checks"] and not found["console_errors"]
-    assert [each for each in found["checks"] if not each["ok"]] == []
+def test_every_control_works_and_nothing_is_fetched(seen):
+    assert seen["checks"] and not seen["console_errors"]
+    assert [each for each in seen["checks"] if not each["ok"]] == []
 
 
-def test_the_next_token_is_drawn_from_jaxpts_distribution(found, runs):
-    for each in seen_in(found, "generate"):
+def test_the_next_token_is_drawn_from_jaxpts_distribution(seen, runs):
+    for each in seen_in(seen, "generate"):
         run = runs(each["model"])
         logits = next_logits(run, each["ids"], each["prompt_length"])
         scores, place = forbid(logits, list_banned(run)), len(each["ids"])
@@ -106,8 +106,8 @@ def test_the_next_token_is_drawn_from_jaxpts_distribution(found, runs):
         compare(each["before"], {place: jax.nn.softmax(scores)})
 
 
-def test_masks_are_filled_with_jaxpts_probabilities(found, runs):
-    for each in seen_in(found, "masks"):
+def test_masks_are_filled_with_jaxpts_probabilities(seen, runs):
+    for each in seen_in(seen, "masks"):
         run, ids = runs(each["model"]), np.array(each["ids"])[None]
         if each.get("is_beside"):  # from the left alone, one place earlier
             logits = run.model._logits(run.params, ids, masks.causal())[0]
@@ -116,26 +116,26 @@ def test_masks_are_filled_with_jaxpts_probabilities(found, runs):
         else:
             logits = run.model.fill_logits(run.params, ids)[0]
             never = run.task.nonwords
-        wanted = jax.nn.softmax(forbid(logits, never))
-        compare(each["probabilities"], np.asarray(wanted))
-        compare(each["true_tokens"], np.asarray(wanted))
+        expected = jax.nn.softmax(forbid(logits, never))
+        compare(each["probabilities"], np.asarray(expected))
+        compare(each["true_tokens"], np.asarray(expected))
 
 
-def test_the_discriminator_marks_what_it_marks_in_jaxpt(found, runs):
-    for each in seen_in(found, "fake"):
+def test_the_discriminator_marks_what_it_marks_in_jaxpt(seen, runs):
+    for each in seen_in(seen, "fake"):
         run, ids = runs(each["model"]), np.array(each["ids"])
         logits = run.model.replaced_logits(run.params, ids[None])[0]
-        wanted = np.asarray(jax.nn.sigmoid(logits))
+        expected = np.asarray(jax.nn.sigmoid(logits))
         assert len(each["probabilities"]) == len(ids)
-        for shown in each["probabilities"]:
-            given = wanted[shown["position"]]
-            assert shown["probability"] == pytest.approx(given, abs=CLOSE)
+        for prediction in each["probabilities"]:
+            probability = expected[prediction["position"]]
+            assert prediction["probability"] == pytest.approx(probability, abs=CLOSE)
         masked = np.array(each["generator_ids"]) == run.tokenizer.vocab.mask
         assert masked.any() and not (np.array(each["fakes"]) & ~masked).any()
 
 
-def test_spans_are_written_as_jaxpt_writes_them(found, runs):
-    for each in seen_in(found, "spans"):
+def test_spans_are_written_as_jaxpt_writes_them(seen, runs):
+    for each in seen_in(seen, "spans"):
         run, ids = runs(each["model"]), np.array(each["ids"])[None]
         written = np.array(each["decoder_ids"])
         states = run.model.answer_states(run.params, ids, written[None])
@@ -146,10 +146,10 @@ def test_spans_are_written_as_jaxpt_writes_them(found, runs):
         assert written[1:].tolist() == scores[:-1].argmax(-1).tolist()
 
 
-def test_texts_are_unmasked_as_jaxpt_unmasks_them(found, runs):
-    for each in seen_in(found, "unmask"):
+def test_texts_are_unmasked_as_jaxpt_unmasks_them(seen, runs):
+    for each in seen_in(seen, "unmask"):
         run, prompt = runs(each["model"]), np.array(each["prompt_ids"])[None]
-        wanted = unmask(
+        expected = unmask(
             run.model.fill_logits,
             run.params,
             prompt,
@@ -160,4 +160,4 @@ def test_texts_are_unmasked_as_jaxpt_unmasks_them(found, runs):
             tuple(list_banned(run)),
             each["settings"]["steps"],
         )
-        assert each["ids"] == [*prompt[0], *np.asarray(wanted)[0]]
+        assert each["ids"] == [*prompt[0], *np.asarray(expected)[0]]

@@ -55,16 +55,16 @@ def read_manifests(folder):
 @needs_onnx
 def test_the_page_holds_every_byte_of_a_model(written):
     folder, lines = written
-    (told,) = read_manifests(folder)
-    graph = told["graphs"]["model"]
+    (output,) = read_manifests(folder)
+    graph = output["graphs"]["model"]
     data = gzip.decompress(b"".join(read_part(folder, p) for p in graph["parts"]))
     assert (len(data), zlib.crc32(data)) == (graph["bytes"], graph["crc32"])
     runtime = gzip.decompress(read_part(folder, "runtime.js"))
     assert runtime == (STATIC / "ort.wasm").read_bytes()
     for name in PAGE:
         assert (folder / name).read_bytes() == (STATIC / name).read_bytes()
-    assert told["name"] == "mlm" and told["tokenizer"]["kind"] == "char"
-    assert "own_examples" not in told
+    assert output["name"] == "mlm" and output["tokenizer"]["kind"] == "char"
+    assert "own_examples" not in output
     assert "mlm: masked model of" in lines[0] and "index.html: 1 models" in lines[-1]
     assert "general sentences" in lines[1]  # a speech of too few sentences
 
@@ -75,9 +75,9 @@ def test_a_large_model_is_many_scripts(workdir, tmp_path, monkeypatch):
     write_site([workdir], tmp_path / "site")
     graph = read_manifests(tmp_path / "site")[0]["graphs"]["model"]
     assert len(graph["parts"]) > 3
-    found = [read_part(tmp_path / "site", path) for path in graph["parts"]]
-    assert max(map(len, found)) == 5_000
-    assert zlib.crc32(gzip.decompress(b"".join(found))) == graph["crc32"]
+    results = [read_part(tmp_path / "site", path) for path in graph["parts"]]
+    assert max(map(len, results)) == 5_000
+    assert zlib.crc32(gzip.decompress(b"".join(results))) == graph["crc32"]
 
 
 @needs_onnx
@@ -93,7 +93,7 @@ def test_an_applet_begins_with_the_plainest_model(workdir, tmp_path, speech):
         for name in ("masked_diffusion", "electra")
     ]
     write_site([*runs, workdir], tmp_path / "site")
-    names = [told["name"] for told in read_manifests(tmp_path / "site")]
+    names = [output["name"] for output in read_manifests(tmp_path / "site")]
     assert names == ["mlm", "masked_diffusion", "electra"]
 
 
@@ -110,9 +110,9 @@ def test_a_comparison_stands_for_its_runs_of_the_first_seed(tmp_path):
         (tmp_path / "both" / "runs" / name).mkdir(parents=True)
     (tmp_path / "mlm").mkdir()
     (tmp_path / "my run (2)").mkdir()
-    found = name_runs([tmp_path / "both", tmp_path / "mlm", tmp_path / "my run (2)"])
+    result = name_runs([tmp_path / "both", tmp_path / "mlm", tmp_path / "my run (2)"])
     runs = tmp_path / "both" / "runs"
-    assert found == {
+    assert result == {
         "clm": runs / "clm-seed0",
         "mlm": runs / "mlm-seed0",
         "mlm-2": tmp_path / "mlm",
@@ -137,10 +137,10 @@ def read_run(tmp_path):
 def test_examples_are_held_out_sentences(read_run):
     workdir, path = read_run
     run = load_run(workdir)
-    found, are_own = choose_examples(run, workdir, 3)
+    result, are_own = choose_examples(run, workdir, 3)
     text = " ".join(path.read_text().split())
-    assert are_own and len(found) == 3 and not set(found) & set(DEFAULT)
-    for sentence in found:
+    assert are_own and len(result) == 3 and not set(result) & set(DEFAULT)
+    for sentence in result:
         assert sentence in text and sentence[0].isupper() and sentence[-1] in ".!?"
         assert 6 <= len(sentence.split()) and len(run.tokenizer.encode(sentence)) <= 120
         assert text.index(sentence) > 0.85 * len(text)  # the last tenth is held out
@@ -154,12 +154,12 @@ def test_a_run_without_its_text_has_general_examples(read_run):
 
 def test_the_shipped_page_is_built_from_its_sources():
     """`make web` was run after the last change of a source."""
-    told = json.loads((STATIC / "sources.json").read_text())["files"]
+    output = json.loads((STATIC / "sources.json").read_text())["files"]
     own = ["build.mjs", "bundle.mjs", "package.json", "package-lock.json"]
     paths = [WEB / name for name in own]
     paths += [path for path in (WEB / "src").rglob("*") if path.is_file()]
-    found = {
+    result = {
         path.relative_to(WEB).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in paths
     }
-    assert found == told
+    assert result == output

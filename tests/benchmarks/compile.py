@@ -88,8 +88,8 @@ def time_steps(is_scanned: bool, remat: str, num_calls: int = 8) -> np.ndarray:
 
     def call():
         nonlocal state
-        state, found = program.train_call(state, rows, 0)
-        return found
+        state, result = program.train_call(state, rows, 0)
+        return result
 
     call()
     times = [time_call(call) for _ in range(num_calls)]

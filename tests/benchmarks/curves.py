@@ -67,7 +67,7 @@ def measure_point(curve: str, value: int, args) -> dict:
     stack = program.place(rows)
     seconds = program.train_call.compile(state, stack)
     compiled = program.train_call[1]
-    found = {
+    result = {
         "flops": task.count_costs(1)["flops"],
         "temp": compiled.memory_analysis().temp_size_in_bytes,
         "compile_seconds": seconds,
@@ -80,8 +80,8 @@ def measure_point(curve: str, value: int, args) -> dict:
             state, metrics = program.train_call(state, stack, 0)
             jax.block_until_ready(metrics)
             times.append(time.perf_counter() - start)
-        found["seconds"] = min(times[1:])
-    return found
+        result["seconds"] = min(times[1:])
+    return result
 
 
 def start_point(curve: str, value: int) -> dict:
@@ -115,11 +115,12 @@ def main() -> None:
     for curve in args.curves:
         print(f"{curve:>11s}       FLOPs   temp memory   compile   step")
         for value in CURVES[curve]:
-            found = start_point(curve, value)
-            step = f"{found['seconds']:6.2f}s" if "seconds" in found else "     -"
+            result = start_point(curve, value)
+            step = f"{result['seconds']:6.2f}s" if "seconds" in result else "     -"
             print(
-                f"{value:11,d} {found['flops']:11.3g} {found['temp'] / 2**20:10,.0f} M "
-                f"{found['compile_seconds']:8.1f}s {step}",
+                f"{value:11,d} {result['flops']:11.3g} "
+                f"{result['temp'] / 2**20:10,.0f} M "
+                f"{result['compile_seconds']:8.1f}s {step}",
                 flush=True,
             )
 

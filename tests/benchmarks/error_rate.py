@@ -66,15 +66,15 @@ def print_added_seeds(num_draws: int) -> None:
         case = Case(4, looks[-1], 0, 1.0)
         for _ in range(num_draws):
             (results,) = draw_comparison(draw, case)
-            found = []
+            result = []
             for num in looks:
                 values = {
                     name: {seed: of[seed] for seed in range(num)}
                     for name, of in results.values.items()
                 }
-                found.append(has_winner(judge([results._replace(values=values)])))
-            first += found[0]
-            wrong += any(found)
+                result.append(has_winner(judge([results._replace(values=values)])))
+            first += result[0]
+            wrong += any(result)
         written = ", then ".join(map(str, looks))
         print(f"| {written} | {first / num_draws:.3f} | {wrong / num_draws:.3f} |")
 

@@ -73,25 +73,25 @@ def main() -> None:
         peers = {a: run_peer(args, a, args.steps) for a in ("manual", "sdpa")}
         for objective in ratios:
             ours = run_jaxpt(args.text, objective, args.steps)
-            theirs = {a: out[f"{objective}_steps_per_s"] for a, out in peers.items()}
-            ratios[objective].append(ours / max(theirs.values()))
-            for name, speed in ({"jaxpt": ours} | theirs).items():
+            reference = {a: out[f"{objective}_steps_per_s"] for a, out in peers.items()}
+            ratios[objective].append(ours / max(reference.values()))
+            for name, speed in ({"jaxpt": ours} | reference).items():
                 speeds[name].append((objective, speed))
-            shown = "  ".join(f"torch {a} {v:.1f}" for a, v in theirs.items())
+            peer_text = "  ".join(f"torch {a} {v:.1f}" for a, v in reference.items())
             print(
-                f"round {number + 1} {objective}: jaxpt {ours:.1f} steps/s  {shown}  "
-                f"ratio {ratios[objective][-1]:.2f}",
+                f"round {number + 1} {objective}: jaxpt {ours:.1f} steps/s  "
+                f"{peer_text}  ratio {ratios[objective][-1]:.2f}",
                 flush=True,
             )
-    for objective, found in ratios.items():
+    for objective, result in ratios.items():
         medians = {
             name: statistics.median(v for o, v in pairs if o == objective)
             for name, pairs in speeds.items()
         }
-        shown = "  ".join(f"{name} {value:.1f}" for name, value in medians.items())
+        peer_text = "  ".join(f"{name} {value:.1f}" for name, value in medians.items())
         print(
-            f"{objective}: median steps/s: {shown}; "
-            f"median ratio to the better peer {statistics.median(found):.2f}"
+            f"{objective}: median steps/s: {peer_text}; "
+            f"median ratio to the better peer {statistics.median(result):.2f}"
         )
 
 

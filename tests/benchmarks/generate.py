@@ -68,9 +68,9 @@ def make_pair(kind: str):
     )
     family, spec = read_config(config.to_dict() | {"model_type": kind})
     torch.manual_seed(0)
-    theirs = getattr(transformers, family.heads[head])(config).eval()
+    reference = getattr(transformers, family.heads[head])(config).eval()
     with torch.no_grad():  # at their start all models say the same again and again
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
     model = Transformer(spec)
     ids = jnp.zeros((1, 8), jnp.int32)
@@ -80,10 +80,10 @@ def make_pair(kind: str):
         lambda rng: model.init(rng, ids, masks, second, deterministic=True)["params"],
         jax.random.key(0),
     )
-    tensors = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    tensors = {name: value.numpy() for name, value in reference.state_dict().items()}
     params = from_hf(tensors, family, spec, head, shapes)
     ends = {"start_id": 0} if head == "seq2seq" else {}
-    return theirs, make_decoder(model, **ends), jax.tree.map(jnp.asarray, params)
+    return reference, make_decoder(model, **ends), jax.tree.map(jnp.asarray, params)
 
 
 def main() -> None:
@@ -102,8 +102,8 @@ def main() -> None:
     )
     print("family batch   jaxpt tokens/s   transformers tokens/s   median ratio")
     for kind in args.families:
-        theirs, decoder, params = make_pair(kind)
-        theirs.to(device)
+        reference, decoder, params = make_pair(kind)
+        reference.to(device)
         for size in args.batch_sizes:
             prompts = np.random.default_rng(0).integers(6, V, (size, args.prompt))
             run = jax.jit(
@@ -123,9 +123,9 @@ def main() -> None:
                 tokens, _ = run(params, prompts, lengths, rng=jax.random.key(0))
                 return np.asarray(tokens)
 
-            def peers(theirs=theirs, prompts=prompts_torch):
+            def peers(reference=reference, prompts=prompts_torch):
                 with torch.no_grad():
-                    tokens = theirs.generate(
+                    tokens = reference.generate(
                         prompts,
                         attention_mask=torch.ones_like(prompts),
                         max_new_tokens=args.new,
@@ -139,14 +139,18 @@ def main() -> None:
                 raise SystemExit(f"{kind}: {same:.1%} of the tokens are the same")
             speeds = {ours: [], peers: []}
             for _ in range(args.rounds):
-                for side, found in speeds.items():
+                for side, result in speeds.items():
                     start = time.perf_counter()
                     side()
-                    found.append(size * args.new / (time.perf_counter() - start))
+                    result.append(size * args.new / (time.perf_counter() - start))
             pairs = zip(*speeds.values(), strict=True)
             ratio = statistics.median(a / b for a, b in pairs)
-            mine, other = (statistics.median(found) for found in speeds.values())
-            print(f"{kind:6s} {size:5d} {mine:16,.0f} {other:23,.0f} {ratio:14.2f}")
+            jaxpt_speed, other = (
+                statistics.median(results) for results in speeds.values()
+            )
+            print(
+                f"{kind:6s} {size:5d} {jaxpt_speed:16,.0f} {other:23,.0f} {ratio:14.2f}"
+            )
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ def compile_both(num_rows, width, vocab_size, dtype, chunk):
         "weights": ((num_rows,), jnp.float32),
     }
     args = [jax.ShapeDtypeStruct(*shape) for shape in shapes.values()]
-    found = {}
+    result = {}
     for name, rows in (("whole", num_rows), ("chunks", chunk)):
         grad = jax.grad(functools.partial(mean_loss, chunk=rows), (0, 1), has_aux=True)
-        found[name] = jax.jit(grad).lower(*args).compile()
-    return found
+        result[name] = jax.jit(grad).lower(*args).compile()
+    return result
 
 
 def make_inputs(num_rows, width, vocab_size, dtype):
@@ -99,10 +99,10 @@ def main():
         line = measure(*sizes, args.chunk, args.rounds, args.max_gib)
         lines.append(line)
         times = [line.get(f"{name}_ms") for name in ("whole", "chunks")]
-        shown = [f"{ms:11.1f}" if ms else f"{'-':>11}" for ms in times]
+        cells = [f"{ms:11.1f}" if ms else f"{'-':>11}" for ms in times]
         speed = f"{times[0] / times[1]:7.2f}" if all(times) else f"{'-':>7}"
         memory = f"{line['whole_gib']:11.3f} {line['chunks_gib']:11.3f}"
-        print(f"{vocab_size:7d} {memory} {' '.join(shown)} {speed}", flush=True)
+        print(f"{vocab_size:7d} {memory} {' '.join(cells)} {speed}", flush=True)
     if args.json:
         about = vars(args) | {"json": str(args.json), "device": device}
         args.json.write_text(json.dumps({"about": about, "lines": lines}, indent=2))

@@ -105,7 +105,7 @@ def measure(graphs, lengths, precision: str, runs: int) -> dict:
         onnx_files.check(g, d, precision) for g, d in zip(graphs, files, strict=True)
     ]
     sessions = [onnx_files.open_session(data) for data in files]
-    found = {
+    result = {
         "megabytes": sum(map(len, files)) / 1e6,
         "scores": max(each.scores for each in far),
         "probabilities": max(each.probabilities for each in far),
@@ -120,7 +120,7 @@ def measure(graphs, lengths, precision: str, runs: int) -> dict:
             for session, row in zip(sessions, rows, strict=True):
                 session.run(None, row)
 
-        found["onnxruntime"].append(time_calls(run_onnx, runs))
+        result["onnxruntime"].append(time_calls(run_onnx, runs))
         if precision == "float32":
             calls = [
                 (jax.jit(graph.run), [np.asarray(x, _narrow(x)) for x in row.values()])
@@ -128,11 +128,11 @@ def measure(graphs, lengths, precision: str, runs: int) -> dict:
             ]
 
             def run_jax(calls=calls):
-                for call, given in calls:
-                    jax.block_until_ready(call(*given))
+                for call, inputs in calls:
+                    jax.block_until_ready(call(*inputs))
 
-            found["jax"].append(time_calls(run_jax, runs))
-    return found
+            result["jax"].append(time_calls(run_jax, runs))
+    return result
 
 
 def _narrow(x):
@@ -170,13 +170,13 @@ def main() -> None:
     models = list(read_runs(args.workdir) if args.workdir else make_families())
     most = min(model.export_parts(p).popitem()[1][0].max_len for _, model, p in models)
     lengths = [length for length in LENGTHS if length < most] + [most]
-    told = "/".join(map(str, lengths))
-    print(f"milliseconds at lengths {told}")
+    output = "/".join(map(str, lengths))
+    print(f"milliseconds at lengths {output}")
     print(
         "| model | precision | MB | scores differ by | probabilities by | same token "
         "| JAX | onnxruntime | browser |\n|---|---|---|---|---|---|---|---|---|"
     )
-    found: dict = {}
+    result: dict = {}
     for precision in onnx_files.PRECISIONS:
         seen = {}
         if args.browser:
@@ -185,7 +185,7 @@ def main() -> None:
             graphs = list_graphs(network, params, attentions=args.browser)
             made = measure(graphs, lengths, precision, args.runs)
             made["browser"] = seen.get(name, [])
-            found[f"{name}/{precision}"] = made
+            result[f"{name}/{precision}"] = made
             times = [
                 " / ".join(f"{ms:.1f}" for ms in made[key])
                 for key in ("jax", "onnxruntime", "browser")
@@ -197,7 +197,7 @@ def main() -> None:
                 flush=True,
             )
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ def make_theirs(folder: Path, batch_size: int):
     peer = minicons.MaskedLMScorer(str(folder), "cpu", tokenizer=made)
 
     def score(texts):
-        found = []
+        results = []
         for start in range(0, len(texts), batch_size):
             part = texts[start : start + batch_size]
-            found += peer.sequence_score(part, reduction=total, PLL_metric="original")
-        return np.array(found)
+            results += peer.sequence_score(part, reduction=total, PLL_metric="original")
+        return np.array(results)
 
     return score
 
@@ -61,8 +61,8 @@ def make_ours(folder: Path, run: Path):
 
     def score(texts):
         ids = [tokenizer.encode(text) for text in texts]
-        found = scorer.token_log_probs(ids, rule="pll")
-        return np.array([each.sum(dtype=np.float64) for each in found])
+        result = scorer.token_log_probs(ids, rule="pll")
+        return np.array([each.sum(dtype=np.float64) for each in result])
 
     return score
 
@@ -110,8 +110,8 @@ def main() -> None:
         f"{args.width}, {torch.get_num_threads()} threads; largest gap {gap:.1e}"
     )
     ratios = [
-        theirs / ours
-        for ours, theirs in zip(*(times[name][1:] for name in sides), strict=True)
+        reference / ours
+        for ours, reference in zip(*(times[name][1:] for name in sides), strict=True)
     ]
     for name, seconds in times.items():
         rate = len(chosen) / statistics.median(seconds[1:])

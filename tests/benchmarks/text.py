@@ -71,18 +71,18 @@ def encode(texts: list[str], rounds: int) -> None:
         ]
         if not all(same):
             sys.exit(f"{kind}: the ids differ")
-        mine, theirs = [], []
+        speeds, reference = [], []
         for _ in range(rounds):
             fresh = tok.from_json(ours.to_json())
-            mine.append(num_mb / seconds_of(lambda: [*map(fresh.encode, texts)]))
+            speeds.append(num_mb / seconds_of(lambda: [*map(fresh.encode, texts)]))
             peer = seconds_of(
                 lambda: [core.encode(t, add_special_tokens=False).ids for t in texts]
             )
-            theirs.append(num_mb / peer)
-        ratio = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
+            reference.append(num_mb / peer)
+        ratio = statistics.median(a / b for a, b in zip(speeds, reference, strict=True))
         print(
-            f"  {kind:30s} {statistics.median(mine):7.1f} "
-            f"{statistics.median(theirs):13.1f} {ratio:8.2f}"
+            f"  {kind:30s} {statistics.median(speeds):7.1f} "
+            f"{statistics.median(reference):13.1f} {ratio:8.2f}"
         )
 
 
@@ -124,9 +124,9 @@ def measure_rows(config, split, vocab, peer: Path, rounds: int) -> dict[str, flo
         )
         speeds.setdefault("(nanoGPT's get_batch)", []).append(200 * size / seconds)
     print(f"rows of {length} tokens, {size} a batch      rows/s")
-    medians = {form: statistics.median(found) for form, found in speeds.items()}
-    for form, found in medians.items():
-        print(f"  {form:30s} {found:9,.0f}")
+    medians = {form: statistics.median(results) for form, results in speeds.items()}
+    for form, result in medians.items():
+        print(f"  {form:30s} {result:9,.0f}")
     return medians
 
 

@@ -75,7 +75,7 @@ def test_every_run_is_there_with_its_numbers(report):
         )
     by_name = {r["objective"]: r["metrics"] for r in written["runs"]}
     assert "bits_per_byte" in by_name["clm"] and "bits_per_byte" not in by_name["mlm"]
-    assert {"heldout_top1", "heldout_top5_random"} <= set(by_name["mlm"])
+    assert {"masked_accuracy", "masked_top5_accuracy_random"} <= set(by_name["mlm"])
 
 
 def test_the_report_says_what_was_read_and_spent(report, labelled):
@@ -139,21 +139,21 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
     for name, own in taken.items():
         for form, of_passages in own["forms"].items():
             for number, pieces in enumerate(of_passages):
-                told = [p for p in pieces if p[1] != "written"]
-                spelt = "".join(truth or text for text, _, truth in told)
+                output = [p for p in pieces if p[1] != "written"]
+                spelt = "".join(truth or text for text, _, truth in output)
                 texts.setdefault(number, set()).add(spelt)
-    assert [len(found) for _, found in sorted(texts.items())] == [1, 1, 1]
+    assert [len(result) for _, result in sorted(texts.items())] == [1, 1, 1]
     folder = workdir / "runs/clm-seed0"
     program, tokenizer, _params, _ = load_run(folder)
     valid = load_corpora(folder, program.task, tokenizer)["valid"]
     length = len(tokenizer.encode_prompt(min(texts[0])))
     assert texts[0] == {tokenizer.decode(valid.parts[0].read(0, length))}
     # Twice the same question: what `jaxpt generate` and `jaxpt fill` answer.
-    for given, new, _ in taken["clm"]["forms"]["continuation"]:
+    for prompt, new, _ in taken["clm"]["forms"]["continuation"]:
         (text,) = generate_texts(
-            load_run(folder), [given[0]], length - length // 2, temperature=0.0
+            load_run(folder), [prompt[0]], length - length // 2, temperature=0.0
         )
-        assert text == given[0] + new[0]
+        assert text == prompt[0] + new[0]
     pieces = taken["mlm"]["forms"]["fills"][0]
     masked = "".join(t if kind == "given" else "[MASK]" for t, kind, _ in pieces)
     filled = fill_text(load_run(workdir / "runs/mlm-seed0"), masked, 1)
@@ -187,9 +187,9 @@ def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):
 def test_what_was_found_on_each_example_is_kept_and_judged(report):
     workdir, written, _ = report
     for run in written["runs"]:
-        found = load_examples(workdir / run["workdir"])
-        assert {"probe_accuracy", "probe_accuracy_random"} <= found.keys()
-        for name, examples in found.items():
+        result = load_examples(workdir / run["workdir"])
+        assert {"probe_accuracy", "probe_accuracy_random"} <= result.keys()
+        for name, examples in result.items():
             assert examples.mean == pytest.approx(run["metrics"][name])
             assert len(np.unique(examples.groups)) > 1
     judged = {y["metric"]: y for y in written["metrics"]}
@@ -223,14 +223,14 @@ def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
     run = next(r for r in written["runs"] if r["objective"] == "mlm" and r["seed"] == 1)
     program, tokenizer, params, _ = load_run(workdir / run["workdir"])
     corpora = load_corpora(workdir / run["workdir"], program.task, tokenizer)
-    asked, init_state = [], program.init_state
+    seeds, init_state = [], program.init_state
     monkeypatch.setattr(
-        program, "init_state", lambda seed: asked.append(seed) or init_state(seed)
+        program, "init_state", lambda seed: seeds.append(seed) or init_state(seed)
     )
-    found = measure(program, params, corpora, seed=1).metrics
-    assert asked == [1]
-    for name in ("heldout_top5_random", "probe_accuracy_random"):
-        assert found[name] == run["metrics"][name]
+    result = measure(program, params, corpora, seed=1).metrics
+    assert seeds == [1]
+    for name in ("masked_top5_accuracy_random", "probe_accuracy_random"):
+        assert result[name] == run["metrics"][name]
 
 
 def test_every_run_costs_the_same(report):
@@ -345,7 +345,7 @@ def test_pairs_beside_rows_of_running_text(labelled, tmp_path):
     assert 0 <= pairs["metrics"]["valid_nsp_accuracy"] <= 1
     terms = [pairs["metrics"][f"valid_{name}_loss"] for name in ("mlm", "nsp")]
     assert pairs["metrics"]["valid_loss"] == pytest.approx(sum(terms))
-    assert {"heldout_top5", "probe_accuracy_random"} <= set(pairs["metrics"])
+    assert {"masked_top5_accuracy", "probe_accuracy_random"} <= set(pairs["metrics"])
     assert "24 tokens of the same text: chunks, pairs" in report["budget"]["note"]
     assert {"mask_fill_bert", "attention_masks"} <= set(report["figures"])
 
@@ -418,9 +418,12 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
     ],
 )
 def test_bad_comparisons(changes, named, labelled, tmp_path):
-    config, given = make_comparison(labelled, **changes), {"optim.warmup_steps"}
+    config, explicit_names = (
+        make_comparison(labelled, **changes),
+        {"optim.warmup_steps"},
+    )
     with pytest.raises(UserError, match=named):
-        comparison.compare(config, tmp_path / "out", given)
+        comparison.compare(config, tmp_path / "out", explicit_names)
     assert not (tmp_path / "out").exists()  # so a corrected setting may use the folder
 
 

@@ -90,7 +90,7 @@ def make_compared(speech, **changes):
 
 
 @pytest.fixture(scope="module")
-def asked(speech, folder, tmp_path_factory):
+def evaluated(speech, folder, tmp_path_factory):
     """A comparison that was finished and then asked; and its report."""
     workdir = tmp_path_factory.mktemp("compared") / "run"
     before = compare(make_compared(speech), workdir)
@@ -102,8 +102,8 @@ def asked(speech, folder, tmp_path_factory):
     return workdir, report
 
 
-def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
-    workdir, report = asked
+def test_every_run_is_asked_and_the_report_says_what_it_answered(evaluated):
+    workdir, report = evaluated
     metrics = ["task_pairs", "task_toy_4"]
     for run in report["runs"]:
         assert {task["metric"] for task in run["tasks"]} == set(metrics)
@@ -127,11 +127,11 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
         assert run["metrics"]["task_toy_4_random"] == value
         # "speak" and "hear" are the labels: words alone tell them.
         assert run["metrics"]["task_toy_4_ngrams"] == 1.0
-    found = {y["metric"]: y for y in report["metrics"]}
+    result = {y["metric"]: y for y in report["metrics"]}
     for metric in metrics:
-        assert found[metric]["is_common"] and len(found[metric]["pairs"]) == 1
-        assert set(found[metric]["by_name"]) == {"clm", "mlm"}
-    pairs = found["task_toy_4"]["baselines"]
+        assert result[metric]["is_common"] and len(result[metric]["pairs"]) == 1
+        assert set(result[metric]["by_name"]) == {"clm", "mlm"}
+    pairs = result["task_toy_4"]["baselines"]
     controls = {name for pair in pairs for name in (pair["better"], pair["worse"])}
     assert controls == {"clm", "mlm", "(untrained)", "(n-grams)"}
     page = (workdir / "report.html").read_text()
@@ -141,9 +141,9 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
 
 
 def test_what_was_answered_is_not_asked_again_but_on_other_data(
-    asked, folder, speech, tmp_path, monkeypatch
+    evaluated, folder, speech, tmp_path, monkeypatch
 ):
-    workdir, _ = asked
+    workdir, _ = evaluated
     again = tmp_path / "again"
     shutil.copytree(workdir, again)
     own = tmp_path / "data"
@@ -170,8 +170,8 @@ def test_what_was_answered_is_not_asked_again_but_on_other_data(
         shutil.copy(own / "pairs.jsonl", folder / "pairs.jsonl")
 
 
-def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
-    workdir, _ = asked
+def test_a_report_needs_every_answer(evaluated, folder, speech, tmp_path, refuses):
+    workdir, _ = evaluated
     again = tmp_path / "again"
     shutil.copytree(workdir, again)
     config = make_compared(speech, **ask_both(folder))
@@ -212,7 +212,7 @@ def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
 def test_what_cannot_be_asked_is_refused_before_anything_is_trained(
     changes, error, speech, folder, tmp_path, refuses
 ):
-    told = {
+    output = {
         f"compare__{name}": tuple(
             each.replace("FOLDER", str(folder)) if type(each) is str else each
             for each in values
@@ -222,7 +222,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_trained(
         for name, values in changes.items()
     }
     with refuses(error.replace("FOLDER", str(folder) if "chess" in error else "")):
-        compare(make_compared(speech, **told), tmp_path / "run")
+        compare(make_compared(speech, **output), tmp_path / "run")
     assert not (tmp_path / "run" / "runs").exists()
 
 
@@ -242,10 +242,10 @@ def test_a_network_that_cannot_be_tuned_is_refused_before_it_is_trained(
 ):
     config = tmp_path / "toy.py"
     config.write_text(CONFIG.replace(f"config.task.{old}", f"config.task.{new}"))
-    told = {"compare__tasks": (f"finetune:{config}:{folder}",)}
-    with refuses(error) as found:
-        compare(make_compared(speech, **told), tmp_path / "run")
-    assert f"(for clm, finetune:{config}:{folder})" in str(found.value)
+    output = {"compare__tasks": (f"finetune:{config}:{folder}",)}
+    with refuses(error) as result:
+        compare(make_compared(speech, **output), tmp_path / "run")
+    assert f"(for clm, finetune:{config}:{folder})" in str(result.value)
     assert not (tmp_path / "run" / "runs").exists()
 
 
@@ -299,8 +299,8 @@ def test_a_curve_is_the_mean_over_seeds_with_students_interval():
     assert alone.mean == 0.6 and alone.low != alone.low
     assert [p.mean for p in collect_points(groups["clm"], "t", "_random")] == [0.4, 0.5]
     drawn = draw_tuned(groups, "t")
-    for told in ("clm, pretrained, 32: 0.600 [", "mlm, pretrained, 100: 0.800<"):
-        assert told in drawn
+    for output in ("clm, pretrained, 32: 0.600 [", "mlm, pretrained, 100: 0.800<"):
+        assert output in drawn
     assert drawn.count('class="fresh"') == 2 and drawn.count('class="constant"') == 1
     # One curve for all objectives, in which each seed counts once: .6 and .7.
     few, many = collect_ngrams(groups, "t")

@@ -95,7 +95,7 @@ def test_a_machine_is_lost(cluster, speech, tmp_path):
     )
     assert one == other
     for name in ("clm-seed0", "clm-seed1"):
-        assert f"jaxpt: {name}: done" in out
+        assert f"\n{name}: done" in out
     assert out.endswith(f"report: {workdir / 'report.html'}\n")
 
 

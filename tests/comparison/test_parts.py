@@ -90,8 +90,8 @@ def whole(config, tmp_path_factory):
 def prepared(config, tmp_path_factory):
     """A folder where nothing is done but the first part."""
     workdir = tmp_path_factory.mktemp("prepared")
-    told = do_part(Part("prepare"), config, workdir)
-    assert told == f"prepared 3 runs in {workdir}"
+    output = do_part(Part("prepare"), config, workdir)
+    assert output == f"prepared 3 runs in {workdir}"
     return workdir
 
 
@@ -127,15 +127,15 @@ def check_two_workers(config, whole, workdir):
     assert f"resuming from step 4 in {workdir / 'runs' / victim}\n" in outs[1]
     assert sorted(list_trained(outs[1])) == sorted(runs)  # each once, in one process
     assert f"\nfinished: {runs[0]}, {runs[1]}" in outs[1]
-    told = do_part(Part("report"), config, workdir)
-    assert told.endswith(f"report: {workdir / 'report.html'}")
+    output = do_part(Part("report"), config, workdir)
+    assert output.endswith(f"report: {workdir / 'report.html'}")
     assert read_figures(workdir) == read_figures(whole)
     for name in runs:
         one, other = (load_examples(path / "runs" / name) for path in (whole, workdir))
         assert one.keys() == other.keys() and one
         for metric in one:
-            for mine, theirs in zip(one[metric], other[metric]):
-                np.testing.assert_array_equal(mine, theirs)
+            for value, reference in zip(one[metric], other[metric]):
+                np.testing.assert_array_equal(value, reference)
 
 
 def test_two_workers_of_which_one_is_killed(whole, config, tmp_path):
@@ -168,8 +168,8 @@ def test_a_run_that_another_process_has_is_waited_for(
             holder.communicate()
 
     monkeypatch.setattr(train_runs.time, "sleep", wait)
-    told = do_part(Part("runs", "clm-seed0"), config, prepared)
-    assert told == "finished: clm-seed0" and len(waits) >= 2
+    output = do_part(Part("runs", "clm-seed0"), config, prepared)
+    assert output == "finished: clm-seed0" and len(waits) >= 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "waiting for other processes, which train clm-seed0 (" in line
     assert str(folder / LOCK) in line
@@ -229,8 +229,8 @@ def test_devices_that_differ_are_said(whole, config):
         run["device"] = device
     report = write_report(prepared, runs, whole)
     assert report["inequalities"] == ["device: 1 x cpu (clm); 1 x H100 (clm)"]
-    told = do_part(Part("report"), config, whole)
-    assert "not equal" not in told
+    output = do_part(Part("report"), config, whole)
+    assert "not equal" not in output
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -55,7 +55,7 @@ def trained(labelled, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(trained):
+def loaded_runs(trained):
     """The runs of the comparison, read, in the order clm, mlm."""
     return load_runs(find_folders([str(trained / "both/runs/*-seed*")]))
 
@@ -100,17 +100,17 @@ def test_the_report_is_that_of_the_comparison(trained, tmp_path, monkeypatch):
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     report_runs(list_folders(trained), tmp_path / "r")
     assert before == {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}
-    made, theirs = (
+    made, reference = (
         json.loads((folder / "report.json").read_text())
         for folder in (tmp_path / "r", trained / "both")
     )
-    assert same(made["metrics"], theirs["metrics"])
+    assert same(made["metrics"], reference["metrics"])
     assert any(yardstick["baselines"] for yardstick in made["metrics"])
-    keys = [key for key in theirs["runs"][0] if key != "workdir"]
-    for ours, other in zip(made["runs"], theirs["runs"], strict=True):
+    keys = [key for key in reference["runs"][0] if key != "workdir"]
+    for ours, other in zip(made["runs"], reference["runs"], strict=True):
         assert [ours[key] for key in keys] == [other[key] for key in keys]
         assert (tmp_path / "r" / ours["workdir"] / "result.json").exists()
-    assert made["data"] == theirs["data"]
+    assert made["data"] == reference["data"]
     assert made["budget"]["kind"] == "flops" and made["left_out"] == []
     expected = {"learning_curves", "attention_masks", "mask_fill_mlm"}
     assert expected <= made["figures"].keys()
@@ -125,15 +125,15 @@ def test_the_report_is_that_of_the_comparison(trained, tmp_path, monkeypatch):
     ).read_bytes()
 
 
-def test_what_is_equal_is_not_said(found):
-    clm = [run for run in found if run.objective == "clm"]
+def test_what_is_equal_is_not_said(loaded_runs):
+    clm = [run for run in loaded_runs if run.objective == "clm"]
     twins = {"a": clm, "b": clm}
     assert list_inequalities(twins) == []
     # FLOPs of this comparison are equal to one call, as its budget has it.
-    told = list_inequalities(group(found))
-    assert not any(line.startswith("FLOPs") for line in told)
+    inequalities = list_inequalities(group(loaded_runs))
+    assert not any(line.startswith("FLOPs") for line in inequalities)
     for part in ("text", "tokenizer", "seeds", "batch size", "device", "version"):
-        assert not any(line.startswith(part) for line in told), told
+        assert not any(line.startswith(part) for line in inequalities), inequalities
 
 
 A_CALL = 2  # train.steps_per_call of the tests
@@ -155,49 +155,51 @@ A_CALL = 2  # train.steps_per_call of the tests
         ({}, {"seed": 7}, {}, "seeds: 0, 1 (clm); 7, 7 (mlm); two are judged by"),
     ],
 )
-def test_what_differs_is_said(settings, result, fields, line, found):
-    before = list_inequalities(group(found))
+def test_what_differs_is_said(settings, result, fields, line, loaded_runs):
+    before = list_inequalities(group(loaded_runs))
     runs = [
         change(run, settings, result, **fields) if run.objective == "mlm" else run
-        for run in found
+        for run in loaded_runs
     ]
-    told = [each for each in list_inequalities(group(runs)) if each not in before]
-    assert any(each.startswith(line) for each in told), told
-    assert all("\n" not in each for each in told)
+    output = [each for each in list_inequalities(group(runs)) if each not in before]
+    assert any(each.startswith(line) for each in output), output
+    assert all("\n" not in each for each in output)
 
 
 @pytest.mark.parametrize("key", ["flops", "raw_tokens", "steps", "train_seconds"])
-def test_a_cost_differs_by_more_than_one_call(key, found):
-    clm = [run for run in found if run.objective == "clm"]
+def test_a_cost_differs_by_more_than_one_call(key, loaded_runs):
+    clm = [run for run in loaded_runs if run.objective == "clm"]
     clm = [change(run, result={key: 100.0, "steps": 20}) for run in clm]
     if key == "steps":
         clm = [change(run, result={key: 100}) for run in clm]
     a_call = A_CALL if key == "steps" else 100 / 20 * A_CALL
 
-    def told(more):
+    def list_differences(more):
         dear = [change(r, result={key: 100 + more}) for r in clm]
         return list_inequalities({"a": clm, "b": dear})
 
-    assert told(a_call * 0.99) == []
-    (line,) = told(4 * a_call)
+    assert list_differences(a_call * 0.99) == []
+    (line,) = list_differences(4 * a_call)
     assert "(a); " in line and line.endswith("times the least")
 
 
-def test_the_ratio_of_parameters_is_said(found):
-    first, *_ = found
+def test_the_ratio_of_parameters_is_said(loaded_runs):
+    first, *_ = loaded_runs
     groups = {
         name: [change(first, result={"params": number})]
         for name, number in (("small", 1000), ("large", 2500))
     }
-    told = "parameters: 1,000 (small); 2,500 (large); the most is 2.50 times the least"
-    assert list_inequalities(groups) == [told]
+    output = (
+        "parameters: 1,000 (small); 2,500 (large); the most is 2.50 times the least"
+    )
+    assert list_inequalities(groups) == [output]
 
 
-def test_no_verdict_on_other_examples(found):
+def test_no_verdict_on_other_examples(loaded_runs):
     """For each metric only the settings that select its test examples count."""
     runs = [
         change(run, {"eval.probe_length": 4}) if run.objective == "mlm" else run
-        for run in found
+        for run in loaded_runs
     ]
     tests = find_tests(group(runs))
     assert tests["probe_accuracy"] == [{"clm"}, {"mlm"}]
@@ -206,14 +208,14 @@ def test_no_verdict_on_other_examples(found):
     assert "eval.probe_length is 8 and 4" in line and "clm and mlm" in line
     rows = [
         change(run, {"eval.num_rows": 4}) if run.objective == "mlm" else run
-        for run in found
+        for run in loaded_runs
     ]
     assert find_tests(group(rows))["probe_accuracy"] == [{"clm", "mlm"}]
 
 
-def test_bits_per_byte_are_of_the_same_bytes(found):
+def test_bits_per_byte_are_of_the_same_bytes(loaded_runs):
     """Across tokenizers, too: then the bytes of each document decide."""
-    first, *_ = found
+    first, *_ = loaded_runs
     weights = np.array([3.0, 4.0, 5.0])
 
     def with_bytes(documents, weights):
@@ -243,11 +245,11 @@ def test_runs_of_two_tokenizers_beside_each_other(trained, tmp_path, quick):
     (probe,) = (y for y in report["metrics"] if y["metric"] == "probe_accuracy")
     assert probe["pairs"] == [] and probe["verdict"] == ""
     assert set(probe["by_name"]) == set(names)
-    told = "\n".join(report["inequalities"])
-    assert "tokenizer: char" in told and "the tokenizers differ" in told
-    assert "no verdict on linear probe on frozen features between" in told
+    output = "\n".join(report["inequalities"])
+    assert "tokenizer: char" in output and "the tokenizers differ" in output
+    assert "no verdict on linear probe on frozen features between" in output
     # Characters are cut into the same rows whatever their ids: the bytes are the same.
-    assert "no verdict on bits per byte" not in told
+    assert "no verdict on bits per byte" not in output
     (bits,) = (y for y in report["metrics"] if y["metric"] == "bits_per_byte")
     assert len(bits["pairs"]) == 1
     assert "\n".join(report["inequalities"][:1]) in (
@@ -255,11 +257,11 @@ def test_runs_of_two_tokenizers_beside_each_other(trained, tmp_path, quick):
     )
 
 
-def test_names_tell_apart_what_differs(found):
-    mlm = [run for run in found if run.objective == "mlm"]
+def test_names_tell_apart_what_differs(loaded_runs):
+    mlm = [run for run in loaded_runs if run.objective == "mlm"]
     words = [change(run, {"mlm.masking": "words"}) for run in mlm]
-    assert list(name_runs(found)) == ["clm", "mlm"]
-    named = name_runs([*words[::-1], *found])
+    assert list(name_runs(loaded_runs)) == ["clm", "mlm"]
+    named = name_runs([*words[::-1], *loaded_runs])
     assert list(named) == ["mlm masking=words", "mlm masking=tokens", "clm"]
     assert [run.seed for run in named["mlm masking=words"]] == [0, 1]
     paths = [change(run, {"train.init_from": "a/b (c)"}) for run in mlm]
@@ -282,8 +284,8 @@ def test_names_tell_apart_what_differs(found):
 def test_the_terminal_tells_names_apart_that_begin_alike(trained):
     report = json.loads((trained / "both/report.json").read_text())
     names = [f"span_corruption mean_span_length={length}.0" for length in (3, 5)]
-    told = dict(zip(("clm", "mlm"), names, strict=True))
-    runs = [run | {"name": told[run["name"]]} for run in report["runs"]]
+    output = dict(zip(("clm", "mlm"), names, strict=True))
+    runs = [run | {"name": output[run["name"]]} for run in report["runs"]]
     text = format_table(report | {"runs": runs, "metrics": summarise(runs)})
     for part in ("mean_span_length=3", "mean_span_length=5"):
         lines = [line for line in text.split("\n") if line.startswith("span_corr")]
@@ -333,10 +335,10 @@ def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkey
     drawn = iter(({"a": "a.png", "b": "b.png"}, {"b": "b.png"}))
 
     def draw(report, corpora_of, workdir, look):
-        found = next(drawn)
-        for name in found.values():
+        result = next(drawn)
+        for name in result.values():
             (workdir / name).write_bytes(b"png")
-        return found
+        return result
 
     monkeypatch.setattr(figures, "draw", draw)
     for _ in range(2):
@@ -413,12 +415,12 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("told", SPOILT)
-def test_what_is_no_whole_run_is_refused(told, trained, tmp_path, quick, capsys):
+@pytest.mark.parametrize("output", SPOILT)
+def test_what_is_no_whole_run_is_refused(output, trained, tmp_path, quick, capsys):
     good = trained / "both/runs/mlm-seed0"
     bad = shutil.copytree(trained / "both/runs/clm-seed0", tmp_path / "bad")
-    SPOILT[told](bad)
-    check_refused(capsys, tmp_path, [good, bad], told, str(bad))
+    SPOILT[output](bad)
+    check_refused(capsys, tmp_path, [good, bad], output, str(bad))
 
 
 def check_refused(capsys, tmp_path, runs, *parts):

@@ -105,6 +105,7 @@ def test_a_setting_is_tuned_once(refuses):
         ({"compare__tune": "data.valid_fraction=0.2,0.3"}, "same rows of one text"),
         ({"compare__tune_by": "taste"}, "compare.tune_by=taste"),
         ({"compare__tune_by": "bits_per_byte"}, "compare.tune_by=bits_per_byte"),  # mlm
+        ({"compare__tune_by": "valid_masked_accuracy"}, "valid_masked_accuracy: must"),
     ],
 )
 def test_bad_trials_are_refused_before_anything_is_trained(
@@ -157,7 +158,7 @@ def test_what_defines_the_loss_is_not_chosen_by_it(tune, labelled, refuses, own_
     tune = tune.replace("own.half.", "half.")
     spec = {"amount": 1, "objectives": (name,), "tune": tune}
     setting = tune.partition("=")[0]
-    for by in ("valid_loss", "valid_accuracy", "heldout_top1"):
+    for by in ("valid_loss", "valid_accuracy", "masked_accuracy"):
         with refuses(f"compare.tune_by={by}: ", "choice_bayes_accuracy", setting):
             tuning.check_trials(name, plan, CompareSpec(**spec, tune_by=by))
     for by in ("choice_bayes_accuracy", "bits_per_byte", "cloze_accuracy"):
@@ -203,8 +204,8 @@ def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatc
     assert listed["mlm"] == spec.list_trials("mlm") and len(listed["mlm"]) == 6
     _, record = choose([0.1, 0.2], spec, labelled, tmp_path, monkeypatch)
     assert record["chosen"] == {"optim.lr": 1e-2} and record["flops"] == 2.0
-    told = {"clm": record, "mlm": record | {"trials": 3 * record["trials"]}}
-    assert list_unequal_tuning(spec, told)[-1].startswith(
+    output = {"clm": record, "mlm": record | {"trials": 3 * record["trials"]}}
+    assert list_unequal_tuning(spec, output)[-1].startswith(
         "trials of tuning: 2 (clm); 6 (mlm)"
     )
     # Nothing at all is left to choose.
@@ -288,9 +289,9 @@ def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatc
         assert record["chosen"] == {"optim.lr": lowest} and len(record["trials"]) == 3
         assert prepared.plans[name].optim.lr == lowest
         assert record["at_edge"] == ["optim.lr"]
-    told = list_tuning({"tuning": prepared.tuning})
+    output = list_tuning({"tuning": prepared.tuning})
     drawn = "of 3 trials drawn from optim.lr=1e-2..1e-1, seed 1000000 ("
-    assert drawn in told[2] and "draw more or widen the range" in told[3]
+    assert drawn in output[2] and "draw more or widen the range" in output[3]
     assert list_unequal_tuning(spec, prepared.tuning) == [
         "compare.tune: optim.lr=1e-3..1e-2 (clm); optim.lr=1e-2..1e-1 (mlm)"
     ]
@@ -320,15 +321,15 @@ def test_a_comparison_is_tuned(labelled, tmp_path, quick, monkeypatch):
     _, corpora = load_text(make_plan(config).text)
     steps = {run["name"]: run["steps"] for run in report["runs"]}
     assert len(seen) == 2 * 3
-    for task, given in seen:
+    for task, task_corpora in seen:
         # Half of the steps, a seed of its own, and none of the text of the verdict.
         name = task.plan.objective_name
         per_call = task.plan.train.steps_per_call
         assert task.plan.train.steps == steps[name] / 2 // per_call * per_call
         assert task.plan.train.seed == 1_000_000 not in config.compare.seeds
-        assert given["train"].num_documents + given["valid"].num_documents == (
-            corpora["train"].num_documents
-        )
+        assert task_corpora["train"].num_documents + task_corpora[
+            "valid"
+        ].num_documents == (corpora["train"].num_documents)
     for name, record in report["tuning"].items():
         values = {}
         for i, trial in enumerate(record["trials"], 1):

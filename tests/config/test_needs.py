@@ -99,10 +99,10 @@ def show(value):
 def test_what_is_lacking_is_filled_in_and_said(name, objective):
     config = load(name)
     config.objective = objective
-    plan, wanted = make_plan(config), LACKS[name].get(objective, {})
-    assert find_changes(config, plan) == wanted
-    said = dict(part.split("=") for part in plan.filled.split(", ") if part)
-    assert said == {key: show(value) for key, value in wanted.items()}
+    plan, expected = make_plan(config), LACKS[name].get(objective, {})
+    assert find_changes(config, plan) == expected
+    filled = dict(part.split("=") for part in plan.filled.split(", ") if part)
+    assert filled == {key: show(value) for key, value in expected.items()}
     # The network is one that the objective trains, and reads rows that there are.
     assert plan.spec.kind(plan.model.num_decoder_layers) in plan.spec.NETWORKS
     assert set(plan.rows.keys) <= plan.spec.READS
@@ -149,10 +149,10 @@ def test_a_config_for_none_of_them_serves_all(objective, speech):
 
 
 def test_positions_that_have_no_table_are_not_counted(speech):
-    for positions, wanted in (("learned", 24), ("relative", 8), ("rotary", 8)):
+    for positions, expected in (("learned", 24), ("relative", 8), ("rotary", 8)):
         changes = {"model__positions": positions, "model__max_len": 8}
         plan = make_plan(make_config(speech, "mlm", **changes))
-        assert plan.model.max_len == wanted
+        assert plan.model.max_len == expected
 
 
 def test_rows_that_an_objective_can_read_stay(speech):
@@ -165,7 +165,7 @@ def test_rows_that_an_objective_can_read_stay(speech):
 
 
 @pytest.mark.parametrize(
-    "objective, given, told",
+    "objective, settings, output",
     [
         ("bart", {"model.num_decoder_layers": 0}, "model.num_decoder_layers=0: must"),
         ("clm", {"model.num_decoder_layers": 1}, "model.num_decoder_layers=1: must"),
@@ -182,24 +182,24 @@ def test_rows_that_an_objective_can_read_stay(speech):
         ("mlm", {"optim.warmup_steps": 12}, "optim.warmup_steps=12: must"),
     ],
 )
-def test_what_was_given_is_never_changed(objective, given, told, speech, refuses):
+def test_what_was_given_is_never_changed(objective, settings, output, speech, refuses):
     """What contradicts the objective is one error that names it."""
-    changes = {name.replace(".", "__"): value for name, value in given.items()}
+    changes = {name.replace(".", "__"): value for name, value in settings.items()}
     config = make_config(speech, objective, **TEXTS.get("bert", {}), **changes)
-    with refuses(told):
-        plan = make_plan(config, given, is_run=True)
+    with refuses(output):
+        plan = make_plan(config, settings, is_run=True)
         tokenizer, corpora = load_text(plan.text)
         task = make_task(plan, tokenizer.vocab)
         loop.check_run(task, tokenizer, corpora)
     # A config file's setting is changed; only a flag's contradicts.
     plan = make_plan(config, is_run=True)
-    assert all(name in plan.filled for name in given)
+    assert all(name in plan.filled for name in settings)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_what_was_given_and_serves_stays(objective, speech):
     whole = make_plan(make_config(speech, objective)).config
-    given = {
+    settings = {
         "model.num_decoder_layers": whole["model"]["num_decoder_layers"],
         "model.num_types": 3,
         "model.max_len": 99,
@@ -211,10 +211,10 @@ def test_what_was_given_and_serves_stays(objective, speech):
         "optim.warmup_steps": 7,
     }
     config = to_dict(make_config(speech, objective))
-    for name, value in given.items():
+    for name, value in settings.items():
         section, field = name.split(".")
         config[section][field] = value
-    plan = make_plan(config, given)
+    plan = make_plan(config, settings)
     assert plan.filled == "" and find_changes(config, plan) == {}
 
 
@@ -304,8 +304,8 @@ def test_a_run_says_what_was_filled_in_and_resumes(
     config = make_config(
         speech, tokenizer__specials=lacking, optim__warmup_steps=50, model__max_len=9
     )
-    given = write_stored(tmp_path / "given.json", config)
-    command = ["train", f"--config={given}", f"--workdir={tmp_path / 'run'}"]
+    config_path = write_stored(tmp_path / "given.json", config)
+    command = ["train", f"--config={config_path}", f"--workdir={tmp_path / 'run'}"]
     command += ["--config.objective=prefix_lm"]
     line = (
         "filled in for prefix_lm: tokenizer.specials=unk+eos+pad, model.max_len=24, "
@@ -352,10 +352,10 @@ def test_a_prepared_text_has_its_own_tokenizers_tokens(speech, tmp_path, capsys)
     assert main(["prepare", text, *used, f"--to={store}"]) == 0
     capsys.readouterr()
     for source in (f"data.path={store}", f"data.mixture=('{store}=1',)"):
-        shown = ["inspect", f"--config.{source}", "--num_rows=1"]
-        assert main([*shown, "--config.objective=mlm"]) == 0
+        command = ["inspect", f"--config.{source}", "--num_rows=1"]
+        assert main([*command, "--config.objective=mlm"]) == 0
         assert "[MASK]" in capsys.readouterr().out
-        assert main([*shown, "--config.objective=ul2"]) == 2
+        assert main([*command, "--config.objective=ul2"]) == 2
         error = capsys.readouterr().err
         assert "tokenizer.specials=" in error and "another tokenizer" in error
 
@@ -373,6 +373,6 @@ def test_a_prepared_text_brings_its_tokenizer(speech, tmp_path):
     assert plan.config["tokenizer"]["specials"] == []  # as a stored config has it
     tokenizer, _ = load_text(plan.text)
     assert (tokenizer.vocab.mask, tokenizer.vocab.eos) == (1, None)
-    given = ("tokenizer.specials", "tokenizer.num_sentinels")
+    explicit_names = ("tokenizer.specials", "tokenizer.num_sentinels")
     with pytest.raises(UserError, match="tokenizer.specials=.*another tokenizer"):
-        load_text(make_plan(config, given).text)
+        load_text(make_plan(config, explicit_names).text)

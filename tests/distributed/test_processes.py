@@ -63,11 +63,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
-@pytest.mark.parametrize("given, is_kept", [(None, True), ("131072", False)])
-def test_freed_memory_is_kept_for_the_next_call(given, is_kept):
+@pytest.mark.parametrize("padding, is_kept", [(None, True), ("131072", False)])
+def test_freed_memory_is_kept_for_the_next_call(padding, is_kept):
     """Else each of the 10,240 pages is mapped once more; the user's own word stays."""
     env = {n: v for n, v in os.environ.items() if n != "MALLOC_TOP_PAD_"}
-    env |= {"MALLOC_TOP_PAD_": given} if given else {}
+    env |= {"MALLOC_TOP_PAD_": padding} if padding else {}
     done = subprocess.run(
         [sys.executable, "-c", TWICE], env=env, capture_output=True, text=True
     )

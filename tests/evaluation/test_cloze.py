@@ -34,8 +34,8 @@ def ask(logits_of, rows, batch_size=4, length=0):
 
     length = length or rows.shape[1]
     ids = MASK, BANNED, V
-    found = cloze.measure_cloze(fill_scores, None, rows, *ids, batch_size, length)
-    return means(found), read
+    result = cloze.measure_cloze(fill_scores, None, rows, *ids, batch_size, length)
+    return means(result), read
 
 
 @given(st.integers(1, 70), st.integers(0, 1000), st.floats(0, 1))
@@ -45,13 +45,13 @@ def test_the_share_is_exact_and_neither_first_nor_last_nor_special(length, seed,
     rows = rng.integers(2, V, (5, length), np.int32)
     rows[rng.random(rows.shape) < share] = EOS
     places, counts = cloze.sample_positions(rows, np.array(BANNED))
-    wanted = min(max(1, round(0.15 * length)), length)
-    assert places.shape == counts.shape == (5, wanted)
+    expected = min(max(1, round(0.15 * length)), length)
+    assert places.shape == counts.shape == (5, expected)
     for row, chosen, is_asked in zip(rows, places, counts, strict=True):
         can = [i for i in range(1, length - 1) if row[i] not in BANNED]
-        asked = chosen[is_asked].tolist()
-        assert len(asked) == min(wanted, len(can)) and set(asked) <= set(can)
-        assert len(set(chosen.tolist())) == wanted
+        positions = chosen[is_asked].tolist()
+        assert len(positions) == min(expected, len(can)) and set(positions) <= set(can)
+        assert len(set(chosen.tolist())) == expected
     again, _ = cloze.sample_positions(rows, np.array(BANNED))
     assert (again == places).all()
 
@@ -68,10 +68,10 @@ def test_what_a_model_reads_is_the_text_with_masks_in_it():
 
 def test_who_reads_all_but_the_last_is_asked_the_same():
     rows, table = draw_rows(5, num=8), np.random.default_rng(0).normal(size=(V, V))
-    found, read = ask(lambda t: table[t].astype(np.float32), rows, 8, 39)
+    result, read = ask(lambda t: table[t].astype(np.float32), rows, 8, 39)
     whole, all_of_it = ask(lambda t: table[t].astype(np.float32), rows, 8)
     np.testing.assert_array_equal(read[0], all_of_it[0][:, :-1])
-    assert found == whole
+    assert result == whole
     with pytest.raises(ValueError, match="38 of 40 tokens"):
         ask(None, rows, 8, 38)
 
@@ -79,8 +79,8 @@ def test_who_reads_all_but_the_last_is_asked_the_same():
 def test_one_who_knows_the_text_fills_in_all():
     rows = draw_rows(1, num=8)
     whole = iter(np.split(rows, 2))
-    found, _ = ask(lambda _: 50 * np.eye(V, dtype=np.float32)[next(whole)], rows)
-    assert found["cloze_accuracy"] == 1 and found["cloze_bits"] < 1e-6
+    result, _ = ask(lambda _: 50 * np.eye(V, dtype=np.float32)[next(whole)], rows)
+    assert result["cloze_accuracy"] == 1 and result["cloze_bits"] < 1e-6
 
 
 def test_one_who_knows_nothing_has_the_bits_of_the_words():
@@ -91,10 +91,10 @@ def test_one_who_knows_nothing_has_the_bits_of_the_words():
         logits[..., BANNED] = 90.0
         return logits
 
-    found, _ = ask(guess, draw_rows(2))
-    assert found["cloze_bits"] == pytest.approx(math.log2(V - len(BANNED)))
+    result, _ = ask(guess, draw_rows(2))
+    assert result["cloze_bits"] == pytest.approx(math.log2(V - len(BANNED)))
     # Equal scores share the credit, as in the choice, whichever id the lowest is.
-    assert found["cloze_accuracy"] == pytest.approx(1 / (V - len(BANNED)))
+    assert result["cloze_accuracy"] == pytest.approx(1 / (V - len(BANNED)))
 
 
 def test_scores_by_hand():
@@ -110,9 +110,9 @@ def test_scores_by_hand():
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 8, 11])
 def test_the_size_of_a_batch_changes_nothing(batch_size):
     rows, table = draw_rows(3, num=8), np.random.default_rng(0).normal(size=(V, V))
-    found, _ = ask(lambda tokens: table[tokens].astype(np.float32), rows, batch_size)
+    result, _ = ask(lambda tokens: table[tokens].astype(np.float32), rows, batch_size)
     whole, _ = ask(lambda tokens: table[tokens].astype(np.float32), rows, 8)
-    assert found == pytest.approx(whole)
+    assert result == pytest.approx(whole)
 
 
 def test_few_scores_exist_at_once(monkeypatch):
@@ -123,5 +123,5 @@ def test_few_scores_exist_at_once(monkeypatch):
 
 def test_text_without_words_is_not_asked_about():
     rows = np.full((4, 8), EOS, np.int32)
-    found, _ = ask(lambda t: np.zeros((*t.shape, V), np.float32), rows)
-    assert found == {}
+    result, _ = ask(lambda t: np.zeros((*t.shape, V), np.float32), rows)
+    assert result == {}

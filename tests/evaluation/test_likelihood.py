@@ -24,12 +24,12 @@ def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(size, num):
     for batch in batches:
         assert {len(value) for value in batch.values()} == {size}  # one shape
         np.testing.assert_array_equal(batch["segment_ids"], batch["tokens"] + 1)
-    found = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
-    assert found["row_weights"].dtype == np.float32
-    assert found["row_weights"].tolist() == [1.0] * 7 + [0.0] * (num - 7)
-    np.testing.assert_array_equal(found["tokens"][:7], TOKENS)
-    assert found["index"].dtype == np.int32
-    assert found["index"].tolist() == list(range(num))
+    result = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
+    assert result["row_weights"].dtype == np.float32
+    assert result["row_weights"].tolist() == [1.0] * 7 + [0.0] * (num - 7)
+    np.testing.assert_array_equal(result["tokens"][:7], TOKENS)
+    assert result["index"].dtype == np.int32
+    assert result["index"].tolist() == list(range(num))
 
 
 def test_means_are_over_rows_not_over_batches():
@@ -41,11 +41,11 @@ def test_means_are_over_rows_not_over_batches():
             "key": (float(jax.random.uniform(rng)), 1),
         }
 
-    found = likelihood.evaluate(eval_step, 2.0, {"tokens": TOKENS}, 2)
-    assert found["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15, 18])
-    assert found["weighed"] == (0 + 36 + 144 + 324) / (0 + 6 + 12 + 18)
+    result = likelihood.evaluate(eval_step, 2.0, {"tokens": TOKENS}, 2)
+    assert result["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15, 18])
+    assert result["weighed"] == (0 + 36 + 144 + 324) / (0 + 6 + 12 + 18)
     again = likelihood.evaluate(eval_step, 2.0, {"tokens": TOKENS[::-1]}, 3)
-    assert again["key"] == pytest.approx(found["key"])  # one key for every evaluation
+    assert again["key"] == pytest.approx(result["key"])  # one key for every evaluation
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 10])
@@ -58,12 +58,12 @@ def test_a_uniform_model_of_bytes_has_eight_bits_per_byte(batch_size):
         return jnp.full(tokens[:, 1:].shape, math.log(256)) * jnp.where(last, 8, 1)
 
     ones = np.ones_like(TOKENS)
-    found = likelihood.measure_likelihood(
+    result = likelihood.measure_likelihood(
         token_nll, None, TOKENS, ones, batch_size, vocab
     )
-    assert means(found) == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
+    assert means(result) == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
     # Each row separately.
-    (examples,) = found.values()
+    (examples,) = result.values()
     rates = examples.totals / examples.weights
     np.testing.assert_allclose(rates, [8] * 6 + [64], rtol=1e-6)
     assert examples.groups.tolist() == list(range(7))
@@ -83,8 +83,8 @@ def test_bits_are_those_of_the_predicted_text_over_its_bytes():
         )
 
     # [EOS] and [BOS] are not text; [UNK] is, and so is a token without bytes.
-    wanted = (1 + 2 + 5 + 6) / math.log(2) / (1 + 4 + 7)
-    assert measure(tokens, num_bytes) == {"bits_per_byte": pytest.approx(wanted)}
+    expected = (1 + 2 + 5 + 6) / math.log(2) / (1 + 4 + 7)
+    assert measure(tokens, num_bytes) == {"bits_per_byte": pytest.approx(expected)}
     assert measure(np.full_like(tokens, 2), 0 * num_bytes) == {}
 
 
@@ -92,11 +92,11 @@ def make_corpus(documents, labels, names=("a", "b"), num_parts=1):
     """A split of documents, in several parts where asked."""
     parts = []
     for i in range(num_parts):
-        mine = documents[i::num_parts]
-        starts = np.cumsum([0, *map(len, mine)])
+        part = documents[i::num_parts]
+        starts = np.cumsum([0, *map(len, part)])
         parts.append(
             Corpus.from_arrays(
-                np.concatenate(mine), starts, labels[i::num_parts], label_names=names
+                np.concatenate(part), starts, labels[i::num_parts], label_names=names
             )
         )
     return Split(tuple(parts), (1 / num_parts,) * num_parts)
@@ -136,13 +136,13 @@ def test_a_probe_reads_what_is_there_and_no_more(num_parts):
         # What is small is read off as well as what is large.
         "small": np.array([[1e-4 * (i % 2), i] for i in range(10)]),
     }
-    found = {
+    result = {
         name: means(measure(read, table, corpora, 6, 2, 1000, 16))
         for name, table in tables.items()
     }
-    assert found["parity"]["probe_accuracy"] > 0.95
-    assert found["small"]["probe_accuracy"] > 0.95
-    assert found["nothing"] == {"probe_accuracy": 0.5, "probe_majority": 0.5}
+    assert result["parity"]["probe_accuracy"] > 0.95
+    assert result["small"]["probe_accuracy"] > 0.95
+    assert result["nothing"] == {"probe_accuracy": 0.5, "probe_majority": 0.5}
 
 
 def test_the_majority_is_that_of_the_training_labels():
@@ -150,9 +150,9 @@ def test_the_majority_is_that_of_the_training_labels():
         return make_corpus([np.arange(6)] * len(labels), labels)
 
     corpora = {"train": corpus([1, 1, 1, 0]), "valid": corpus([0, 0, 0, 1])}
-    found = measure(read, np.ones((6, 2)), corpora, 3, 2, 100, 4)
-    assert means(found) == {"probe_accuracy": 0.25, "probe_majority": 0.25}
-    assert found["probe_accuracy"].groups.tolist() == [0, 1, 2, 3]
+    result = measure(read, np.ones((6, 2)), corpora, 3, 2, 100, 4)
+    assert means(result) == {"probe_accuracy": 0.25, "probe_majority": 0.25}
+    assert result["probe_accuracy"].groups.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("num_windows", [1, 2])
@@ -166,14 +166,14 @@ def test_pooling_is_the_mean_over_places_for_any_batch_size(batch_size, num_wind
         squares = jnp.stack([tokens, tokens**2], -1)
         return probe.pool_states(jnp.stack([squares, -squares]))
 
-    found = probe.pool(features, None, tokens, length, batch_size)
+    result = probe.pool(features, None, tokens, length, batch_size)
     windows = tokens.reshape(7, num_windows, length).astype(np.float64)
     squares = np.stack([windows, windows**2], -1)
     pooled = squares.mean(2), squares[:, :, 0], squares[:, :, -1]
-    wanted = np.stack(pooled, 2).mean(1)  # of windows, their mean
-    np.testing.assert_allclose(found, np.stack([wanted, -wanted], 1), rtol=1e-5)
+    expected = np.stack(pooled, 2).mean(1)  # of windows, their mean
+    np.testing.assert_allclose(result, np.stack([expected, -expected], 1), rtol=1e-5)
     one = probe.pool(features, None, tokens, length, batch_size, (1, 2))
-    np.testing.assert_array_equal(one, found[:, 1, 2])
+    np.testing.assert_array_equal(one, result[:, 1, 2])
     assert seen == {(batch_size, length)}  # one shape, hence one compilation
 
 
@@ -227,5 +227,5 @@ def test_a_weak_trait_is_read_where_one_label_is_commoner():
         return make_corpus(documents, labels)
 
     corpora = {"train": corpus(0, 40), "valid": corpus(1, 40)}
-    found = measure(read, table, corpora, 6, 2, 100, 4)
-    assert means(found) == {"probe_accuracy": 1.0, "probe_majority": 0.75}
+    result = measure(read, table, corpora, 6, 2, 100, 4)
+    assert means(result) == {"probe_accuracy": 1.0, "probe_majority": 0.75}

@@ -38,29 +38,29 @@ def by_place(params, tokens):
 
 def test_words_are_cut_without_their_marks():
     words, vectors = read(one_hot)
-    wanted = ["a", "bank", "pays", "the", "river", "bank", "a", "Bank", "lends"]
-    assert [word.text for word in words] == wanted[:9]
+    expected = ["a", "bank", "pays", "the", "river", "bank", "a", "Bank", "lends"]
+    assert [word.text for word in words] == expected[:9]
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1, rtol=1e-6)
 
 
 def test_static_vectors_have_one_list_and_contextual_ones_many():
-    found = neighbours.find_neighbours(*read(by_place), "bank", 3, 2, str)
-    assert found.num_occurrences == 3
-    near = [[text for text, _ in best] for _, best in found.occurrences]
+    result = neighbours.find_neighbours(*read(by_place), "bank", 3, 2, str)
+    assert result.num_occurrences == 3
+    near = [[text for text, _ in best] for _, best in result.occurrences]
     assert set(near[0]) == {"a", "pays"} and near[1][0] in ("river", "a")
     assert near[0] != near[1] != near[2] and "bank" not in sum(near, [])
     assert "Bank" not in sum(near, [])
     # The mean of the three is in the middle.
-    assert found.overall[0][0] in ("the", "river", "a")
+    assert result.overall[0][0] in ("the", "river", "a")
 
 
 def test_vectors_are_means_over_a_words_tokens():
     words, vectors = read(one_hot)
     tokenizer = CharTokenizer(set(TEXT))
     letters = tokenizer.encode(" the")
-    wanted = np.zeros(40)
-    wanted[letters] = 0.5
-    np.testing.assert_allclose(vectors[3], wanted, atol=1e-6)
+    expected = np.zeros(40)
+    expected[letters] = 0.5
+    np.testing.assert_allclose(vectors[3], expected, atol=1e-6)
     with pytest.raises(ValueError, match="does not occur"):
         neighbours.find_neighbours(words, vectors, "money", 3, 2, str)
 
@@ -69,14 +69,14 @@ def test_places_are_spread_and_the_one_vector_is_their_mean():
     words = [neighbours.Word("ab"[i % 2], 0, i, i + 1) for i in range(10)]
     vectors = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found = neighbours.find_neighbours(
+    result = neighbours.find_neighbours(
         words, vectors, "b", 3, 1, lambda word: str(word.start)
     )
-    assert [text for text, _ in found.occurrences] == ["1", "5", "9"]
-    mine, others = vectors[1::2].sum(0), vectors[::2].sum(0)
-    cosine = mine @ others / np.linalg.norm(mine) / np.linalg.norm(others)
-    assert found.overall == [("a", pytest.approx(float(cosine), abs=1e-3))]
-    assert found.num_occurrences == 5
+    assert [text for text, _ in result.occurrences] == ["1", "5", "9"]
+    of_word, others = vectors[1::2].sum(0), vectors[::2].sum(0)
+    cosine = of_word @ others / np.linalg.norm(of_word) / np.linalg.norm(others)
+    assert result.overall == [("a", pytest.approx(float(cosine), abs=1e-3))]
+    assert result.num_occurrences == 5
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +93,17 @@ def runs(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_runs_neighbours(runs, capsys):
-    shown = {}
+    similar = {}
     for name in ("skip_gram", "clm"):
         argv = ["neighbours", f"--workdir={runs / name}", "--word=bank"]
         assert main([*argv, "--sentences=3", "--top_k=2"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 8 and lines[6].startswith("mean vector of all")
         assert all("[bank" in line for line in lines[:6:2])
-        shown[name] = [[part.split()[0] for part in line.split("  ") if part.strip()]
+        similar[name] = [[part.split()[0] for part in line.split("  ") if part.strip()]
                        for line in lines[1:6:2]]  # fmt: skip
-    assert shown["skip_gram"][0] == shown["skip_gram"][1] == shown["skip_gram"][2]
-    assert len(shown["clm"]) == 3
+    assert similar["skip_gram"][0] == similar["skip_gram"][1] == similar["skip_gram"][2]
+    assert len(similar["clm"]) == 3
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_counts_are_the_runs_own(runs, capsys):
 
 
 @pytest.mark.parametrize(
-    "flags, told",
+    "flags, output",
     [
         slow(["--word=zebra"], "--word='zebra': must occur in the"),
         (["--word= "], "--word=' ': must be a word"),
@@ -136,7 +136,7 @@ def test_counts_are_the_runs_own(runs, capsys):
         (["--word=bank", "--sentences=0"], "--sentences=0"),
     ],
 )
-def test_what_cannot_be_shown_is_one_line(flags, told, runs, capsys):
+def test_what_cannot_be_shown_is_one_line(flags, output, runs, capsys):
     assert main(["neighbours", f"--workdir={runs / 'clm'}", *flags]) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert output in error and error.count("\n") == 1

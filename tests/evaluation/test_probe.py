@@ -53,13 +53,13 @@ def corpora():
     "layer, pooling", [(0, "first"), (1, "mean"), (2, "last"), (3, "mean")]
 )
 def test_what_one_layer_alone_tells_is_found_there(layer, pooling, corpora):
-    found, record = measure(plant(layer, pooling), corpora)
+    result, record = measure(plant(layer, pooling), corpora)
     assert (record["layer"], record["pooling"]) == (layer, pooling)
     assert record["num_layers"] == NUM_LAYERS and record["is_chosen"]
     assert record["strength"] in probe.STRENGTHS
     assert record["train_passages"] == 120 and record["test_passages"] == 90
-    assert len(np.unique(found["probe_accuracy"].groups)) == 30
-    assert means(found)["probe_accuracy"] > 0.9
+    assert len(np.unique(result["probe_accuracy"].groups)) == 30
+    assert means(result)["probe_accuracy"] > 0.9
     # Only this layer and pooling is above chance.
     table = np.array(record["accuracies"])
     place = layer, probe.POOLINGS.index(pooling)
@@ -71,7 +71,7 @@ def test_what_one_layer_alone_tells_is_found_there(layer, pooling, corpora):
 def test_the_choice_never_sees_what_is_reported(corpora):
     """Neither other test labels nor other test passages change it."""
     read = plant(1, "last")
-    found, record = measure(read, corpora)
+    result, record = measure(read, corpora)
     # The same passages with the other label.
     (part,) = corpora["valid"].parts
     labels = 1 - np.asarray(part.labels)
@@ -82,7 +82,7 @@ def test_the_choice_never_sees_what_is_reported(corpora):
     of_wrong, same = measure(read, wrong)
     assert same == record
     assert means(of_wrong)["probe_accuracy"] == pytest.approx(
-        1 - means(found)["probe_accuracy"]
+        1 - means(result)["probe_accuracy"]
     )
     _, other = measure(read, corpora | {"valid": make_split(9, 30)})
     assert other == record
@@ -122,16 +122,16 @@ def test_where_documents_cannot_be_parted_the_last_layers_mean_is_read(
 
 def test_a_text_of_few_documents_says_that_nothing_was_chosen():
     corpora = {"train": make_split(0, 2), "valid": make_split(1, 4)}
-    found, record = measure(plant(3, "mean"), corpora)
+    result, record = measure(plant(3, "mean"), corpora)
     assert not record["is_chosen"] and record["accuracies"] is None
     assert (record["layer"], record["pooling"]) == (NUM_LAYERS, "mean")
-    assert len(found["probe_accuracy"].totals) == record["test_passages"] == 12
+    assert len(result["probe_accuracy"].totals) == record["test_passages"] == 12
 
 
 def test_of_equal_layers_the_one_furthest_up_is_read(corpora):
     def read(params, tokens):
-        told = np.broadcast_to(tokens[:, :1, None, None], (len(tokens), 4, 3, 2))
-        return told.astype(np.float32)
+        output = np.broadcast_to(tokens[:, :1, None, None], (len(tokens), 4, 3, 2))
+        return output.astype(np.float32)
 
     _, record = measure(read, corpora)
     assert (record["layer"], record["pooling"]) == (NUM_LAYERS, "mean")

@@ -16,17 +16,17 @@ def test_unigrams_by_hand():
     tokens = np.array([[2, 2, 3, 2], [3, 2, 2, 2]], np.int32)
     sizes = np.array([[1, 1, 2, 1], [1, 1, 1, 1]])
     groups = np.array([4, 7])
-    found = references.measure_unigrams(counts, tokens, sizes, groups, vocab, [0, 1])
-    bits = found["bits_per_byte"]
-    wanted = [2 * np.log2(6 / 3) + np.log2(6), 3 * np.log2(6 / 3)]
-    np.testing.assert_allclose(bits.totals, wanted)
+    unigrams = references.measure_unigrams(counts, tokens, sizes, groups, vocab, [0, 1])
+    bits = unigrams["bits_per_byte"]
+    expected = [2 * np.log2(6 / 3) + np.log2(6), 3 * np.log2(6 / 3)]
+    np.testing.assert_allclose(bits.totals, expected)
     assert bits.weights.tolist() == [4, 3] and bits.groups.tolist() == [4, 7]
     positions, is_asked = cloze.sample_positions(tokens, np.array([0, 1]))
-    asked = np.take_along_axis(tokens, positions, 1)
-    assert is_asked.all() and asked.shape == (2, 1)
-    np.testing.assert_allclose(found["cloze_accuracy"].totals, asked[:, 0] == 2)
-    wanted = np.where(asked[:, 0] == 2, np.log2(4 / 3), np.log2(4))
-    np.testing.assert_allclose(found["cloze_bits"].totals, wanted)
+    targets = np.take_along_axis(tokens, positions, 1)
+    assert is_asked.all() and targets.shape == (2, 1)
+    np.testing.assert_allclose(unigrams["cloze_accuracy"].totals, targets[:, 0] == 2)
+    expected = np.where(targets[:, 0] == 2, np.log2(4 / 3), np.log2(4))
+    np.testing.assert_allclose(unigrams["cloze_bits"].totals, expected)
 
 
 def make_split(seed, kind, num=40):
@@ -42,8 +42,8 @@ def make_split(seed, kind, num=40):
         documents.append(ids)
         labels.append(label)
     starts = np.cumsum([0, *map(len, documents)])
-    given = np.concatenate(documents), starts, labels
-    return Split((Corpus.from_arrays(*given, label_names=("a", "b")),), (1.0,))
+    arrays = np.concatenate(documents), starts, labels
+    return Split((Corpus.from_arrays(*arrays, label_names=("a", "b")),), (1.0,))
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def make_split(seed, kind, num=40):
 )
 def test_ngrams_tell_labels_by_tokens_and_their_order(kind, low, high):
     corpora = {"train": make_split(0, kind), "valid": make_split(1, kind)}
-    found = references.measure_ngrams(corpora, 6, 2, 80)
-    assert low <= means(found)["probe_accuracy"] <= high
-    assert len(np.unique(found["probe_accuracy"].groups)) == 40
+    ngrams = references.measure_ngrams(corpora, 6, 2, 80)
+    assert low <= means(ngrams)["probe_accuracy"] <= high
+    assert len(np.unique(ngrams["probe_accuracy"].groups)) == 40
 
 
 def test_equal_frequencies_share_the_credit_of_the_cloze():
     vocab = Vocab(size=4, pad=0, mask=1)
     tokens = np.array([[2, 2, 3, 2], [3, 3, 2, 2]], np.int32)
-    given = np.ones((2, 4), int), np.array([0, 1]), vocab, [0, 1]
-    found = references.measure_unigrams(np.array([0, 0, 5, 5]), tokens, *given)
-    assert found["cloze_accuracy"].totals.tolist() == [0.5, 0.5]
+    args = np.ones((2, 4), int), np.array([0, 1]), vocab, [0, 1]
+    unigrams = references.measure_unigrams(np.array([0, 0, 5, 5]), tokens, *args)
+    assert unigrams["cloze_accuracy"].totals.tolist() == [0.5, 0.5]

@@ -51,18 +51,18 @@ def test_questions_are_of_whole_words_of_letters():
     train, valid = ask([TEXT], [TEXT])
     # By frequency, then by name: cats, sat, the; r2 is not a word of letters.
     assert words.count_words((train, valid)) == 3
-    asked = {}
+    contexts = {}
     for left, right, word in zip(train.left, train.right, train.words, strict=True):
-        asked.setdefault(int(word), set()).add((*left.tolist(), *right.tolist()))
+        contexts.setdefault(int(word), set()).add((*left.tolist(), *right.tolist()))
     around = [
         (R2, SAT, THE, R2, SAT, THE),  # of cats, both of whose tokens are gone
         (CAT, S, R2, THE, CAT, S),
         (S, R2, SAT, CAT, S, R2),
     ]
-    found = {key for keys in asked.values() for key in keys}
-    assert set(around) <= found
+    result = {key for keys in contexts.values() for key in keys}
+    assert set(around) <= result
     for number, key in enumerate(around):
-        assert key in asked[number]
+        assert key in contexts[number]
 
 
 def test_questions_stay_within_their_document_and_split():
@@ -95,13 +95,13 @@ def test_no_words_no_questions():
 def questions():
     """Which of three words was taken out shows three tokens before it, or nowhere."""
     rng = np.random.default_rng(0)
-    asked = []
+    parts = []
     for num in (600, 300):
         left, right = rng.integers(6, 10, (2, num, 4))
         answers = rng.integers(0, 3, num)
         left[:, -1] = answers + 1
-        asked.append(words.Questions(left, right, answers, np.arange(num) // 3))
-    return tuple(asked)
+        parts.append(words.Questions(left, right, answers, np.arange(num) // 3))
+    return tuple(parts)
 
 
 def read_gap(params, sides):
@@ -119,9 +119,9 @@ def test_a_linear_layer_tells_what_the_states_beside_the_gap_say(questions):
     # States that say nothing are guesses, one right in three.
     nothing = words.measure_words(read_gap, 0.0, questions, 128)["word_accuracy"]
     assert nothing.mean == pytest.approx(1 / 3, abs=0.1)
-    told = words.measure_beside(questions)["word_accuracy"]
-    assert told.mean == 1
-    np.testing.assert_array_equal(told.groups, valid.documents)
+    output = words.measure_ngram_baseline(questions)["word_accuracy"]
+    assert output.mean == 1
+    np.testing.assert_array_equal(output.groups, valid.documents)
 
 
 def test_the_answer_is_not_learnt_from_what_is_asked(questions):
@@ -129,5 +129,5 @@ def test_the_answer_is_not_learnt_from_what_is_asked(questions):
     rng = np.random.default_rng(1)
     train, valid = questions
     other = valid._replace(words=rng.permutation(valid.words))
-    found = words.measure_words(read_gap, 1.0, (train, other), 128)
-    assert found["word_accuracy"].mean == pytest.approx(1 / 3, abs=0.1)
+    result = words.measure_words(read_gap, 1.0, (train, other), 128)
+    assert result["word_accuracy"].mean == pytest.approx(1 / 3, abs=0.1)

@@ -68,8 +68,8 @@ def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, 
     }
     run = tmp_path / "run"
     write_config(tmp_path / "config.py", speech, **changes)
-    given = write_stored(tmp_path / "given.json", make_config(speech, **changes))
-    command = ["train", f"--config={given}", f"--workdir={run}"]
+    config_path = write_stored(tmp_path / "given.json", make_config(speech, **changes))
+    command = ["train", f"--config={config_path}", f"--workdir={run}"]
     first = start("train", tmp_path / "config.py", run)
     try:
         wait_for(run / "checkpoints" / "20.manifest.json", first)
@@ -78,7 +78,7 @@ def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, 
         assert BUSY in fails(command, capsys)
         assert BUSY in fails(["train", f"--workdir={run}"], capsys)
         assert BUSY in fails(["import", "--from=x", f"--workdir={run}"], capsys)
-        compare = ["compare", f"--config={given}", f"--workdir={run}"]
+        compare = ["compare", f"--config={config_path}", f"--workdir={run}"]
         assert BUSY in fails(compare, capsys)
         assert snapshot(run) == before
         if end == signal.SIGCONT:  # reading continues
@@ -109,17 +109,17 @@ def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
         compare__objectives=("clm", "mlm"),
         compare__seeds=(0,),
     )
-    given, folder = write_stored(tmp_path / "given.json", config), tmp_path / "c"
-    process = start("compare", given, folder)
+    config_path, folder = write_stored(tmp_path / "given.json", config), tmp_path / "c"
+    process = start("compare", config_path, folder)
     try:
         wait_for(folder / "runs" / "clm-seed0" / "metrics.jsonl", process)
         process.send_signal(signal.SIGSTOP)
         before = snapshot(folder)
         runs = [folder, folder / "runs" / "clm-seed0", folder / "runs" / "mlm-seed0"]
         for place in runs:
-            train = ["train", f"--config={given}", f"--workdir={place}"]
+            train = ["train", f"--config={config_path}", f"--workdir={place}"]
             assert BUSY in fails(train, capsys)
-        compare = ["compare", f"--config={given}", f"--workdir={folder}"]
+        compare = ["compare", f"--config={config_path}", f"--workdir={folder}"]
         assert BUSY in fails(compare, capsys)
         assert snapshot(folder) == before
     finally:
@@ -128,10 +128,12 @@ def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
 
 
 def test_what_is_refused_leaves_no_folder(speech, tmp_path, capsys):
-    given = write_stored(tmp_path / "given.json", make_config(tmp_path / "gone.txt"))
+    config_path = write_stored(
+        tmp_path / "given.json", make_config(tmp_path / "gone.txt")
+    )
     run = tmp_path / "new" / "run"
     for command in ("train", "compare"):
-        fails([command, f"--config={given}", f"--workdir={run}"], capsys)
+        fails([command, f"--config={config_path}", f"--workdir={run}"], capsys)
         fails(["import", "--from=nowhere", f"--workdir={run}"], capsys)
     assert os.listdir(tmp_path) == ["given.json"]
 
@@ -157,8 +159,8 @@ def test_no_link_in_a_runs_folder_is_written_through(speech, tmp_path, victim):
     for path in nowhere:
         path.symlink_to(tmp_path / "nowhere")
     config = make_config(speech, train__steps=2)
-    given = write_stored(tmp_path / "given.json", config)
-    assert main(["train", f"--config={given}", f"--workdir={run}"]) == 0
+    config_path = write_stored(tmp_path / "given.json", config)
+    assert main(["train", f"--config={config_path}", f"--workdir={run}"]) == 0
     assert victim.read_bytes() == b"dear diary"
     assert not (tmp_path / "nowhere").exists()
     for name in names:
@@ -183,9 +185,9 @@ def test_a_link_that_cannot_be_replaced_is_refused(
     is_folder = name in ("checkpoints", "tensorboard")
     (run / name).symlink_to(folder if is_folder else victim)
     config = make_config(speech, train__steps=2)
-    given = write_stored(tmp_path / "given.json", config)
-    told = fails(["train", f"--config={given}", f"--workdir={run}"], capsys)
-    assert name in told
+    config_path = write_stored(tmp_path / "given.json", config)
+    output = fails(["train", f"--config={config_path}", f"--workdir={run}"], capsys)
+    assert name in output
     assert victim.read_bytes() == b"dear diary" and not os.listdir(folder)
 
 
@@ -204,8 +206,8 @@ def trained(tmp_path_factory, speech):
         tokenizer__kind="bpe",
         tokenizer__vocab_size=300,
     )
-    given = write_stored(folder / "given.json", config)
-    argv = ["train", f"--config={given}", f"--workdir={folder / 'run'}"]
+    config_path = write_stored(folder / "given.json", config)
+    argv = ["train", f"--config={config_path}", f"--workdir={folder / 'run'}"]
     assert main(argv) == 0
     return folder / "run"
 
@@ -245,10 +247,10 @@ def test_one_digit_of_a_config_is_another_model(trained, capsys):
     assert changed != whole
     path.write_text(changed)
     try:
-        told = fails(["generate", f"--workdir={trained}", "--num_tokens=2"], capsys)
+        output = fails(["generate", f"--workdir={trained}", "--num_tokens=2"], capsys)
     finally:
         path.write_text(whole)
-    assert f"{path}: was altered" in told and "restore it" in told
+    assert f"{path}: was altered" in output and "restore it" in output
 
 
 # What reads each file; RUN is the run and NEW a folder that there is not.
@@ -294,12 +296,16 @@ USES = {
 def test_a_flip_is_found_by_whoever_reads_the_file(
     name, use, trained, damaged, tmp_path, capsys
 ):
-    given = trained.parent / "given.json"
-    for part, path in (("RUN", trained), ("NEW", tmp_path / "new"), ("GIVEN", given)):
+    config_path = trained.parent / "given.json"
+    for part, path in (
+        ("RUN", trained),
+        ("NEW", tmp_path / "new"),
+        ("GIVEN", config_path),
+    ):
         use = use.replace(part, str(path))
     for path in damaged(name, 2):
-        told = fails(use.split(), capsys)
-        assert f"{path}: was altered" in told, told
+        output = fails(use.split(), capsys)
+        assert f"{path}: was altered" in output, output
     assert not (tmp_path / "new").exists()
 
 
@@ -338,8 +344,8 @@ def test_a_log_that_lost_lines_is_refused(trained, capsys):
             if some is not None:
                 path.write_bytes(b"".join(some))
             for _ in range(2):
-                told = fails(["train", f"--workdir={trained}"], capsys)
-                assert f"{path}: was altered" in told and "init_from" in told
+                output = fails(["train", f"--workdir={trained}"], capsys)
+                assert f"{path}: was altered" in output and "init_from" in output
                 result.unlink(missing_ok=True)
             path.touch()
             result.write_bytes(kept)

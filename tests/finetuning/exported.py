@@ -74,7 +74,7 @@ TASKS: dict[str, tuple[list[dict], dict]] = {
 class Exported:
     """A fine-tuning's kept model, its rows and outputs, and its export."""
 
-    found: Finetuned
+    finetuned: Finetuned
     rows: list[dict]
     outputs: list[Any]
     out: Path
@@ -102,33 +102,33 @@ def tune(run: Path, task: str, head: str, folder: Path) -> Path:
     """A fine-tuning of no steps: the folder that there is of one."""
     examples, settings = TASKS[task]
     path = write_lines(folder.with_suffix(".jsonl"), examples)
-    given = {"task__max_len": 48, "task__head": head}
-    fit(run, task, path, folder, epochs=0, **(given | settings))
+    defaults = {"task__max_len": 48, "task__head": head}
+    fit(run, task, path, folder, epochs=0, **(defaults | settings))
     return folder
 
 
-def stir(found: Finetuned) -> Finetuned:
+def stir(result: Finetuned) -> Finetuned:
     """Changes every parameter, so that each one affects the outputs."""
     draw = np.random.default_rng(0)
 
     def move(x):
         return np.asarray(x + 0.3 * draw.normal(size=x.shape), np.float32)
 
-    return dataclasses.replace(found, params=jax.tree.map(move, found.params))
+    return dataclasses.replace(result, params=jax.tree.map(move, result.params))
 
 
 def make_export(folder: Path, family: str, task: str, head: str) -> Exported:
     """A run, its fine-tuning, and, with drawn parameters, the export."""
     run = make_family(folder, family, framed=family != "gpt2")
     tuned = tune(run, task, head, folder / "tuned")
-    found = stir(load_finetuned(tuned))
+    result = stir(load_finetuned(tuned))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "load_finetuned", lambda folder: found)
+        patch.setattr(export, "load_finetuned", lambda folder: result)
         lines = export_finetuned(tuned, folder / "out")
-    plan, encoder = found.program.plan, found.program.base.encoder
+    plan, encoder = result.program.plan, result.program.base.encoder
     split = encode_split(plan, read_data(plan).splits["dev"], encoder)
-    outputs = read_outputs(found.program, found.params, split)
-    return Exported(found, split.rows, outputs, folder / "out", lines)
+    outputs = read_outputs(result.program, result.params, split)
+    return Exported(result, split.rows, outputs, folder / "out", lines)
 
 
 def same(one, two):

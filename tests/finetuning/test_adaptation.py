@@ -101,11 +101,11 @@ def test_a_method_on_a_run(objective, method, runs, texts, tmp_path):
     result = finetune(plan, str(source), folder, lines.append)
     program, first, params, dev = load_program(plan, source, folder)
     counts = result["parameters"]
-    (told,) = (line for line in lines if line.startswith("trained:"))
-    assert f"{counts['trained']:,} of {counts['total']:,}" in told
-    kept, found = program.split(first)[1], program.split(params)[1]
+    (output,) = (line for line in lines if line.startswith("trained:"))
+    assert f"{counts['trained']:,} of {counts['total']:,}" in output
+    kept, results = program.split(first)[1], program.split(params)[1]
     for name in kept:
-        np.testing.assert_array_equal(kept[name], found[name])
+        np.testing.assert_array_equal(kept[name], results[name])
     parts = {part for part in ("network", "head", "extra") if counts[part]}
     old, new = (program.split(tree)[0] for tree in (first, params))
     moved = {k.split("/")[0] for k in old if np.any(np.asarray(old[k] != new[k]))}
@@ -243,5 +243,5 @@ def test_a_fitted_head_of_three_labels_one_of_which_was_not_seen():
         labels = np.array(seen)[np.argmax(vectors[:, : len(seen)], 1)]
         probe = fit_probe(vectors, labels, vectors, labels)
         head = make_head(probe, 4)
-        said = np.argmax(vectors @ head["kernel"] + head["bias"], axis=1)
-        np.testing.assert_array_equal(said, probe.predict(vectors))
+        predictions = np.argmax(vectors @ head["kernel"] + head["bias"], axis=1)
+        np.testing.assert_array_equal(predictions, probe.predict(vectors))

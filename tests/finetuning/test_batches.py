@@ -48,8 +48,8 @@ def test_no_other_lengths_pad_less(lengths, num):
     sizes = sorted({-(-n // 8) * 8 for n in lengths})
     allowed = choose_lengths(lengths, num)
     assert len(allowed) <= num and allowed[-1] == sizes[-1]
-    tried = itertools.combinations(sizes, min(num, len(sizes)))
-    assert cost(allowed) == min(cost(x) for x in tried if x[-1] == sizes[-1])
+    candidates = itertools.combinations(sizes, min(num, len(sizes)))
+    assert cost(allowed) == min(cost(x) for x in candidates if x[-1] == sizes[-1])
 
 
 def test_collate_pads_rows_and_batches():

@@ -29,13 +29,13 @@ def config(tmp_path, splits):
 def fail(capsys, *args):
     """What a refused command says: one line."""
     assert main(["finetune", *args]) == 2
-    told = capsys.readouterr().err.strip().splitlines()
-    assert len(told) == 1
-    return told[0]
+    output = capsys.readouterr().err.strip().splitlines()
+    assert len(output) == 1
+    return output[0]
 
 
 @pytest.mark.parametrize(
-    "args, told",
+    "args, output",
     [
         ((), "--config: must name a file"),
         (("--config", CONFIG), "--from: must name a run's folder"),
@@ -52,8 +52,8 @@ def fail(capsys, *args):
         ),
     ],
 )
-def test_what_is_refused(args, told, capsys):
-    assert told in fail(capsys, *args)
+def test_what_is_refused(args, output, capsys):
+    assert output in fail(capsys, *args)
 
 
 def test_no_run_is_refused(capsys, config, tmp_path):
@@ -69,9 +69,9 @@ def test_a_grid_of_two(capsys, config, make_base, tmp_path):
     args = ["--workdir", str(make_base("mlm")), "--config", config, "--to", str(to)]
     args += ["--config.train.epochs=1", "--config.train.lr=1e-2,1e-3"]
     assert main(["finetune", *args]) == 0
-    told = capsys.readouterr().out
-    assert "run 2 of 2: lr0.001-b32-e1-s0" in told
-    assert "trained: " in told and "constant" in told
+    stdout = capsys.readouterr().out
+    assert "run 2 of 2: lr0.001-b32-e1-s0" in stdout
+    assert "trained: " in stdout and "constant" in stdout
     result = json.loads((to / "result.json").read_text())
     assert [cell["lr"] for cell in result["cells"]] == [0.01, 0.001]
     assert main(["finetune", *args]) == 0  # all is done: nothing is trained

@@ -25,12 +25,12 @@ def read_strictly(folder):
     def refuse(name):
         raise AssertionError(f"{name} in JSON")
 
-    found = {}
+    result = {}
     for path in folder.rglob("*.json*"):
         text = path.read_text()
         lines = text.splitlines() if path.suffix == ".jsonl" else [text]
-        found[path] = [json.loads(line, parse_constant=refuse) for line in lines]
-    return found
+        result[path] = [json.loads(line, parse_constant=refuse) for line in lines]
+    return result
 
 
 def test_a_run_that_diverges_is_not_picked(make_base, make_tune, tmp_path):
@@ -93,8 +93,8 @@ def test_outputs_that_are_not_finite_are_no_predictions(
 
 def test_a_prediction_that_is_nan_has_no_correlation():
     for bad in (np.nan, np.inf):
-        found = number_metrics([1.0, bad, 3.0], [1.0, 2.0, 3.0])
-        assert all(np.isnan(value) for value in found.values())
+        result = number_metrics([1.0, bad, 3.0], [1.0, 2.0, 3.0])
+        assert all(np.isnan(value) for value in result.values())
     assert number_metrics([2.0, 2.0], [1.0, 3.0])["pearson"] == 0
 
 
@@ -129,13 +129,13 @@ def make_cell(lr, seed, value):
 def test_a_seed_that_diverged_counts_as_the_worst(values, picked):
     cells = [
         make_cell(lr, seed, value)
-        for lr, found in values.items()
-        for seed, value in enumerate(found)
+        for lr, result in values.items()
+        for seed, value in enumerate(result)
     ]
     summary = summarise(cells, "accuracy")
     assert (summary["picked"] and summary["picked"]["lr"]) == picked
     lost = {each["lr"]: each["diverged"] for each in summary["settings"]}
-    assert lost == {lr: found.count(None) for lr, found in values.items()}
+    assert lost == {lr: result.count(None) for lr, result in values.items()}
     json.dumps(summary, allow_nan=False)
 
 
@@ -143,9 +143,9 @@ def test_a_stored_cell_of_an_earlier_version_that_diverged(tmp_path):
     cell = make_cell(1e10, 0, 0.5) | {"model_step": 1}
     cell["history"] = [{"step": 5, "dev": cell["dev"], "loss": float("nan")}]
     write_json(tmp_path / "cells" / "lr1e+10-b8-e1-s0" / "result.json", cell)
-    (found,) = load_cells(tmp_path)
-    assert found["diverged"] and "dev" not in found and "model_step" not in found
-    json.dumps(found, allow_nan=False)
+    (result,) = load_cells(tmp_path)
+    assert result["diverged"] and "dev" not in result and "model_step" not in result
+    json.dumps(result, allow_nan=False)
 
 
 def test_an_unfinished_run_is_named(make_base, make_tune, tmp_path):
@@ -153,8 +153,8 @@ def test_an_unfinished_run_is_named(make_base, make_tune, tmp_path):
     plan = make_tune(train__epochs=(0,))
     result = finetune(plan, base, tmp_path / "a", lines.append)
     assert result["unfinished"] == "step 0 of train.steps=12"
-    told = "the run is unfinished: step 0 of train.steps=12"
-    assert told in lines and told in format_summary(result)
+    output = "the run is unfinished: step 0 of train.steps=12"
+    assert output in lines and output in format_summary(result)
     scratch = finetune(plan, f"scratch:{base}", tmp_path / "b", silent)
     assert scratch["unfinished"] == "" and "unfinished" not in format_summary(scratch)
 

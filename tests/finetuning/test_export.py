@@ -76,8 +76,8 @@ def exported(hf_folder, splits, tmp_path_factory):
 def test_the_pooler_of_the_folder_is_read(exported, hf_folder):
     _, result, folder, _ = exported
     assert result["head"] == "bert"
-    found = load_finetuned(folder / "to")
-    pooler = found.program.base.pooler["kernel"]
+    finetuned = load_finetuned(folder / "to")
+    pooler = finetuned.program.base.pooler["kernel"]
     assert np.abs(pooler).max() > 0.1
     assert np.isfinite(pooler).all()
 
@@ -129,19 +129,19 @@ def test_transformers_gives_the_same_logits(exported):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     _, _, folder, _ = exported
-    found = load_finetuned(folder / "to")
-    program = found.program
+    finetuned = load_finetuned(folder / "to")
+    program = finetuned.program
     data = read_data(program.plan)
     dev = Reuse().encode_splits(program.plan, data, program.base.encoder)["dev"]
-    ours = np.stack(read_outputs(program, found.params, dev))
+    ours = np.stack(read_outputs(program, finetuned.params, dev))
     out = str(folder / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(out)
     texts = [x.text for x in data.splits["dev"]]
     batch = tokenizer(texts, return_tensors="pt", padding=True)
     with torch.no_grad():
-        theirs = model.eval()(**batch).logits.numpy()
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+        reference = model.eval()(**batch).logits.numpy()
+    np.testing.assert_allclose(ours, reference, atol=1e-4)
     assert model.config.id2label == {0: "bad", 1: "good"}
-    told = json.loads((folder / "out" / "config.json").read_text())
-    assert told["dtype"] == "float32"
+    output = json.loads((folder / "out" / "config.json").read_text())
+    assert output["dtype"] == "float32"

@@ -111,8 +111,8 @@ def test_the_names_of_a_head(family, what, form, layers):
 )
 def test_a_refusal_names_the_head_to_choose(family, what, form, allowed, refuses):
     kind = FAMILIES[family]
-    told = f"must be fine-tuned with task.head={allowed}, the head of "
-    with refuses(f"task.head={form} has no", told + name_class(kind, what)):
+    output = f"must be fine-tuned with task.head={allowed}, the head of "
+    with refuses(f"task.head={form} has no", output + name_class(kind, what)):
         find_names(kind, what, form)
 
 
@@ -130,29 +130,29 @@ def test_an_export_comes_back_with_all_its_numbers(
 ):
     case = family, task, head
     made = exports(*case)
-    found, config = made.found, read_json(made.out, "config.json")
+    result, config = made.finetuned, read_json(made.out, "config.json")
     assert config["architectures"] == [CASES[case]] and CASES[case] in made.lines[0]
-    plan, base = found.program.plan, found.program.base
+    plan, base = result.program.plan, result.program.base
     assert config["pad_token_id"] == base.tokenizer.vocab.pad
-    wanted = getattr(plan.spec, "label_names", ()) or found.program.labels
-    told = write_labels(wanted, plan.spec.EXPORT, plan.spec.problem_type)
-    assert {name: config[name] for name in told} == told
+    expected = getattr(plan.spec, "label_names", ()) or result.program.labels
+    output = write_labels(expected, plan.spec.EXPORT, plan.spec.problem_type)
+    assert {name: config[name] for name in output} == output
     lines = import_run(made.out, tmp_path / "run", default_config())
     drawn = [line for line in lines if "initialised at random" in line]
     assert len(drawn) == DRAWN.get(family, 0)
     again = load_base(str(tmp_path / "run"), "auto", plan.spec.max_len, 0.0)
-    same(again.head.params, found.params["head"])
-    mine, theirs = flatten(again.params), flatten(found.params["network"])
-    assert mine.keys() >= {path for path in theirs if not HEAD.match(path)}
-    for path, value in theirs.items():
-        held = mine.get(path)
+    same(again.head.params, result.params["head"])
+    params, reference = flatten(again.params), flatten(result.params["network"])
+    assert params.keys() >= {path for path in reference if not HEAD.match(path)}
+    for path, value in reference.items():
+        held = params.get(path)
         if path == "embed/positions/table":  # no token reads those before the first
             held, value = held[-128:], value[-128:]
         if not HEAD.match(path):
             np.testing.assert_array_equal(held, value, path)
     assert again.encoder.frame == base.encoder.frame
     assert again.head.form in ("", again.form)
-    program = make_program(plan, again, found.program.labels, Examples([], made.rows))
+    program = make_program(plan, again, result.program.labels, Examples([], made.rows))
     assert program.keeps_head
     ours = read_outputs(program, program.init_params(0), Examples([], made.rows))
     same(ours, made.outputs)
@@ -161,9 +161,9 @@ def test_an_export_comes_back_with_all_its_numbers(
 def test_a_head_of_another_form_does_not_go_on(exports, tmp_path):
     made = exports(*QUICK[0])
     import_run(made.out, tmp_path / "run", default_config())
-    plan = made.found.program.plan
+    plan = made.finetuned.program.plan
     base = load_base(str(tmp_path / "run"), "electra", plan.spec.max_len, 0.0)
-    labels = made.found.program.labels
+    labels = made.finetuned.program.labels
     program = make_program(plan, base, labels, Examples([], made.rows))
     assert not program.keeps_head
 
@@ -237,10 +237,10 @@ def test_transformers_gives_the_same_outputs(case, exports):
     made, (_, task, _) = exports(*case), case
     examples = TASKS[task][0]
     reader = transformers.AutoTokenizer.from_pretrained(made.out)
-    model, told = getattr(transformers, CASES[case]).from_pretrained(
+    model, output = getattr(transformers, CASES[case]).from_pretrained(
         made.out, output_loading_info=True
     )
-    assert not any(told.values()), told
+    assert not any(output.values()), output
     if task == "choice":
         pairs = [(x["question"], o) for x in examples for o in x["choices"]]
     elif task == "tagging":
@@ -256,27 +256,27 @@ def test_transformers_gives_the_same_outputs(case, exports):
     lengths = batch["attention_mask"].sum(-1).numpy()
     assert len(set(lengths)) > 1
     ours = [ids for row in made.rows for ids in np.atleast_2d(row["tokens"])]
-    for mine, theirs, length in zip(ours, batch["input_ids"].numpy(), lengths):
-        assert task == "choice" or len(mine) == length  # options are padded in a row
-        np.testing.assert_array_equal(mine[:length], theirs[:length])
+    for value, reference, length in zip(ours, batch["input_ids"].numpy(), lengths):
+        assert task == "choice" or len(value) == length  # options are padded in a row
+        np.testing.assert_array_equal(value[:length], reference[:length])
     if task == "choice":
         batch = {name: x.reshape(len(examples), 2, -1) for name, x in batch.items()}
     with torch.no_grad():
-        theirs = model.eval()(**batch)
+        reference = model.eval()(**batch)
     if task == "span_qa":
-        logits = torch.stack([theirs.start_logits, theirs.end_logits], -1).numpy()
+        logits = torch.stack([reference.start_logits, reference.end_logits], -1).numpy()
     else:
-        logits = theirs.logits.numpy()
+        logits = reference.logits.numpy()
     assert np.ptp(logits) > 0.1
-    for mine, each, length in zip(made.outputs, logits, np.resize(lengths, 4)):
+    for value, each, length in zip(made.outputs, logits, np.resize(lengths, 4)):
         if task in ("tagging", "span_qa"):
-            mine, each = mine[:length], each[:length]
+            value, each = value[:length], each[:length]
         each = each[0] if task == "regression" else each
-        np.testing.assert_allclose(mine, each, atol=1e-4)
-    program = made.found.program
-    wanted = getattr(program.plan.spec, "label_names", ()) or program.labels
-    if wanted:
-        assert tuple(model.config.id2label.values()) == wanted
+        np.testing.assert_allclose(value, each, atol=1e-4)
+    program = made.finetuned.program
+    expected = getattr(program.plan.spec, "label_names", ()) or program.labels
+    if expected:
+        assert tuple(model.config.id2label.values()) == expected
 
 
 def test_what_is_written_is_what_is_read(exports):
@@ -284,6 +284,6 @@ def test_what_is_written_is_what_is_read(exports):
     made = exports("gpt2", "regression", "gpt2")
     names = {n for n in read_tensors(made.out) if not n.startswith("transformer.")}
     assert names == {"score.weight"}
-    assert jax.tree.map(np.shape, made.found.params["head"]) == {
+    assert jax.tree.map(np.shape, made.finetuned.params["head"]) == {
         "out": {"kernel": (32, 1)}
     }

@@ -69,8 +69,8 @@ def read_model(plan, base, folder):
     program = load_program(plan, base)
     trained, _ = program.split(program.abstract)
     with Checkpointer(folder / "model") as checkpointer:
-        found, _ = checkpointer.restore({"trained": trained})
-    return jax.device_get(found["trained"])
+        result, _ = checkpointer.restore({"trained": trained})
+    return jax.device_get(result["trained"])
 
 
 def load_program(plan, base):
@@ -89,10 +89,10 @@ def kill_at(monkeypatch, where, count):
         calls.append(name)
         if is_before and len(calls) == count:
             raise Killed
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         if not is_before and len(calls) == count:
             raise Killed
-        return found
+        return result
 
     monkeypatch.setattr(owner, name, call)
 
@@ -133,9 +133,9 @@ def test_a_kill_at_any_moment_changes_nothing(
             finetune(plan, base, folder, silent)
     assert not (folder / "result.json").exists()
     assert run_whole(plan, base, folder) == whole["found"]
-    found = read_model(plan, base, folder)
-    assert found.keys() == whole["model"].keys()
-    for name, leaf in found.items():
+    model = read_model(plan, base, folder)
+    assert model.keys() == whole["model"].keys()
+    for name, leaf in model.items():
         np.testing.assert_array_equal(leaf, whole["model"][name], err_msg=name)
 
 
@@ -247,7 +247,7 @@ def test_what_no_task_reads_is_not_trained(make_base, make_tune):
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, output",
     [
         slow({"task__head": "bart"}, "task.head=bart"),
         ({"task__max_len": 100}, "task.max_len=100"),
@@ -257,7 +257,7 @@ def test_what_no_task_reads_is_not_trained(make_base, make_tune):
         ({"data__dev": "nowhere.tsv"}, "nowhere.tsv"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, told, make_base, make_tune, refuses):
+def test_what_does_not_fit_is_refused(changes, output, make_base, make_tune, refuses):
     base = str(make_base("mlm", model__positions="learned"))
-    with refuses(told):
+    with refuses(output):
         load_program(make_tune(**changes), base)

@@ -77,12 +77,14 @@ def test_predictions_are_those_that_the_metrics_are_of(
     base = str(make_base("mlm"))
     plan = make_tune(train__keep=keep, train__evals=3)
     (cell,) = finetune(plan, base, tmp_path / "a", silent)["cells"]
-    found = read_lines(tmp_path / "a")
+    result = read_lines(tmp_path / "a")
     for split in ("dev", "test"):
-        lines = [line for line in found if line["split"] == split]
+        lines = [line for line in result if line["split"] == split]
         assert [line["row"] for line in lines] == list(range(16))
-        gold, said = ([line[x] for line in lines] for x in ("gold", "prediction"))
-        assert accuracy_score(gold, said) == cell[split]["accuracy"]
+        gold, predictions = (
+            [line[x] for line in lines] for x in ("gold", "prediction")
+        )
+        assert accuracy_score(gold, predictions) == cell[split]["accuracy"]
         assert np.mean([line["score"] for line in lines]) == cell[split]["accuracy"]
         for line in lines:
             best = int(np.argmax(line["probabilities"]))
@@ -94,7 +96,7 @@ def test_predictions_are_those_that_the_metrics_are_of(
         with pytest.raises(ZeroDivisionError):
             finetune(plan, base, tmp_path / "b", silent)
     finetune(plan, base, tmp_path / "b", silent)
-    assert read_lines(tmp_path / "b") == found
+    assert read_lines(tmp_path / "b") == result
 
 
 def test_rows_of_held_out_examples_are_those_of_the_file(
@@ -102,12 +104,12 @@ def test_rows_of_held_out_examples_are_those_of_the_file(
 ):
     plan = make_tune(data__dev="", data__test="", train__epochs=(0,))
     finetune(plan, str(make_base("mlm")), tmp_path, silent)
-    found = read_lines(tmp_path)
+    result = read_lines(tmp_path)
     lines = (splits / "train.tsv").read_text().splitlines()[1:]
-    assert len(found) == 4 and found[0]["row"] != 0
-    for line in found:
+    assert len(result) == 4 and result[0]["row"] != 0
+    for line in result:
         assert lines[line["row"]].endswith(f"\t{line['gold']}")
-    assert len({line["row"] for line in found}) == 4
+    assert len({line["row"] for line in result}) == 4
 
 
 def test_the_report_of_classification(make_base, make_tune, tmp_path):
@@ -118,6 +120,6 @@ def test_the_report_of_classification(make_base, make_tune, tmp_path):
     assert np.sum(report["confusion"]) == 2 * 16
     assert report["ece"] == pytest.approx(np.mean([own["ece"] for own in each]))
     assert report["per_label"]["1"]["support"] == each[0]["per_label"]["1"]["support"]
-    told = format_summary(result)
-    assert f"AUC {report['auc']:.4f}, ECE {report['ece']:.4f} (15 bins)" in told
-    assert "label  precision" in told
+    output = format_summary(result)
+    assert f"AUC {report['auc']:.4f}, ECE {report['ece']:.4f} (15 bins)" in output
+    assert "label  precision" in output

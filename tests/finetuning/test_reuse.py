@@ -12,37 +12,37 @@ from tests.finetuning.folders import read_all, silent
 @pytest.fixture
 def counted(monkeypatch):
     """Counts of tables that were read, and of programs that were made."""
-    found = {"tables": 0, "programs": 0}
+    result = {"tables": 0, "programs": 0}
 
     def count(owner, name, what):
         function = getattr(owner, name)
 
         def call(*args, **kwargs):
-            found[what] += 1
+            result[what] += 1
             return function(*args, **kwargs)
 
         monkeypatch.setattr(owner, name, call)
 
     count(datas, "read_table", "tables")
     count(programs.TuneProgram, "__init__", "programs")
-    return found
+    return result
 
 
 def test_what_is_shared_changes_no_number(counted, make_base, make_tune, tmp_path):
     """Two networks, each pretrained and fresh, with few labels of two seeds."""
     mlm, clm, reuse = str(make_base("mlm")), str(make_base("clm")), Reuse()
-    asked = [
+    requests = [
         (make_tune(train__seeds=(seed,), data__num_train=size), source)
         for source in (mlm, f"scratch:{mlm}", clm)
         for size, seed in ((16, 0), (24, 1))
     ]
     shared = []
-    for i, (plan, source) in enumerate(asked):
+    for i, (plan, source) in enumerate(requests):
         finetune(plan, source, tmp_path / f"shared{i}", silent, reuse)
         shared.append(read_all(tmp_path / f"shared{i}"))
     assert counted == {"tables": 3, "programs": 2}
     for i in (1, 2, 5):
-        plan, source = asked[i]
+        plan, source = requests[i]
         finetune(plan, source, tmp_path / f"alone{i}", silent)
         assert read_all(tmp_path / f"alone{i}") == shared[i]
     losses = {(x["source"], x["cells"][0]["history"][0]["loss"]) for x in shared}

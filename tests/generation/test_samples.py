@@ -64,8 +64,8 @@ def test_what_was_written_again_and_the_truth_are_both_in_the_parts(truth, writt
     is_hidden = np.arange(len(truth)) % 2 == 0
     parts = samples.align(np.array(truth, int), np.array(written, int), is_hidden)
     assert [i for own, _, _ in parts for i in own] == written
-    told = [true if kind == "wrong" else own for own, kind, true in parts]
-    assert [i for own in told for i in own] == truth
+    output = [true if kind == "wrong" else own for own, kind, true in parts]
+    assert [i for own in output for i in own] == truth
 
 
 def test_an_answer_is_split_at_its_sentinels():

@@ -120,25 +120,25 @@ def run(spec, prompt=((3,), (5,)), num_tokens=6, seed=0, table=TABLE, **options)
 
 def test_temperature_zero_and_top_one_are_greedy():
     best = np.asarray(TABLE).argmax(-1)
-    wanted = np.array([[3], [5]])
+    expected = np.array([[3], [5]])
     for _ in range(6):
-        wanted = np.concatenate([wanted, best[wanted[:, -1:]]], axis=1)
+        expected = np.concatenate([expected, best[expected[:, -1:]]], axis=1)
     for spec in (
         SampleSpec(temperature=0),
         SampleSpec(top_k=1),
         SampleSpec(temperature=5.0, top_k=1),
         SampleSpec(top_p=1e-6),
     ):
-        found = run(spec)
-        assert found.dtype == np.int32
-        np.testing.assert_array_equal(found, wanted)
+        result = run(spec)
+        assert result.dtype == np.int32
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_the_prompt_stays_and_each_token_reads_the_one_before():
     # Every token's only successor is the next id.
     table = jnp.where(jnp.eye(V, k=1, dtype=bool), 0.0, -jnp.inf).at[V - 1, 0].set(0.0)
-    found = run(SampleSpec(), prompt=((4, 1), (0, 6)), num_tokens=4, table=table)
-    assert found.tolist() == [[4, 1, 2, 3, 4, 5], [0, 6, 7, 0, 1, 2]]
+    result = run(SampleSpec(), prompt=((4, 1), (0, 6)), num_tokens=4, table=table)
+    assert result.tolist() == [[4, 1, 2, 3, 4, 5], [0, 6, 7, 0, 1, 2]]
 
 
 def test_the_cache_goes_along():
@@ -148,22 +148,22 @@ def test_the_cache_goes_along():
 
     prompts, lengths = pad_left([np.array([0, 0]), np.array([0])])
     toy, key = make_toy(count, max_len=5), jax.random.key(0)
-    found, _ = generate(toy, None, prompts, lengths, 3, key, SampleSpec(0))
-    assert found.tolist() == [[2, 3, 4], [1, 2, 3]]
+    result, _ = generate(toy, None, prompts, lengths, 3, key, SampleSpec(0))
+    assert result.tolist() == [[2, 3, 4], [1, 2, 3]]
 
 
 @pytest.mark.slow_cases("1.0")
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_samples_follow_the_softmax(temperature):
     num = 20_000
-    found = run(SampleSpec(temperature), prompt=[[2]] * num, num_tokens=2)
-    shares = np.bincount(found[:, 1], minlength=V) / num
-    wanted = jax.nn.softmax(TABLE / temperature)
-    np.testing.assert_allclose(shares, wanted[2], atol=0.015)
+    result = run(SampleSpec(temperature), prompt=[[2]] * num, num_tokens=2)
+    shares = np.bincount(result[:, 1], minlength=V) / num
+    expected = jax.nn.softmax(TABLE / temperature)
+    np.testing.assert_allclose(shares, expected[2], atol=0.015)
     # The second token follows the first, with separate randomness.
-    follows = found[found[:, 1] == found[0, 1], 2]
+    follows = result[result[:, 1] == result[0, 1], 2]
     shares = np.bincount(follows, minlength=V) / len(follows)
-    np.testing.assert_allclose(shares, wanted[found[0, 1]], atol=0.05)
+    np.testing.assert_allclose(shares, expected[result[0, 1]], atol=0.05)
 
 
 def test_the_key_decides():
@@ -177,20 +177,22 @@ def test_the_key_decides():
 )
 def test_banned_tokens_are_never_drawn(spec):
     banned = tuple(np.asarray(TABLE).sum(0).argsort()[-4:].tolist())
-    found = run(spec, prompt=[[i] for i in range(V)] * 20, num_tokens=10, banned=banned)
-    assert not np.isin(found[:, 1:], banned).any()
-    assert np.isin(found[:, 0], banned).any()  # a prompt may hold them
+    result = run(
+        spec, prompt=[[i] for i in range(V)] * 20, num_tokens=10, banned=banned
+    )
+    assert not np.isin(result[:, 1:], banned).any()
+    assert np.isin(result[:, 0], banned).any()  # a prompt may hold them
 
 
 @given(small, st.integers(1, V))
 @settings(max_examples=60, deadline=None)
 def test_top_k_keeps_k_and_of_ties_the_lower_ids(logits, k):
     logits = np.array(logits, np.float32)
-    found = np.asarray(filter_logits(jnp.array(logits), top_k=k))
-    kept = np.flatnonzero(np.isfinite(found))
-    wanted = sorted(range(V), key=lambda i: (-logits[i], i))[:k]
-    assert kept.tolist() == sorted(wanted)
-    np.testing.assert_array_equal(found[kept], logits[kept])
+    result = np.asarray(filter_logits(jnp.array(logits), top_k=k))
+    kept = np.flatnonzero(np.isfinite(result))
+    expected = sorted(range(V), key=lambda i: (-logits[i], i))[:k]
+    assert kept.tolist() == sorted(expected)
+    np.testing.assert_array_equal(result[kept], logits[kept])
 
 
 def test_top_k_beyond_the_vocabulary_keeps_all():
@@ -202,8 +204,8 @@ def test_top_k_beyond_the_vocabulary_keeps_all():
 @settings(max_examples=60, deadline=None)
 def test_top_p_keeps_the_fewest_that_hold_the_mass(logits, p, top_k):
     logits = np.array(logits, np.float32)
-    found = np.asarray(filter_logits(jnp.array(logits), top_k, p))
-    kept = np.flatnonzero(np.isfinite(found))
+    result = np.asarray(filter_logits(jnp.array(logits), top_k, p))
+    kept = np.flatnonzero(np.isfinite(result))
     order = sorted(range(V), key=lambda i: (-logits[i], i))[: top_k or V]
     shares = np.exp(logits[order].astype(np.float64))
     shares /= shares.sum()  # of what top-k left
@@ -214,32 +216,32 @@ def test_top_p_keeps_the_fewest_that_hold_the_mass(logits, p, top_k):
 
 def test_top_p_needs_no_more_than_its_mass():
     """Two tokens of a half each: the first has the requested half."""
-    found = filter_logits(jnp.array([1.0, 1.0, -jnp.inf]), top_p=0.5)
-    assert np.isfinite(found).tolist() == [True, False, False]
+    result = filter_logits(jnp.array([1.0, 1.0, -jnp.inf]), top_p=0.5)
+    assert np.isfinite(result).tolist() == [True, False, False]
 
 
 def test_the_temperature_comes_before_the_filter():
     """At 10 the likeliest of (.8, .1, .1) holds .38: a mass of .6 needs two."""
     logits = jnp.log(jnp.array([0.8, 0.1, 0.1]))
     for temperature, num in ((1.0, 1), (10.0, 2)):
-        found = next_distribution(logits, SampleSpec(temperature, top_p=0.6))
-        assert int((found > 0).sum()) == num
+        result = next_distribution(logits, SampleSpec(temperature, top_p=0.6))
+        assert int((result > 0).sum()) == num
     kept = jnp.exp(logits[:2] / 10)
-    np.testing.assert_allclose(found[:2], kept / kept.sum(), rtol=1e-5)
+    np.testing.assert_allclose(result[:2], kept / kept.sum(), rtol=1e-5)
 
 
 def test_rows_are_filtered_each_by_itself():
     logits = jnp.array([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])
-    found = filter_logits(logits, top_k=1)
-    assert np.isfinite(found).tolist() == [[False, False, True], [True, False, False]]
+    result = filter_logits(logits, top_k=1)
+    assert np.isfinite(result).tolist() == [[False, False, True], [True, False, False]]
 
 
 @given(small, st.floats(0.1, 3), st.integers(0, V), st.floats(0.05, 1))
 @settings(max_examples=30, deadline=None)
 def test_next_distribution_sums_to_one(logits, temperature, top_k, top_p):
     spec = SampleSpec(temperature, top_k, top_p)
-    found = next_distribution(jnp.array(logits, jnp.float32), spec)
-    assert float(found.sum()) == pytest.approx(1, abs=1e-5) and (found >= 0).all()
+    result = next_distribution(jnp.array(logits, jnp.float32), spec)
+    assert float(result.sum()) == pytest.approx(1, abs=1e-5) and (result >= 0).all()
 
 
 def test_the_longest_generation_is_the_models():
@@ -273,8 +275,8 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 
 def test_the_smallest_temperatures_are_greedy():
-    found = next_distribution(TABLE, SampleSpec(temperature=1e-39))
-    assert np.isfinite(found).all()
+    result = next_distribution(TABLE, SampleSpec(temperature=1e-39))
+    assert np.isfinite(result).all()
 
 
 def test_a_search_draws_nothing():
@@ -294,8 +296,8 @@ def test_a_row_draws_the_same_whatever_stands_beside_it():
     spec = SampleSpec(temperature=2.0, top_k=6)
     alone = {}
     for num in (1, 2, 4):
-        found = run(spec, prompt=prompts[:num], num_tokens=25)[:, -25:]
-        for i, row in enumerate(found.tolist()):
+        result = run(spec, prompt=prompts[:num], num_tokens=25)[:, -25:]
+        for i, row in enumerate(result.tolist()):
             assert alone.setdefault(i, row) == row
     twice = run(spec, prompt=[[3], [3]], num_tokens=25)
     assert (twice[0] != twice[1]).any()  # a row's place is part of its key
@@ -315,9 +317,9 @@ def test_a_penalty_counts_prompt_and_text_and_padding_not():
     table = jnp.tile(jnp.array([3.0, 2.0, 1.5, -9, -9, -9, -9, -9]), (V, 1))
     plain, punished = SampleSpec(0), SampleSpec(0, repetition_penalty=3.0)
     assert run(plain, [[5]], 3, table=table).tolist() == [[5, 0, 0, 0]]
-    found = run(punished, [[5, 5], [1]], 4, table=table)
+    result = run(punished, [[5, 5], [1]], 4, table=table)
     # Row 1 is padded with 0s, which were not said; once all are, 3 / 3 leads again.
-    assert found[:, 2:].tolist() == [[0, 1, 2, 0], [0, 2, 0, 0]]
+    assert result[:, 2:].tolist() == [[0, 1, 2, 0], [0, 2, 0, 0]]
     both = penalise(jnp.array([1.0, -1.0]), jnp.array([True, True]), 2.0)
     assert both.tolist() == [0.5, -2.0]
 
@@ -325,8 +327,8 @@ def test_a_penalty_counts_prompt_and_text_and_padding_not():
 def test_a_penalty_of_a_decoder_counts_its_start_and_not_the_source():
     table = jnp.tile(jnp.array([3.0, 2.0, 1.5, -9, -9, -9, -9, -9]), (V, 1))
     spec = SampleSpec(0, repetition_penalty=3.0)
-    found = run(spec, [[1, 2]], 2, table=table, start_id=0)
-    assert found[:, 2:].tolist() == [[1, 2]]
+    result = run(spec, [[1, 2]], 2, table=table, start_id=0)
+    assert result[:, 2:].tolist() == [[1, 2]]
 
 
 @pytest.mark.slow
@@ -342,17 +344,17 @@ def test_a_stop_ends_its_row_and_all_of_them_the_loop():
 
     for spec in (SampleSpec(0), SampleSpec(), SampleSpec(num_beams=2)):
         steps.clear()
-        found, counts = generate(
+        result, counts = generate(
             make_toy(score), table, prompts, lengths, 30, jax.random.key(0), spec,
             stop=(4, 7), pad=6,
         )  # fmt: skip
         jax.effects_barrier()
-        assert found[:, :5].tolist() == [
+        assert result[:, :5].tolist() == [
             [3, 4, 6, 6, 6],
             [6, 7, 6, 6, 6],
             [1, 2, 3, 4, 6],
         ]
-        assert (found[:, 5:] == 6).all() and counts.tolist() == [2, 2, 4]
+        assert (result[:, 5:] == 6).all() and counts.tolist() == [2, 2, 4]
         assert len(steps) == 4 if spec.num_beams == 1 else len(steps) < 12
 
 
@@ -375,10 +377,10 @@ def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
     # With one beam per possible text the search ends only at the last position.
     spec = SampleSpec(num_beams=3**3 * 4, length_penalty=length_penalty)
     prompts = [0, 1, 2]
-    found = run(
+    result = run(
         spec, [[p] for p in prompts], length, table=table, stop=(stop,), pad=stop
     )
-    for prompt, row in zip(prompts, found[:, 1:].tolist()):
+    for prompt, row in zip(prompts, result[:, 1:].tolist()):
         best = max(
             set(texts),
             key=lambda t: score_text(table, prompt, t) / len(t) ** length_penalty,
@@ -430,9 +432,9 @@ def test_few_beams_find_what_their_rules_say(stops, length_penalty):
     prompts, lengths = pad_left([np.array([p]) for p in range(vocab)])
     for seed in range(40):
         table = np.random.default_rng(seed).normal(0, 1.5, (vocab, vocab))
-        found, counts = search(jnp.asarray(table, jnp.float32), prompts, lengths)
+        result, counts = search(jnp.asarray(table, jnp.float32), prompts, lengths)
         shares = np.asarray(jax.nn.log_softmax(table), np.float64)
-        for prompt, row, count in zip(range(vocab), found.tolist(), counts.tolist()):
+        for prompt, row, count in zip(range(vocab), result.tolist(), counts.tolist()):
             args = shares, prompt, length, num_beams, length_penalty, stops
             assert row[:count] == search_plainly(*args), (seed, prompt)
             assert row[count:] == [pad] * (length - count)
@@ -446,11 +448,11 @@ def test_two_beams_see_what_greedy_does_not():
     chances[2, 3] = 1.0
     table = jnp.log(jnp.asarray(chances, jnp.float32))
     assert run(SampleSpec(0), [[0]], 2, table=table).tolist()[0][:2] == [0, 1]
-    found = run(SampleSpec(num_beams=2), [[0]], 2, table=table)
-    assert found.tolist() == [[0, 2, 3]]
+    result = run(SampleSpec(num_beams=2), [[0]], 2, table=table)
+    assert result.tolist() == [[0, 2, 3]]
     # What is banned is banned in a search as well.
-    found = run(SampleSpec(num_beams=2), [[0]], 2, table=table, banned=(2, 3))
-    assert found[0, 1] == 1 and found[0, 2] in (4, 5, 6)
+    result = run(SampleSpec(num_beams=2), [[0]], 2, table=table, banned=(2, 3))
+    assert result[0, 1] == 1 and result[0, 2] in (4, 5, 6)
 
 
 def test_a_penalty_holds_in_a_search_by_beam():
@@ -477,8 +479,8 @@ def test_texts_of_a_transformer_are_those_of_full_passes(kind, num_beams):
     call = functools.partial(
         generate, decoder, num_tokens=7, spec=spec, rng=jax.random.key(0)
     )
-    found, _ = jax.jit(call)(params, padded, lengths)
-    for row, prompt in zip(found.tolist(), prompts):
+    result, _ = jax.jit(call)(params, padded, lengths)
+    for row, prompt in zip(result.tolist(), prompts):
         first = [0] if is_pair else prompt.tolist()
         texts = [(0.0, first)]
         for _ in range(7):  # without stops a search is this

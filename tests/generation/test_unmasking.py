@@ -25,9 +25,9 @@ def count_masks(params, tokens):
 
     So what is written shows at which step it was.
     """
-    wanted = jax.nn.one_hot((tokens == MASK).sum(axis=1), V)
+    expected = jax.nn.one_hot((tokens == MASK).sum(axis=1), V)
     surely = jnp.concatenate([jnp.zeros(tokens.shape[1] - len(params)), params])
-    return wanted[:, None] * surely[:, None]
+    return expected[:, None] * surely[:, None]
 
 
 def read_table(params, tokens):
@@ -43,13 +43,13 @@ def write(
     function = functools.partial(
         unmask, fill_logits, num_tokens=num_tokens, spec=spec, mask_id=MASK, **more
     )
-    found = jax.jit(function)(jnp.array(params), prompts, rng=jax.random.key(seed))
-    assert found.dtype == jnp.int32 and found.shape == (len(prompts), num_tokens)
-    return np.asarray(found).tolist()
+    result = jax.jit(function)(jnp.array(params), prompts, rng=jax.random.key(seed))
+    assert result.dtype == jnp.int32 and result.shape == (len(prompts), num_tokens)
+    return np.asarray(result).tolist()
 
 
 @pytest.mark.parametrize(
-    "num_steps, wanted",
+    "num_steps, expected",
     [
         (1, [5, 5, 5, 5, 5]),
         (2, [2, 5, 2, 5, 5]),  # three of five [MASK]s, then the last two
@@ -58,8 +58,8 @@ def write(
         (0, [1, 5, 2, 4, 3]),  # one for each token
     ],
 )
-def test_the_surest_stay_and_as_many_as_is_said(num_steps, wanted):
-    assert write(count_masks, SURENESS, 5, num_steps=num_steps) == [wanted] * 2
+def test_the_surest_stay_and_as_many_as_is_said(num_steps, expected):
+    assert write(count_masks, SURENESS, 5, num_steps=num_steps) == [expected] * 2
 
 
 @pytest.mark.slow_cases("2")
@@ -68,8 +68,8 @@ def test_of_equals_the_first_stay(num_steps):
     """The number is exact, and kept tokens do not change."""
     numbers = count_steps(7, num_steps)
     left = [7 - sum(numbers[:i]) for i in range(num_steps)]
-    wanted = [n for n, count in zip(left, numbers) for _ in range(count)]
-    assert write(count_masks, [1.0] * 7, 7, num_steps=num_steps) == [wanted] * 2
+    expected = [n for n, count in zip(left, numbers) for _ in range(count)]
+    assert write(count_masks, [1.0] * 7, 7, num_steps=num_steps) == [expected] * 2
 
 
 def test_rows_are_written_each_in_its_own_order():
@@ -89,8 +89,8 @@ def test_what_was_written_and_the_prompt_are_read():
     def fill(params, tokens):
         """Each place wants one more than the token before it."""
         before = jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))
-        wanted = jax.nn.one_hot(jnp.where(before == MASK, 1, before + 1), V)
-        return wanted * jnp.where(before == MASK, 1.0, 9.0)[..., None] * params
+        expected = jax.nn.one_hot(jnp.where(before == MASK, 1, before + 1), V)
+        return expected * jnp.where(before == MASK, 1.0, 9.0)[..., None] * params
 
     assert write(fill, 1.0, 3, prompts=PROMPTS[1:]) == [[5, 6, 7]]
 
@@ -113,8 +113,8 @@ def test_how_sure_a_place_is_counts_what_may_be_chosen_alone():
 
     def fill(params, tokens):
         is_first = (tokens == MASK).sum(axis=1)[:, None, None] == 2
-        found = read_table(params, tokens)
-        return jnp.where(is_first, found, found[..., ::-1])
+        table = read_table(params, tokens)
+        return jnp.where(is_first, table, table[..., ::-1])
 
     # The first position is kept first; the second is sampled again, from mirrored
     # scores.
@@ -142,8 +142,8 @@ def test_draws_are_those_of_a_seed():
 
 def test_a_text_ends_at_the_first_that_ends_one():
     rows = np.array([[4, 5, 2, 6, 2], [4, 5, 6, 7, 8], [3, 4, 4, 2, 4]])
-    found = [row.tolist() for row in cut_rows(rows, (2, 3))]
-    assert found == [[4, 5], [4, 5, 6, 7, 8], []]
+    results = [row.tolist() for row in cut_rows(rows, (2, 3))]
+    assert results == [[4, 5], [4, 5, 6, 7, 8], []]
     assert [row.tolist() for row in cut_rows(rows, ())] == rows.tolist()
 
 
@@ -171,12 +171,12 @@ def score_places(params, tokens):
 
 def test_masks_are_filled_in_order_with_the_likeliest():
     ids = np.array([9, 2, 0, 9], np.int32)
-    found = fill_masks(score_places, None, ids, 9, banned=(2,), k=2)
-    for (place, best), answer in zip(((0, [4, 3]), (3, [0, 4])), found, strict=True):
+    result = fill_masks(score_places, None, ids, 9, banned=(2,), k=2)
+    for (place, best), answer in zip(((0, [4, 3]), (3, [0, 4])), result, strict=True):
         scores = np.exp([0.0 + place, 1.0, 2.0, 3.0])
-        wanted = dict(zip((0, 1, 3, 4), scores / scores.sum()))
+        expected = dict(zip((0, 1, 3, 4), scores / scores.sum()))
         assert [id_ for id_, _ in answer] == best
-        assert [p for _, p in answer] == pytest.approx([wanted[i] for i in best])
+        assert [p for _, p in answer] == pytest.approx([expected[i] for i in best])
 
 
 def test_banned_answers_are_left_out_even_when_few_remain():

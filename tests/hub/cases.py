@@ -223,7 +223,7 @@ def make_batch(name):
     return batch | {"labels": labels}
 
 
-def compare(ours: Ours, batch: dict, theirs: dict) -> dict[str, float]:
+def compare(ours: Ours, batch: dict, reference: dict) -> dict[str, float]:
     """The maximum differences of hidden states, logits, loss and gradients.
 
     Hidden states and logits are compared without padding; gradients as the norm of all
@@ -235,14 +235,14 @@ def compare(ours: Ours, batch: dict, theirs: dict) -> dict[str, float]:
     hidden, logits = jax.jit(ours.outputs)(ours.params, batch)
     loss, grads = jax.jit(jax.value_and_grad(ours.loss))(ours.params, batch)
     grads = to_hf(grads, ours.family, ours.spec, ours.head)
-    names = set(theirs["grads"])
+    names = set(reference["grads"])
     assert names <= set(grads)
-    size = np.sqrt(sum(np.sum(np.square(theirs["grads"][n])) for n in names))
-    apart = sum(np.sum(np.square(theirs["grads"][n] - grads[n])) for n in names)
+    size = np.sqrt(sum(np.sum(np.square(reference["grads"][n])) for n in names))
+    apart = sum(np.sum(np.square(reference["grads"][n] - grads[n])) for n in names)
     return {
-        "hidden": np.abs(np.asarray(hidden) - theirs["hidden"])[real].max(),
-        "logits": np.abs(np.asarray(logits) - theirs["logits"])[real].max(),
-        "loss": abs(float(loss) - theirs["loss"]),
+        "hidden": np.abs(np.asarray(hidden) - reference["hidden"])[real].max(),
+        "logits": np.abs(np.asarray(logits) - reference["logits"])[real].max(),
+        "loss": abs(float(loss) - reference["loss"]),
         "gradients": np.sqrt(apart) / size,
     }
 

@@ -26,7 +26,7 @@ def stored(run):
 
 
 @pytest.fixture
-def theirs(tmp_path):
+def make_checkpoint(tmp_path):
     """Makes a checkpoint folder; returns it with a workdir and settings."""
 
     # Imported here, as every test of this folder would wait for it.

@@ -23,14 +23,14 @@ def main() -> None:
     """One .npz a case: "config" and arrays named tensor/, batch/, theirs/, grads/."""
     (HERE / "fixtures").mkdir(exist_ok=True)
     for name in sys.argv[1:] or CASES:
-        theirs, batch = make_theirs(name), make_batch(name)
+        reference, batch = make_theirs(name), make_batch(name)
         with tempfile.TemporaryDirectory() as folder:
-            config, tensors = save(theirs, Path(folder))
-        found = run_theirs(theirs, batch, name)
-        grads = found.pop("grads")
+            config, tensors = save(reference, Path(folder))
+        result = run_theirs(reference, batch, name)
+        grads = result.pop("grads")
         arrays = {f"tensor/{key}": value for key, value in tensors.items()}
         arrays |= {f"batch/{key}": value for key, value in batch.items()}
-        arrays |= {f"theirs/{key}": value for key, value in found.items()}
+        arrays |= {f"theirs/{key}": value for key, value in result.items()}
         arrays |= {f"grads/{key}": value for key, value in grads.items()}
         path = HERE / "fixtures" / f"{name}.npz"
         np.savez_compressed(path, config=json.dumps(config), **arrays)

@@ -118,35 +118,35 @@ def exported(tokenizer_of, tmp_path_factory):
 @example(run="mlm", text="e\u0301 [MASK]")
 @settings(max_examples=150)
 def test_ids_are_ours_on_every_text(kind, exported, run, text):
-    tokenizer, framing, theirs = exported(run, kind)
+    tokenizer, framing, reference = exported(run, kind)
     try:
         ids = framing.wrap(tokenizer.encode_prompt(text)).tolist()
     except UserError:  # what the vocabulary lacks, a prompt must not hold
-        assert tokenizer.vocab.unk in theirs(text)["input_ids"]
+        assert tokenizer.vocab.unk in reference(text)["input_ids"]
         return
-    found = theirs(text)
-    assert found["input_ids"] == ids
-    assert not any(found.get("token_type_ids", []))
-    assert theirs.decode(ids) == tokenizer.decode(ids)
+    result = reference(text)
+    assert result["input_ids"] == ids
+    assert not any(result.get("token_type_ids", []))
+    assert reference.decode(ids) == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("run", RUNS)
 def test_what_stands_around_a_text(run, kind, exported):
-    tokenizer, framing, theirs = exported(run, kind)
+    tokenizer, framing, reference = exported(run, kind)
     before, after = (
         [getattr(tokenizer.vocab, role)] if role else [] for role in RUNS[run][3:]
     )
     ids = tokenizer.encode_prompt("the cat [MASK] on\n[MASK] the mat").tolist()
     assert (list(framing.before), list(framing.after)) == (before, after)
-    found = theirs("the cat [MASK] on\n[MASK] the mat")
-    assert found["input_ids"] == [*before, *ids, *after]
+    result = reference("the cat [MASK] on\n[MASK] the mat")
+    assert result["input_ids"] == [*before, *ids, *after]
     assert ids.count(tokenizer.vocab.mask) == 2
-    assert theirs.mask_token_id == tokenizer.vocab.mask
+    assert reference.mask_token_id == tokenizer.vocab.mask
     # As whole words are hidden: with the space that their tokens begin with.
     the, cat, on = (tokenizer.encode(t).tolist() for t in ("the", " cat", " on"))
     assert ids[: len(the + cat) + 2] == [*the, *cat, tokenizer.vocab.mask, on[0]]
-    assert ("token_type_ids" in found) == (RUNS[run][1] == "bert")
+    assert ("token_type_ids" in result) == (RUNS[run][1] == "bert")
 
 
 def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
@@ -154,20 +154,20 @@ def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
     text = tmp_path / "text.txt"
     sentences = "the cat sat. the other hat\nthat mat. a flat cat\na hat. the mat\n"
     text.write_text(sentences)
-    tokenizer, _, theirs = exported("bert", "wordpiece")
+    tokenizer, _, reference = exported("bert", "wordpiece")
     config = make_config(text, "bert", data__split="position")
     plan = make_plan(config)
     _, splits = load_text(plan.text, tokenizer)
     (part,) = splits["train"].parts
     rows = make_rows(part, plan.rows, tokenizer.vocab)
-    found = rows.read(np.arange(min(rows.num_rows, 8)))
+    result = rows.read(np.arange(min(rows.num_rows, 8)))
     for tokens, segments, types in zip(
-        found["tokens"], found["segment_ids"], found["type_ids"], strict=True
+        result["tokens"], result["segment_ids"], result["type_ids"], strict=True
     ):
         tokens, types = (x[segments > 0].tolist() for x in (tokens, types))
         place = tokens.index(tokenizer.vocab.sep)
         both = tokens[1:place], tokens[place + 1 : -1]
-        again = theirs(*map(tokenizer.decode, both))
+        again = reference(*map(tokenizer.decode, both))
         assert again["input_ids"] == tokens and again["token_type_ids"] == types
 
 
@@ -181,9 +181,9 @@ def test_an_export_comes_back_as_it_was(run, kind, tokenizer_of, tmp_path):
     write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
     config = name_ids(tokenizer.vocab, framing, "causal")
     again = tokenizers.load(tmp_path)
-    found = read_framing(tmp_path, RUNS[run][0], config, again, again.vocab.size)
-    assert (found.before, found.after) == (framing.before, framing.after)
-    assert (found.bos, found.ends) == (framing.bos, framing.ends)
+    result = read_framing(tmp_path, RUNS[run][0], config, again, again.vocab.size)
+    assert (result.before, result.after) == (framing.before, framing.after)
+    assert (result.bos, result.ends) == (framing.bos, framing.ends)
     assert tokenizers.fingerprint(again) == tokenizers.fingerprint(tokenizer)
     text = "the cat [MASK] on <extra_id_0>"
     assert again.encode_prompt(text).tolist() == tokenizer.encode_prompt(text).tolist()
@@ -210,9 +210,9 @@ def test_ids_of_a_config():
         "forced_bos_token_id": None,
         "forced_eos_token_id": None,
     }
-    told = name_ids(vocab, Framing(bos=7, last=2, ends=(2, 9)), "causal")
-    assert told["eos_token_id"] == [2, 9] and told["bos_token_id"] == 7
-    assert told["forced_eos_token_id"] == 2 and "decoder_start_token_id" not in told
+    output = name_ids(vocab, Framing(bos=7, last=2, ends=(2, 9)), "causal")
+    assert output["eos_token_id"] == [2, 9] and output["bos_token_id"] == 7
+    assert output["forced_eos_token_id"] == 2 and "decoder_start_token_id" not in output
     assert name_ids(vocab, Framing(), "causal")["eos_token_id"] is None
     assert name_ids(vocab, Framing(), "masked") == {
         "pad_token_id": 0,

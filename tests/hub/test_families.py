@@ -104,9 +104,9 @@ def test_a_copy_of_a_tied_tensor_must_be_equal(load):
 def test_names_without_the_models_prefix_are_known(load):
     ours, tensors = load("gpt2").ours, load("gpt2").tensors
     bare = {key.removeprefix("transformer."): value for key, value in tensors.items()}
-    found = from_hf(bare, ours.family, ours.spec, ours.head, ours.params)
+    result = from_hf(bare, ours.family, ours.spec, ours.head, ours.params)
     np.testing.assert_array_equal(
-        found["embed"]["tokens"], tensors["transformer.wte.weight"]
+        result["embed"]["tokens"], tensors["transformer.wte.weight"]
     )
 
 
@@ -117,14 +117,16 @@ def test_a_roberta_is_laid_out_for_its_padding(pad, load):
     ours, vocab = load("roberta").ours, Vocab(30, pad=pad)
     assert ours.spec.position_offset == 2
     kind, config = write_config(ours.spec, "masked", "roberta", vocab)
-    laid = kind.lay_out(ours.spec, pad)
-    tensors = to_hf(move_places(ours.params, ours.spec, laid), kind, laid, "masked")
+    export_spec = kind.lay_out(ours.spec, pad)
+    tensors = to_hf(
+        move_places(ours.params, ours.spec, export_spec), kind, export_spec, "masked"
+    )
     table = tensors["roberta.embeddings.position_embeddings.weight"]
     assert config["pad_token_id"] == pad
     assert config["max_position_embeddings"] == 18 + pad + 1
     ids = np.array([[i for i in range(30) if i != pad][:18], [28] * 18])
-    mine = np.asarray(ours.params["embed"]["positions"]["table"])
-    np.testing.assert_array_equal(table[roberta_places(ids, pad)], [mine[2:]] * 2)
+    positions = np.asarray(ours.params["embed"]["positions"]["table"])
+    np.testing.assert_array_equal(table[roberta_places(ids, pad)], [positions[2:]] * 2)
     again = Ours(config, tensors, "masked")
     kind.check_pad(again.spec, pad)
     batch = {"input_ids": ids, "lengths": np.array([18, 18])}

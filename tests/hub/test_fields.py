@@ -115,12 +115,12 @@ OTHERS = {
 
 def list_fields(kind: str) -> set[str]:
     """All field names of a config class, including aliases."""
-    theirs = CONFIG_MAPPING[kind]
-    found = {field.name for field in dataclasses.fields(theirs)}
-    found |= set(theirs.attribute_map) | set(theirs().to_dict())
-    for each in theirs.__mro__:
+    reference = CONFIG_MAPPING[kind]
+    result = {field.name for field in dataclasses.fields(reference)}
+    result |= set(reference.attribute_map) | set(reference().to_dict())
+    for each in reference.__mro__:
         if each.__module__.startswith("transformers"):
-            found |= {
+            result |= {
                 name
                 for name, value in vars(each).items()
                 if isinstance(value, property) and value.fset is not None
@@ -128,15 +128,15 @@ def list_fields(kind: str) -> set[str]:
             for method in ("__post_init__", "convert_rope_params_to_dict"):
                 if method in vars(each):
                     code = inspect.getsource(vars(each)[method])
-                    found |= set(re.findall(r'kwargs\.(?:pop|get)\("(\w+)"', code))
-    return (found | set(OLDER[""]) | set(OLDER[kind])) - {"model_type"}
+                    result |= set(re.findall(r'kwargs\.(?:pop|get)\("(\w+)"', code))
+    return (result | set(OLDER[""]) | set(OLDER[kind])) - {"model_type"}
 
 
 def list_values(kind: str, name: str) -> list:
     """Values of a field other than its default."""
-    theirs = CONFIG_MAPPING[kind]
-    name = theirs.attribute_map.get(name, name)
-    own = getattr(theirs(**NEEDED.get(kind, {})), name, None)
+    reference = CONFIG_MAPPING[kind]
+    name = reference.attribute_map.get(name, name)
+    own = getattr(reference(**NEEDED.get(kind, {})), name, None)
     values = OTHERS.get(name)
     if values is None:
         if isinstance(own, bool):
@@ -181,19 +181,19 @@ def theirs_of(config: dict) -> dict | None:
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_every_field_is_used_inert_or_refused(kind):
     minimal = {"model_type": kind} | NEEDED.get(kind, {})
-    spec, told = read(minimal), {}
+    spec, output = read(minimal), {}
     assert spec is not None
     for name in sorted(list_fields(kind)):
         values = list_values(kind, name)
         assert values, f"{name}: which other values has it?"
         for value in values:
-            found = read(minimal | {name: value})
-            outcome = "refused" if found is None else "used"
-            told.setdefault(name, set()).add("same" if found == spec else outcome)
-    same = {name for name, outcomes in told.items() if "same" in outcomes}
+            result = read(minimal | {name: value})
+            outcome = "refused" if result is None else "used"
+            output.setdefault(name, set()).add("same" if result == spec else outcome)
+    same = {name for name, outcomes in output.items() if "same" in outcomes}
     assert same == INERT[kind]
     assert set(FAMILIES[kind].inert.split()) <= list_fields(kind)
-    assert all(told[name] == {"same"} for name in same)
+    assert all(output[name] == {"same"} for name in same)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -229,15 +229,15 @@ FULL, LOCAL = "full_attention", "sliding_attention"
     ],
 )
 def test_windows_are_those_of_transformers(changes, window, every, base):
-    found = read({"model_type": "modernbert"} | changes)
-    theirs = theirs_of({"model_type": "modernbert"} | changes)
+    result = read({"model_type": "modernbert"} | changes)
+    reference = theirs_of({"model_type": "modernbert"} | changes)
     if window is None:  # not a supported pattern of layers
-        assert found is None
+        assert result is None
         return
-    assert (found.window, found.global_every) == (window, every)
-    assert found.local_rotary_base == base and read(theirs) == found
-    kinds = [LOCAL if found.is_local(i) else FULL for i in range(found.num_layers)]
-    assert kinds == theirs["layer_types"]
+    assert (result.window, result.global_every) == (window, every)
+    assert result.local_rotary_base == base and read(reference) == result
+    kinds = [LOCAL if result.is_local(i) else FULL for i in range(result.num_layers)]
+    assert kinds == reference["layer_types"]
 
 
 @pytest.mark.slow_cases("bart", "llama", "modernbert")
@@ -254,9 +254,9 @@ def test_configs_are_read_as_transformers_reads_them(kind):
     pairs = [draw.choice(changed) | draw.choice(changed) for _ in range(40)]
     changed += pairs + [one | two for one in ropes for two in ropes]
     for changes in changed:
-        mine, theirs = read(minimal | changes), theirs_of(minimal | changes)
-        if mine is not None and theirs is not None:
-            assert read(theirs) == mine, changes
+        actual, reference = read(minimal | changes), theirs_of(minimal | changes)
+        if actual is not None and reference is not None:
+            assert read(reference) == actual, changes
             num += 1
     assert num > 20
 

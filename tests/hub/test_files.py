@@ -52,12 +52,12 @@ def list_files(folder) -> list[str]:
     return sorted(os.listdir(folder))
 
 
-def assert_same(found, tensors):
-    assert set(found) == set(tensors)
+def assert_same(result, tensors):
+    assert set(result) == set(tensors)
     for name, tensor in tensors.items():
-        assert found[name].dtype == np.float32
-        assert found[name].shape == tensor.shape
-        assert found[name].tobytes() == tensor.astype(np.float32).tobytes()
+        assert result[name].dtype == np.float32
+        assert result[name].shape == tensor.shape
+        assert result[name].tobytes() == tensor.astype(np.float32).tobytes()
 
 
 @contextlib.contextmanager
@@ -121,23 +121,23 @@ def test_strides_are_written_out(tmp_path):
 
 
 def test_tensors_are_read_when_asked_for(sharded):
-    found = read_tensors(sharded)
+    tensors = read_tensors(sharded)
     data = (sharded / FIRST).read_bytes()
     with open(sharded / FIRST, "r+b") as file:  # the same file, another last number
         file.seek(len(data) - 4)
         file.write(np.float32(99).tobytes())
-    assert len(found) == 4 and "b.weight" in found and "nope" not in found
-    assert found["b.weight"][1, 2] == 99
+    assert len(tensors) == 4 and "b.weight" in tensors and "nope" not in tensors
+    assert tensors["b.weight"][1, 2] == 99
     with pytest.raises(KeyError):
-        found["nope"]
+        tensors["nope"]
 
 
 def test_a_file_cut_off_while_open(tmp_path):
     write_tensors(tmp_path, {"x": np.ones(100_000, np.float32)})
-    found = read_tensors(tmp_path)
+    tensors = read_tensors(tmp_path)
     os.truncate(tmp_path / files.MODEL, 1000)
     with refuses(tmp_path / files.MODEL, "'x'", "cannot be read"):
-        found["x"]
+        tensors["x"]
 
 
 # As transformers has them.
@@ -170,14 +170,14 @@ SIZES = st.dictionaries(st.text(min_size=1), st.integers(0, 20), min_size=1)
 
 @given(SIZES, st.integers(1, 30))
 def test_shards_are_those_of_huggingface_hub(sizes, max_bytes):
-    theirs = split_state_dict_into_shards_factory(
+    reference = split_state_dict_into_shards_factory(
         sizes,
         get_storage_size=int,
         filename_pattern="model{suffix}.safetensors",
         max_shard_size=max_bytes,
     )
     shards = files.split_shards(sizes, max_bytes)
-    assert files.name_shards(shards) == theirs.filename_to_tensors
+    assert files.name_shards(shards) == reference.filename_to_tensors
 
 
 @given(SIZES, st.integers(1, 30))
@@ -204,13 +204,13 @@ def test_transformers_writes_the_same(tmp_path, max_bytes):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=2, n_head=2)
-    theirs = GPT2LMHeadModel(config)
-    theirs.save_pretrained(tmp_path / "theirs", max_shard_size=max_bytes)
+    reference = GPT2LMHeadModel(config)
+    reference.save_pretrained(tmp_path / "theirs", max_shard_size=max_bytes)
     ours = read_tensors(tmp_path / "theirs")
-    for name, tensor in theirs.state_dict().items():
+    for name, tensor in reference.state_dict().items():
         if name != "lm_head.weight":  # tied
             np.testing.assert_array_equal(ours[name], tensor.numpy())
-    ordered = {name: ours[name] for name in theirs.state_dict() if name in ours}
+    ordered = {name: ours[name] for name in reference.state_dict() if name in ours}
     write_tensors(tmp_path / "ours", ordered, max_bytes)
     written = set(list_files(tmp_path / "theirs"))
     assert set(list_files(tmp_path / "ours")) == {
@@ -218,17 +218,21 @@ def test_transformers_writes_the_same(tmp_path, max_bytes):
     }
     assert len(list_files(tmp_path / "ours")) == (1 if max_bytes > 20_000 else 3)
     for name in list_files(tmp_path / "ours"):
-        found, wanted = ((tmp_path / f / name).read_bytes() for f in ("ours", "theirs"))
-        assert found == wanted, name
+        result, expected = (
+            (tmp_path / f / name).read_bytes() for f in ("ours", "theirs")
+        )
+        assert result == expected, name
     write_json(
         tmp_path / "ours", "config.json", read_json(tmp_path / "theirs", "config.json")
     )
     again = GPT2LMHeadModel.from_pretrained(tmp_path / "ours")
-    for name, tensor in theirs.state_dict().items():
+    for name, tensor in reference.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
-    theirs.bfloat16().save_pretrained(tmp_path / "half", max_shard_size=max_bytes)
+    reference.bfloat16().save_pretrained(tmp_path / "half", max_shard_size=max_bytes)
     for name, tensor in read_tensors(tmp_path / "half").items():
-        np.testing.assert_array_equal(tensor, theirs.state_dict()[name].float().numpy())
+        np.testing.assert_array_equal(
+            tensor, reference.state_dict()[name].float().numpy()
+        )
 
 
 # Whole or not at all.
@@ -310,7 +314,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, max_bytes):
         except UserError as error:
             print(error)
     """
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code, tmp_path, str(max_bytes)],
         cwd=ROOT,
         check=True,
@@ -318,7 +322,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, max_bytes):
         text=True,
     ).stdout
     what = f"cannot be written: {os.strerror(errno.EFBIG)}"
-    assert told == f"model folder {tmp_path}: {what}\n"
+    assert output == f"model folder {tmp_path}: {what}\n"
     assert list_files(tmp_path) == [files.MODEL]
     assert_same(read_tensors(tmp_path), old)
 
@@ -354,12 +358,12 @@ def test_killed_anywhere_it_is_the_old_the_new_or_none(
             with contextlib.suppress(Killed):
                 write_tensors(folder, TENSORS, after)
         try:
-            found = read_tensors(folder)
+            tensors = read_tensors(folder)
         except UserError:
             seen.append("none")
         else:
-            is_old = found["c"] == old["c"]
-            assert_same(found, old if is_old else TENSORS)
+            is_old = tensors["c"] == old["c"]
+            assert_same(tensors, old if is_old else TENSORS)
             seen.append("old" if is_old else "new")
         if next(changes) <= last:
             break
@@ -499,14 +503,14 @@ def test_other_dtypes(tmp_path):
         },
         bytes(12),
     )
-    found = read_tensors(tmp_path)
-    assert sorted(found) == ["half", "ids", "tiny"]
-    assert found["half"].tolist() == [0]
+    tensors = read_tensors(tmp_path)
+    assert sorted(tensors) == ["half", "ids", "tiny"]
+    assert tensors["half"].tolist() == [0]
     path = tmp_path / files.MODEL
     with refuses(path, "'ids' is I64", "one of F32, F16, BF16"):
-        found["ids"]
+        tensors["ids"]
     with refuses(path, "'tiny' is F8_E4M3"):
-        found["tiny"]
+        tensors["tiny"]
 
 
 # Faults of the index.

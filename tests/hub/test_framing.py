@@ -41,10 +41,10 @@ def fill_ids(run, ids, k):
     program, tokenizer, params, _ = load_run(run)
     ids = np.asarray(ids, np.int32)
     banned = program.task.nonwords
-    found = fill_masks(
+    result = fill_masks(
         program.fill_logits, params, ids, tokenizer.vocab.mask, banned, k
     )
-    return [[(tokenizer.token_name(i), p) for i, p in best] for best in found]
+    return [[(tokenizer.token_name(i), p) for i, p in best] for best in result]
 
 
 @pytest.mark.slow_except("mlm-bpe")
@@ -62,11 +62,11 @@ def test_fills_are_of_the_ids_of_the_exported_tokenizer(objective, kind, tmp_pat
     write_run(tmp_path / "run", config, tokenizer)
     export_run(tmp_path / "run", tmp_path / "out", "bert")
     text = "a b [MASK] c\n[MASK]"
-    theirs = auto.from_pretrained(tmp_path / "out")(text)
-    found = fill_text(load_run(tmp_path / "run"), text, 5)
-    assert found == fill_ids(tmp_path / "run", theirs["input_ids"], 5)
-    vocab, ids = tokenizer.vocab, theirs["input_ids"]
-    assert theirs["token_type_ids"] == [0] * len(ids)
+    reference = auto.from_pretrained(tmp_path / "out")(text)
+    result = fill_text(load_run(tmp_path / "run"), text, 5)
+    assert result == fill_ids(tmp_path / "run", reference["input_ids"], 5)
+    vocab, ids = tokenizer.vocab, reference["input_ids"]
+    assert reference["token_type_ids"] == [0] * len(ids)
     a, b, c = (tokenizer.encode(word).tolist() for word in ("a", " b", " c"))
     # The bpe's line end goes with the mask, as RoBERTa's does.
     body = [*a, *b, vocab.mask, *c, vocab.mask]
@@ -107,54 +107,56 @@ def write_template(folder, before, after):
 
 @pytest.mark.slow
 def test_an_imported_model_fills_what_its_tokenizer_makes_of_a_text(tmp_path):
-    theirs, run = tmp_path / "theirs", tmp_path / "run"
-    write_folder(theirs, Fixture("bert"))
-    write_template(theirs, ["[CLS]", "[BOS]"], ["[SEP]"])
-    import_run(theirs, run, settings(tmp_path))
+    reference, run = tmp_path / "theirs", tmp_path / "run"
+    write_folder(reference, Fixture("bert"))
+    write_template(reference, ["[CLS]", "[BOS]"], ["[SEP]"])
+    import_run(reference, run, settings(tmp_path))
     vocab = make_tokenizer().vocab
     body = make_tokenizer().encode_prompt("a [MASK] b")
-    found = fill_text(load_run(run), "a [MASK] b", 4)
-    assert found == fill_ids(run, [vocab.cls, vocab.bos, *body, vocab.sep], 4)
-    assert found != fill_ids(run, body, 4)
+    result = fill_text(load_run(run), "a [MASK] b", 4)
+    assert result == fill_ids(run, [vocab.cls, vocab.bos, *body, vocab.sep], 4)
+    assert result != fill_ids(run, body, 4)
     # It keeps that when it has been trained on, and gives it back.
     assert main(["train", "--workdir", str(run)]) == 0
     export_run(run, tmp_path / "back", "bert")
     data = json.loads((tmp_path / "back" / "tokenizer.json").read_text())
-    wanted = json.loads((theirs / "tokenizer.json").read_text())
-    assert data["post_processor"] == wanted["post_processor"]
+    expected = json.loads((reference / "tokenizer.json").read_text())
+    assert data["post_processor"] == expected["post_processor"]
 
 
 @pytest.mark.slow_cases("t5")
 @pytest.mark.parametrize("name", slow_but(("t5",), ("llama", "t5")))
 def test_a_text_ends_at_any_end_that_a_model_has(name, tmp_path):
     """Those of generation_config.json, which wins over config.json."""
-    theirs, prompts = tmp_path / "theirs", ["a b", "b", "j a"]
+    reference, prompts = tmp_path / "theirs", ["a b", "b", "j a"]
     fixture, tokenizer = Fixture(name), make_tokenizer()
-    asked = [tokenizer.encode(prompt) for prompt in prompts]
+    prompt_ids = [tokenizer.encode(prompt) for prompt in prompts]
 
     def put(file, **changes):
         held = fixture.config if file == "config.json" else {}
-        (theirs / file).write_text(json.dumps(held | changes))
+        (reference / file).write_text(json.dumps(held | changes))
 
     def write(run):
-        import_run(theirs, run, settings(tmp_path))
+        import_run(reference, run, settings(tmp_path))
         return generate_texts(load_run(run), prompts, 8, temperature=0)
 
-    write_folder(theirs, fixture, {"eos_token_id": None})
+    write_folder(reference, fixture, {"eos_token_id": None})
     endless = write(tmp_path / "endless")
     program, _, params, _ = load_run(tmp_path / "endless")
     is_answer = program.decoder.start_id is not None
     sentinels = tokenizer.vocab.sentinels if is_answer else ()
-    read = [np.append(ids, [6]) if is_answer else ids for ids in asked]  # T5's [EOS]
-    found, counts = generate(
+    read = [
+        np.append(ids, [6]) if is_answer else ids for ids in prompt_ids
+    ]  # T5's [EOS]
+    result, counts = generate(
         program.decoder, params, *pad_left(read), 8, jax.random.key(0), SampleSpec(0),
         banned=tuple({*program.task.nonwords} - {*sentinels}),
     )  # fmt: skip
-    ends = sorted([int(found[0, 2]), 25])
+    ends = sorted([int(result[0, 2]), 25])
 
     def cut(ends):
         texts = []
-        for row, before in zip(np.asarray(found), asked, strict=True):
+        for row, before in zip(np.asarray(result), prompt_ids, strict=True):
             places = np.flatnonzero(np.isin(row, ends))
             row = row[: places[0]] if len(places) else row
             both = row if is_answer else np.concatenate([before, row])
@@ -178,12 +180,12 @@ GREEDY, BEAMS = SampleSpec(0), SampleSpec(num_beams=3)
 @pytest.mark.parametrize("spec", slow_but((BEAMS,), (GREEDY, BEAMS)))
 def test_a_bart_with_its_own_tokenizer(spec, tmp_path):
     """No sentinels, a separate start, and forced first and last tokens."""
-    theirs, run, fixture = tmp_path / "theirs", tmp_path / "run", Fixture("bart")
+    reference, run, fixture = tmp_path / "theirs", tmp_path / "run", Fixture("bart")
     ids = {"decoder_start_token_id": 6, "forced_bos_token_id": 2}
     ids |= {"eos_token_id": 6, "forced_eos_token_id": 6, "bos_token_id": 2}
-    write_folder(theirs, fixture, ids, num_ids=27)
-    write_template(theirs, ["[CLS]"], ["[EOS]"])
-    import_run(theirs, run, settings(tmp_path))
+    write_folder(reference, fixture, ids, num_ids=27)
+    write_template(reference, ["[CLS]"], ["[EOS]"])
+    import_run(reference, run, settings(tmp_path))
     program, tokenizer, params, _ = load_run(run)
     assert program.task.plan.objective_name == "bart" and program.decoder.start_id == 6
     rows = {"tokens": np.arange(7, 23)[None], "index": np.zeros(1, np.int32)}
@@ -192,14 +194,14 @@ def test_a_bart_with_its_own_tokenizer(spec, tmp_path):
     batch = task.objective.corrupt(jax.random.key(0), rows, task.vocab, task.spec)
     assert batch["dec_inputs"][0, :3].tolist() == [6, 7, 8]
     read = np.array([[2, *tokenizer.encode("a b"), 6]], np.int32)
-    found, counts = generate(
+    result, counts = generate(
         program.decoder, params, read, np.array([read.size]), 5, jax.random.key(0),
         spec, stop=(6,), banned=tuple(task.nonwords), first=2, last=6,
     )  # fmt: skip
-    assert counts.tolist() == [5] and found[0, 0] == 2 and found[0, 4] == 6
+    assert counts.tolist() == [5] and result[0, 0] == 2 and result[0, 4] == 6
     beams = {"temperature": spec.temperature, "num_beams": spec.num_beams}
     (text,) = generate_texts(load_run(run), ["a b"], 5, **beams)
-    assert text == tokenizer.decode(found[0, 1:4])
+    assert text == tokenizer.decode(result[0, 1:4])
     export_run(run, tmp_path / "back", "bart")
     for file in ("config.json", "generation_config.json"):
         back = json.loads((tmp_path / "back" / file).read_text())

@@ -22,8 +22,10 @@ from jaxpt.training.workdir import load_run
 @pytest.mark.parametrize(
     "name, first, other", [("gpt2", "clm", "clm_mlm"), ("bert", "mlm", "spanbert")]
 )
-def test_a_folder_of_others_is_what_the_flag_says(name, first, other, theirs, tmp_path):
-    folder, run, config = theirs(name)
+def test_a_folder_of_others_is_what_the_flag_says(
+    name, first, other, make_checkpoint, tmp_path
+):
+    folder, run, config = make_checkpoint(name)
     import_run(folder, tmp_path / "plain", config)
     assert stored(tmp_path / "plain")["objective"] == first
     lines = import_run(folder, run, *flags(config, objective=other))
@@ -37,9 +39,11 @@ def test_a_folder_of_others_is_what_the_flag_says(name, first, other, theirs, tm
 
 
 @pytest.mark.parametrize("name, is_printed", [("gpt2", True), ("bert", False)])
-def test_options_of_generation_that_are_not_kept_are_listed(name, is_printed, theirs):
+def test_options_of_generation_that_are_not_kept_are_listed(
+    name, is_printed, make_checkpoint
+):
     """Of models that generate; values that have no effect are not listed."""
-    folder, run, config = theirs(name)
+    folder, run, config = make_checkpoint(name)
     options = {"num_beams": 4, "repetition_penalty": 1.0, "min_length": None}
     (folder / "generation_config.json").write_text(json.dumps(options))
     values = json.loads((folder / "config.json").read_text())
@@ -60,8 +64,10 @@ def test_options_of_generation_that_are_not_kept_are_listed(name, is_printed, th
         slow("causal_distillation", ["causal_distillation.teacher=: must name"]),
     ],
 )
-def test_an_objective_that_does_not_fit_is_refused(objective, parts, theirs, refuses):
-    folder, run, config = theirs("gpt2")
+def test_an_objective_that_does_not_fit_is_refused(
+    objective, parts, make_checkpoint, refuses
+):
+    folder, run, config = make_checkpoint("gpt2")
     is_named = objective != "causal_distillation"
     named = [f"--config.objective={objective}", str(folder)] if is_named else []
     with refuses(*named, *parts):
@@ -88,18 +94,18 @@ def test_an_objective_that_does_not_fit_is_refused(objective, parts, theirs, ref
     ],
 )
 def test_a_flag_that_makes_another_model_is_refused(
-    field, value, held, theirs, refuses
+    field, value, held, make_checkpoint, refuses
 ):
-    folder, run, config = theirs("bert")
+    folder, run, config = make_checkpoint("bert")
     more = [f"must be {held}"] if held else ["must be "]
     with refuses(f"--config.model.{field}={value}", str(folder), *more):
         import_run(folder, run, *flags(config, **{f"model__{field}": value}))
     assert not run.exists()
 
 
-def test_flags_that_make_the_same_model_are_heeded(theirs, capsys):
-    folder, run, config = theirs("bert")
-    asked = {
+def test_flags_that_make_the_same_model_are_heeded(make_checkpoint, capsys):
+    folder, run, config = make_checkpoint("bert")
+    settings = {
         "dropout": 0.3,
         "embed_dropout": 0.0,
         "attention_dropout": 0.25,
@@ -112,19 +118,21 @@ def test_flags_that_make_the_same_model_are_heeded(theirs, capsys):
         "num_kv_heads": Fixture("bert").config["num_attention_heads"],
         "relative_buckets": 16,  # its positions are not relative
     }
-    given = [f"--config.model.{name}={value}" for name, value in asked.items()]
-    given += [f"--config.data.path={config.data.path}", "--config.data.seq_len=16"]
-    argv = ["import", f"--from={folder}", f"--workdir={run}", *given]
+    flags = [f"--config.model.{name}={value}" for name, value in settings.items()]
+    flags += [f"--config.data.path={config.data.path}", "--config.data.seq_len=16"]
+    argv = ["import", f"--from={folder}", f"--workdir={run}", *flags]
     assert main(argv) == 0
     assert "overrides settings" not in capsys.readouterr().out
-    found = stored(run)["model"]
-    assert {name: found[name] for name in asked} == asked
-    assert found["activation"] == "gelu" and found["norm_position"] == "post"
+    result = stored(run)["model"]
+    assert {name: result[name] for name in settings} == settings
+    assert result["activation"] == "gelu" and result["norm_position"] == "post"
     assert load_run(run)
 
 
-def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys):
-    folder, run, config = theirs("bert")
+def test_what_a_config_file_says_gives_way_and_is_told(
+    make_checkpoint, tmp_path, capsys
+):
+    folder, run, config = make_checkpoint("bert")
     write_config(
         tmp_path / "config.py",
         config.data.path,
@@ -138,7 +146,7 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
     )
     argv = ["import", f"--config={tmp_path / 'config.py'}", f"--from={folder}"]
     assert main([*argv, f"--workdir={run}"]) == 0
-    told, last = capsys.readouterr().out.splitlines()
+    output, last = capsys.readouterr().out.splitlines()
     for part in (
         "objective='prefix_lm' ('mlm')",
         "model.num_layers=1 (2)",
@@ -147,8 +155,8 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
         "tokenizer.kind='byte' ('file')",
         "tokenizer.specials=['nlu'] ([])",
     ):
-        assert part in told
-    assert "bart.poisson_mean" not in told and "mlm from bert" in last
+        assert part in output
+    assert "bart.poisson_mean" not in output and "mlm from bert" in last
     assert stored(run)["bart"]["poisson_mean"] == 2.0
     assert stored(run)["train"]["init_from"] == ""
     assert load_run(run)[1].vocab.nlu is None
@@ -169,8 +177,8 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
         slow({"kind": "file", "lowercase": False, "vocab_size": 28}, 28),
     ],
 )
-def test_specials_are_added_where_the_model_has_room(changes, size, theirs):
-    folder, run, config = theirs("bert", 28)
+def test_specials_are_added_where_the_model_has_room(changes, size, make_checkpoint):
+    folder, run, config = make_checkpoint("bert", 28)
     changes = {f"tokenizer__{name}": value for name, value in changes.items()}
     import_run(folder, run, *flags(config, **changes))
     program, tokenizer, _, _ = load_run(run)
@@ -181,8 +189,8 @@ def test_specials_are_added_where_the_model_has_room(changes, size, theirs):
         assert field != "num_sentinels" or vocab.num_sentinels == value
         for role in value if field == "specials" else ():
             assert getattr(vocab, role) is not None
-        found = stored(run)["tokenizer"][field]
-        assert found == (list(value) if isinstance(value, tuple) else value)
+        result = stored(run)["tokenizer"][field]
+        assert result == (list(value) if isinstance(value, tuple) else value)
     assert vocab.pieces[:28] == held.pieces and vocab.mask == held.mask
 
 
@@ -199,8 +207,10 @@ def test_specials_are_added_where_the_model_has_room(changes, size, theirs):
         ({"path": "gone.json"}, ["gone.json", "No such file"]),
     ],
 )
-def test_another_tokenizer_is_refused(changes, parts, theirs, tmp_path, refuses):
-    folder, run, config = theirs("bert", 28)
+def test_another_tokenizer_is_refused(
+    changes, parts, make_checkpoint, tmp_path, refuses
+):
+    folder, run, config = make_checkpoint("bert", 28)
     tokenizers.export(make_tokenizer(29), tmp_path / "other.json")
     if "path" in changes:
         changes = {"path": str(tmp_path / changes["path"])}
@@ -210,8 +220,10 @@ def test_another_tokenizer_is_refused(changes, parts, theirs, tmp_path, refuses)
     assert not run.exists()
 
 
-def test_the_same_tokenizer_by_its_path_and_a_start_of_its_own(theirs, refuses):
-    folder, run, config = theirs("bert", 28)
+def test_the_same_tokenizer_by_its_path_and_a_start_of_its_own(
+    make_checkpoint, refuses
+):
+    folder, run, config = make_checkpoint("bert", 28)
     with refuses("--config.train.init_from=runs/a", "must be ''"):
         import_run(folder, run, *flags(config, train__init_from="runs/a"))
     config.train.init_from = ""
@@ -221,15 +233,15 @@ def test_the_same_tokenizer_by_its_path_and_a_start_of_its_own(theirs, refuses):
 
 def use(run, tmp_path, capsys, *asks):
     """What each command that uses a run prints, and its export."""
-    told = []
+    output = []
     for ask in asks:
         assert main([*ask, f"--workdir={run}"]) == 0
         out = capsys.readouterr().out
-        told.append(out[out.find("step ") :])  # not that the text was prepared
+        output.append(out[out.find("step ") :])  # not that the text was prepared
     to = tmp_path / f"of-{run.name}-{len(list(tmp_path.iterdir()))}"
     assert main(["export", f"--workdir={run}", f"--to={to}"]) == 0
     capsys.readouterr()
-    return told, load_file(to / "model.safetensors"), to / "tokenizer.json"
+    return output, load_file(to / "model.safetensors"), to / "tokenizer.json"
 
 
 @pytest.mark.slow
@@ -240,8 +252,8 @@ def use(run, tmp_path, capsys, *asks):
         ("gpt2", [["generate", "--prompt=a b", "--num_tokens=4"]]),
     ],
 )
-def test_an_imported_run_can_be_moved(name, asks, theirs, tmp_path, capsys):
-    folder, run, config = theirs(name)
+def test_an_imported_run_can_be_moved(name, asks, make_checkpoint, tmp_path, capsys):
+    folder, run, config = make_checkpoint(name)
     import_run(folder, run, config)
     assert str(tmp_path) not in json.dumps(stored(run)["tokenizer"])
     before, tensors, _ = use(run, tmp_path, capsys, *asks)
@@ -254,12 +266,12 @@ def test_an_imported_run_can_be_moved(name, asks, theirs, tmp_path, capsys):
     after, again, tokenizer = use(moved, tmp_path, capsys, *asks)
     assert after == before
     same(again, tensors)
-    found = tokenizers.load(tokenizer)
-    assert tokenizers.fingerprint(found) == tokenizers.fingerprint(make_tokenizer())
+    result = tokenizers.load(tokenizer)
+    assert tokenizers.fingerprint(result) == tokenizers.fingerprint(make_tokenizer())
 
 
-def test_a_moved_run_goes_on_and_is_a_config(theirs, tmp_path):
-    folder, run, config = theirs("bert")
+def test_a_moved_run_goes_on_and_is_a_config(make_checkpoint, tmp_path):
+    folder, run, config = make_checkpoint("bert")
     config.train.steps = config.train.steps_per_call = 2
     import_run(folder, run, config)
     (tmp_path / "deep").mkdir()
@@ -273,8 +285,8 @@ def test_a_moved_run_goes_on_and_is_a_config(theirs, tmp_path):
     assert load_stored(str(run / "config.json")).tokenizer.path == str(run / TOKENIZER)
 
 
-def test_a_config_without_its_tokenizer_is_one_line(theirs, tmp_path, capsys):
-    folder, run, config = theirs("gpt2")
+def test_a_config_without_its_tokenizer_is_one_line(make_checkpoint, tmp_path, capsys):
+    folder, run, config = make_checkpoint("gpt2")
     import_run(folder, run, config)
     shutil.copy(run / "config.json", tmp_path / "alone.json")
     argv = ["train", f"--config={tmp_path / 'alone.json'}", f"--workdir={tmp_path}/b"]
@@ -283,8 +295,8 @@ def test_a_config_without_its_tokenizer_is_one_line(theirs, tmp_path, capsys):
     assert err.count("\n") == 1 and "tokenizer.path=''" in err
 
 
-def test_an_imported_run_can_teach(theirs):
-    folder, run, config = theirs("gpt2")
+def test_an_imported_run_can_teach(make_checkpoint):
+    folder, run, config = make_checkpoint("gpt2")
     import_run(folder, run, config)
     config.objective = "causal_distillation"
     config.causal_distillation.teacher = str(run)

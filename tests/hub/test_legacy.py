@@ -48,8 +48,8 @@ def test_bert_base_uncased(tmp_path):
     assert stored(tmp_path / "two")["objective"] == "mlm"
     names = "bert.pooler.dense.bias, bert.pooler.dense.weight"
     names += ", cls.seq_relationship.bias, cls.seq_relationship.weight"
-    told = f"{tmp_path / 'old'}: a masked model does not use {names}"
-    assert lines[0] == told and len(lines) == 2
+    output = f"{tmp_path / 'old'}: a masked model does not use {names}"
+    assert lines[0] == output and len(lines) == 2
 
 
 def test_a_bert_with_its_sentence_head(tmp_path):
@@ -60,12 +60,12 @@ def test_a_bert_with_its_sentence_head(tmp_path):
     config = pair_settings(tmp_path)
     assert len(import_run(tmp_path / "old", tmp_path / "run", config)) == 1
     params = load_params(tmp_path / "run")
-    for ours, theirs in (
+    for ours, reference in (
         (params["pair_score"]["out"]["kernel"], "cls.seq_relationship.weight"),
         (params["embed"]["norm"]["scale"], "bert.embeddings.LayerNorm.weight"),
         (params["head"]["norm"]["bias"], "cls.predictions.transform.LayerNorm.bias"),
     ):
-        np.testing.assert_array_equal(ours, plain[theirs].T)
+        np.testing.assert_array_equal(ours, plain[reference].T)
 
 
 @pytest.mark.parametrize("name", ["roberta", "electra"])
@@ -97,9 +97,9 @@ def test_other_families_have_such_names_too(name, tmp_path):
     same(load_params(tmp_path / "one"), load_params(tmp_path / "two"))
     out = tmp_path / "back"
     export_run(tmp_path / "two", out)  # by present names
-    found = read_tensors(out / "generator" if name == "electra" else out)
-    assert any("LayerNorm.weight" in key for key in found)
-    assert not any("gamma" in key for key in found)
+    tensors = read_tensors(out / "generator" if name == "electra" else out)
+    assert any("LayerNorm.weight" in key for key in tensors)
+    assert not any("gamma" in key for key in tensors)
 
 
 def test_a_tensor_under_both_names_is_refused():
@@ -120,8 +120,8 @@ def test_transformers_reads_the_same(tmp_path):
     import_run(tmp_path / "old", tmp_path / "run", pair_settings(tmp_path))
     run = load_run(tmp_path / "run")
     ids = np.array([[1, 7, 4, 9, 2]])
-    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "old").eval()
+    reference = transformers.BertForMaskedLM.from_pretrained(tmp_path / "old").eval()
     with torch.no_grad():
-        wanted = theirs(input_ids=torch.tensor(ids)).logits.numpy()
-    found = run.program.task.model.fill_logits(run.params, ids)
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+        expected = reference(input_ids=torch.tensor(ids)).logits.numpy()
+    result = run.program.task.model.fill_logits(run.params, ids)
+    np.testing.assert_allclose(result, expected, atol=1e-4)

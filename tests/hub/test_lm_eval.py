@@ -22,7 +22,7 @@ from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.lm_eval import RunLM, cut_at, register
 from jaxpt.zero_shot.last_word import split_passage
-from jaxpt.zero_shot.outcomes import Asker
+from jaxpt.zero_shot.outcomes import EvalContext
 from jaxpt.zero_shot.questions import plain
 from jaxpt.zero_shot.text_tasks import evaluate_last_words, evaluate_questions
 
@@ -81,8 +81,8 @@ def stories(tmp_path_factory):
     """stories260K as a folder of transformers, and as a run."""
     shared = find_shared("weights/stories260K", "the harness's numbers of a real model")
     folder = tmp_path_factory.mktemp("stories")
-    theirs, run = folder / "theirs", folder / "run"
-    theirs.mkdir()
+    reference, run = folder / "theirs", folder / "run"
+    reference.mkdir()
     config, tensors = read_checkpoint(shared / "stories260K.bin")
     made = make_llama_tokenizer(shared / "tok512.bin", config["vocab_size"])
     names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -92,14 +92,14 @@ def stories(tmp_path_factory):
         ("tokenizer", made),
         ("tokenizer_config", names),
     ):
-        (theirs / f"{name}.json").write_text(json.dumps(values))
+        (reference / f"{name}.json").write_text(json.dumps(values))
     save_file(
         {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
-        theirs / "model.safetensors",
+        reference / "model.safetensors",
         {"format": "pt"},
     )
-    import_run(theirs, run, default_config())
-    return theirs, run, (shared / "golden.txt").read_text()
+    import_run(reference, run, default_config())
+    return reference, run, (shared / "golden.txt").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +114,8 @@ def test_a_text_goes_on_as_the_golden_one(alone, stories):
     start = "Once upon a time, there"
     stops = {"until": ["Lily", "."], "max_gen_toks": 40}
     long = {"until": [], "max_gen_toks": 40}
-    asked = [(start, long), (start, stops), ("Tom", stops)]
-    whole, cut, other = alone.generate_until(make_requests("generate_until", asked))
+    requests = [(start, long), (start, stops), ("Tom", stops)]
+    whole, cut, other = alone.generate_until(make_requests("generate_until", requests))
     assert len(whole) > 60 and golden.startswith(start + whole)
     assert cut == whole[: whole.index("Lily")]
     assert other and not other.endswith(".")
@@ -123,21 +123,21 @@ def test_a_text_goes_on_as_the_golden_one(alone, stories):
 
 def test_what_is_likeliest_is_greedy(alone):
     """Each token behind a text that the run wrote itself, and one that it did not."""
-    given = alone.tok_encode("Once upon a time, there was a little")
+    prompt = alone.tok_encode("Once upon a time, there was a little")
     girl, boy = (alone.tok_encode(t, add_special_tokens=False) for t in ("girl", "boy"))
-    assert given[0] == 1  # <s>
-    pairs = [(None, given, girl), (None, given, boy)]
+    assert prompt[0] == 1  # <s>
+    pairs = [(None, prompt, girl), (None, prompt, boy)]
     (first, is_greedy), (second, is_other) = alone._loglikelihood_tokens(pairs)
     assert is_greedy and not is_other and second < first < 0
 
 
 def test_options_that_are_not_known(alone, stories, refuses):
     with refuses("num_beams"):
-        asked = [("Tom", {"num_beams": 3})]
-        alone.generate_until(make_requests("generate_until", asked))
+        requests = [("Tom", {"num_beams": 3})]
+        alone.generate_until(make_requests("generate_until", requests))
     with refuses("max_gen_toks=600"):
-        asked = [("Tom", {"max_gen_toks": 600})]
-        alone.generate_until(make_requests("generate_until", asked))
+        requests = [("Tom", {"max_gen_toks": 600})]
+        alone.generate_until(make_requests("generate_until", requests))
     with refuses("batch_size=auto"):
         RunLM(str(stories[1]), batch_size="auto")
     with refuses("--rule=pll", "causal"):
@@ -162,39 +162,45 @@ def make_both(run, folder):
     """Our class of a run, and the harness's own of its export."""
     pytest.importorskip("lm_eval")
     huggingface = importlib.import_module("lm_eval.models.huggingface")
-    theirs = huggingface.HFLM(
+    reference = huggingface.HFLM(
         pretrained=str(folder), device="cpu", dtype="float32", batch_size=4
     )
-    return register()(workdir=str(run), batch_size=4), theirs
+    return register()(workdir=str(run), batch_size=4), reference
 
 
-def check_same(ours, theirs, pairs, texts):
+def check_same(ours, reference, pairs, texts):
     """Both give the same log p within 1e-4, and find the same tokens greedy."""
-    asked = make_requests("loglikelihood", pairs)
-    found, wanted = (each.loglikelihood(asked, True) for each in (ours, theirs))
-    np.testing.assert_allclose(
-        [x for x, _ in found], [x for x, _ in wanted], atol=1e-4, rtol=1e-5
+    requests = make_requests("loglikelihood", pairs)
+    result, expected = (
+        each.loglikelihood(requests, True) for each in (ours, reference)
     )
-    assert [greedy for _, greedy in found] == [greedy for _, greedy in wanted]
-    asked = make_requests("loglikelihood_rolling", [(text,) for text in texts])
-    found, wanted = (each.loglikelihood_rolling(asked, True) for each in (ours, theirs))
-    np.testing.assert_allclose(found, wanted, atol=1e-4, rtol=1e-5)
+    np.testing.assert_allclose(
+        [x for x, _ in result], [x for x, _ in expected], atol=1e-4, rtol=1e-5
+    )
+    assert [greedy for _, greedy in result] == [greedy for _, greedy in expected]
+    requests = make_requests("loglikelihood_rolling", [(text,) for text in texts])
+    result, expected = (
+        each.loglikelihood_rolling(requests, True) for each in (ours, reference)
+    )
+    np.testing.assert_allclose(result, expected, atol=1e-4, rtol=1e-5)
 
 
 @pytest.mark.peers
 def test_stories_as_the_hf_model_scores_them(stories):
     folder, run, golden = stories
-    ours, theirs = make_both(run, folder)
+    ours, reference = make_both(run, folder)
     pairs = [tuple(split_passage(text)) for text in PASSAGES]
     # White space at the border, nothing before, and more than the model reads.
     pairs += [("Once upon a time ", "there was a girl"), ("", "Once upon")]
     pairs += [("x " * 600, " the end")]
-    check_same(ours, theirs, pairs, [golden, golden * 4, "Tom."])
+    check_same(ours, reference, pairs, [golden, golden * 4, "Tom."])
     stops = {"until": ["."], "max_gen_toks": 30}
-    asked = make_requests("generate_until", [(text, stops) for text in PASSAGES[:3]])
-    found, wanted = (each.generate_until(asked, True) for each in (ours, theirs))
+    requests = make_requests("generate_until", [(text, stops) for text in PASSAGES[:3]])
+    result, expected = (
+        each.generate_until(requests, True) for each in (ours, reference)
+    )
     # Theirs loses the space before a text's first token.
-    assert [text.strip() for text in found] == [text.strip() for text in wanted]
+    assert [text.strip() for text in result] == [text.strip() for text in expected]
 
 
 def write_tasks(folder):
@@ -202,8 +208,8 @@ def write_tasks(folder):
     rows = {
         "small_words": [{"text": text} for text in PASSAGES],
         "small_choice": [
-            {"asked": asked, "options": options, "answer": answer}
-            for asked, options, answer in QUESTIONS
+            {"asked": question, "options": options, "answer": answer}
+            for question, options, answer in QUESTIONS
         ],
     }
     for name, settings in TASKS.items():
@@ -230,10 +236,10 @@ def test_tasks_of_the_harness_and_our_own(stories, tmp_path, monkeypatch):
     manager = TaskManager(include_path=str(tmp_path), include_defaults=False)
     results = []
     for model in make_both(run, folder):
-        found = harness.simple_evaluate(
+        result = harness.simple_evaluate(
             model=model, tasks=list(TASKS), task_manager=manager, bootstrap_iters=0
         )["results"]
-        words, choice = found["small_words"], found["small_choice"]
+        words, choice = result["small_words"], result["small_choice"]
         results.append(
             [words["acc,none"], words["perplexity,none"]]
             + [choice[f"{m},none"] for m in ("acc", "acc_norm", "acc_mutual_info")]
@@ -244,7 +250,7 @@ def test_tasks_of_the_harness_and_our_own(stories, tmp_path, monkeypatch):
         ours.run_tokenizer,
         lm_eval.make_scorer(ours.program, ours.params),
     )
-    asker = Asker(scorer, tokenizer.encode, tokenizer.encode_sized)
+    asker = EvalContext(scorer, tokenizer.encode, tokenizer.encode_sized)
     passages = [split_passage(text) for text in PASSAGES]
     words = evaluate_last_words(asker, passages, ("causal",))["causal"].figures
     items = [plain(*question) for question in QUESTIONS]
@@ -269,9 +275,9 @@ def test_the_export_of_a_run(tmp_path):
     run = tiny.write_run(config, tmp_path / "run")
     for _ in export_run(run, tmp_path / "out"):
         pass
-    ours, theirs = make_both(run, tmp_path / "out")
+    ours, reference = make_both(run, tmp_path / "out")
     pairs = [("The cat", " sat."), ("", "A dog"), ("A dog ran " * 30, " home again.")]
-    check_same(ours, theirs, pairs, ["The cat sat. A dog ran home again." * 9])
+    check_same(ours, reference, pairs, ["The cat sat. A dog ran home again." * 9])
 
 
 def test_a_masked_run_is_scored_by_its_rule(speech, tmp_path, refuses):
@@ -280,13 +286,13 @@ def test_a_masked_run_is_scored_by_its_rule(speech, tmp_path, refuses):
     assert run.rule == "pll_word_l2r" and run.prefix_token_id == -1
     context, rest = run.tok_encode("to the"), run.tok_encode(" men")
     pairs = [(None, context, rest), (None, [-1], rest), (None, context * 9, rest)]
-    found = [value for value, _ in run._loglikelihood_tokens(pairs)]
+    results = [value for value, _ in run._loglikelihood_tokens(pairs)]
     room = run.scorer.room(run.rule)
     texts = [[*context, *rest], rest, [*(context * 9), *rest][-room:]]
     starts = [len(text) - len(rest) for text in texts]
     arrays = [np.array(text) for text in texts]
-    wanted = run.scorer.token_log_probs(arrays, starts, run.rule)
-    np.testing.assert_allclose(found, [each.sum() for each in wanted], rtol=1e-5)
+    expected = run.scorer.token_log_probs(arrays, starts, run.rule)
+    np.testing.assert_allclose(results, [each.sum() for each in expected], rtol=1e-5)
     with refuses("a mlm run cannot continue"):
-        asked = [("to", {"until": []})]
-        run.generate_until(make_requests("generate_until", asked))
+        requests = [("to", {"until": []})]
+        run.generate_until(make_requests("generate_until", requests))

@@ -99,8 +99,8 @@ def make_network(name):
 def run_graph(folder, name, *outputs, **inputs):
     """The outputs of a file of an export."""
     session = onnx_files.open_session((folder / f"{name}.onnx").read_bytes())
-    given = {key: np.asarray(value, np.int64) for key, value in inputs.items()}
-    return session.run(list(outputs), given)
+    feeds = {key: np.asarray(value, np.int64) for key, value in inputs.items()}
+    return session.run(list(outputs), feeds)
 
 
 def read_text(ids):
@@ -120,27 +120,27 @@ def softmax(logits, left_out=()):
 def test_graphs_give_jaxs_numbers_at_all_lengths(name):
     network, params = make_network(name)
     for graph in list_graphs(network, params, attentions=True):
-        found = onnx_files.check(graph, onnx_files.convert(graph))
-        assert found.lengths == (1, 2, 5, 16, 24)
-        assert found.scores < 1e-4 and found.same_best == 1, (graph.name, found)
+        result = onnx_files.check(graph, onnx_files.convert(graph))
+        assert result.lengths == (1, 2, 5, 16, 24)
+        assert result.scores < 1e-4 and result.same_best == 1, (graph.name, result)
 
 
 @needs_onnx
 @pytest.mark.parametrize("name", RUNS)
 def test_every_kind_of_run_is_written_and_described(name, runs, tmp_path):
     lines = export_onnx(runs(name), tmp_path, attentions=True)
-    told = read_json(tmp_path, "model.json")
-    found = {path.stem for path in tmp_path.glob("*.onnx")}
-    assert found == GRAPHS.get(name, {"model"})
-    assert len(lines) == len(found) + 1
-    assert told["difference"] < 1e-4 and told["same_best"] == 1
-    assert len(told["tokens"]) == told["vocab_size"]
+    output = read_json(tmp_path, "model.json")
+    result = {path.stem for path in tmp_path.glob("*.onnx")}
+    assert result == GRAPHS.get(name, {"model"})
+    assert len(lines) == len(result) + 1
+    assert output["difference"] < 1e-4 and output["same_best"] == 1
+    assert len(output["tokens"]) == output["vocab_size"]
     run = jaxpt.load(runs(name))
     text = "the people of the union"
     read = load(tmp_path / "tokenizer.json").encode(text)
     assert read.tolist() == run.tokenizer.encode(text).tolist()
-    assert told["objective"] == run.objective
-    assert told["fake_temperature"] == 1.0
+    assert output["objective"] == run.objective
+    assert output["fake_temperature"] == 1.0
 
 
 @needs_onnx
@@ -157,20 +157,20 @@ def test_a_causal_graph_scores_texts_as_the_run_does(runs, tmp_path):
 @pytest.mark.parametrize("name", ["mlm", "bert", "clm_mlm", "distillation"])
 def test_masks_are_filled_as_the_run_fills_them(name, runs, tmp_path):
     export_onnx(runs(name), tmp_path)
-    run, told = jaxpt.load(runs(name)), read_json(tmp_path, "model.json")
+    run, output = jaxpt.load(runs(name)), read_json(tmp_path, "model.json")
     text = "the peo[MASK]le of i[MASK]"
-    ids = [*told["before"], *run.tokenizer.encode_prompt(text), *told["after"]]
-    given = read_text(ids)
-    if told["kind"] == "prefix":
-        given["prefix_lengths"] = [len(ids)]
-    if told["has_types"]:
-        given["token_type_ids"] = [np.zeros(len(ids))]
-    (logits,) = run_graph(tmp_path, "model", "logits", **given)
-    places = np.flatnonzero(np.array(ids) == told["mask"]) - told["fill_offset"]
-    found = softmax(logits[0, places], told["nonwords"])
+    ids = [*output["before"], *run.tokenizer.encode_prompt(text), *output["after"]]
+    inputs = read_text(ids)
+    if output["kind"] == "prefix":
+        inputs["prefix_lengths"] = [len(ids)]
+    if output["has_types"]:
+        inputs["token_type_ids"] = [np.zeros(len(ids))]
+    (logits,) = run_graph(tmp_path, "model", "logits", **inputs)
+    places = np.flatnonzero(np.array(ids) == output["mask"]) - output["fill_offset"]
+    result = softmax(logits[0, places], output["nonwords"])
     names = [run.tokenizer.token_name(i) for i in range(run.tokenizer.vocab.size)]
-    for row, wanted in zip(found, run.fill(text, top_k=5), strict=True):
-        for token, probability in wanted:
+    for row, expected in zip(result, run.fill(text, top_k=5), strict=True):
+        for token, probability in expected:
             assert row[names.index(token)] == pytest.approx(probability, abs=1e-4)
 
 
@@ -180,23 +180,23 @@ def test_a_discriminator_finds_what_the_run_finds(runs, tmp_path):
     run = jaxpt.load(runs("electra"))
     ids = run.tokenizer.encode("the people of it")
     (logits,) = run_graph(tmp_path, "discriminator", "logits", **read_text(ids))
-    wanted = run.model.replaced_logits(run.params, ids[None])
-    np.testing.assert_allclose(logits, wanted, atol=1e-4)
+    expected = run.model.replaced_logits(run.params, ids[None])
+    np.testing.assert_allclose(logits, expected, atol=1e-4)
 
 
 @needs_onnx
 @pytest.mark.parametrize("name", ["span_corruption", "bart"])
 def test_a_decoders_graph_writes_what_the_run_writes(name, runs, tmp_path):
     export_onnx(runs(name), tmp_path)
-    run, told = jaxpt.load(runs(name)), read_json(tmp_path, "model.json")
+    run, output = jaxpt.load(runs(name)), read_json(tmp_path, "model.json")
     prompt = "the peo[MASK] of" if name == "bart" else "the peo<extra_id_0> of"
-    assert not set(told["sentinels"]) & set(told["banned"])  # which an answer has
-    ids = [*told["before"], *run.tokenizer.encode_prompt(prompt), *told["after"]]
-    given = read_text(ids)
-    (states,) = run_graph(tmp_path, "encoder_model", "last_hidden_state", **given)
+    assert not set(output["sentinels"]) & set(output["banned"])  # which an answer has
+    ids = [*output["before"], *run.tokenizer.encode_prompt(prompt), *output["after"]]
+    inputs = read_text(ids)
+    (states,) = run_graph(tmp_path, "encoder_model", "last_hidden_state", **inputs)
     data = (tmp_path / "decoder_model.onnx").read_bytes()
-    session, written = onnx_files.open_session(data), [told["start"]]
-    while len(written) <= 12 and written[-1] not in told["ends"]:
+    session, written = onnx_files.open_session(data), [output["start"]]
+    while len(written) <= 12 and written[-1] not in output["ends"]:
         (logits,) = session.run(
             ["logits"],
             {
@@ -205,10 +205,10 @@ def test_a_decoders_graph_writes_what_the_run_writes(name, runs, tmp_path):
                 "encoder_attention_mask": np.ones((1, len(ids)), np.int64),
             },
         )
-        written.append(int(softmax(logits[0, -1], told["banned"]).argmax()))
-    own = [i for i in written[1:] if i not in told["ends"]]
-    (wanted,) = run.generate(prompt, num_tokens=12, temperature=0)
-    assert run.tokenizer.decode(own) == wanted
+        written.append(int(softmax(logits[0, -1], output["banned"]).argmax()))
+    own = [i for i in written[1:] if i not in output["ends"]]
+    (expected,) = run.generate(prompt, num_tokens=12, temperature=0)
+    assert run.tokenizer.decode(own) == expected
 
 
 @needs_onnx
@@ -238,10 +238,10 @@ def test_attentions_are_those_that_are_analysed(name, runs, tmp_path):
     run = jaxpt.load(runs(name))
     ids = run.tokenizer.encode("the people of it")
     stem = "encoder_model" if name == "span_corruption" else "model"
-    (found,) = run_graph(tmp_path, stem, "attentions", **read_text(ids))
+    (result,) = run_graph(tmp_path, stem, "attentions", **read_text(ids))
     network, params = run.model.find_transformer(run.params)
-    wanted = attention_weights(network, params, ids[None], start_id=0)["self"]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    expected = attention_weights(network, params, ids[None], start_id=0)["self"]
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @needs_onnx
@@ -253,16 +253,16 @@ def test_a_decoders_attentions_are_its_own_and_its_sources(runs, tmp_path):
         tmp_path, "encoder_model", "last_hidden_state", **read_text(ids)
     )
     data = (tmp_path / "decoder_model.onnx").read_bytes()
-    given = {
+    inputs = {
         "input_ids": np.array([[start, *ids[:-1]]], np.int64),
         "encoder_hidden_states": states,
         "encoder_attention_mask": np.ones((1, len(ids)), np.int64),
     }
     names = {"dec_self": "attentions", "cross": "cross_attentions"}
-    found = onnx_files.open_session(data).run(list(names.values()), given)
-    wanted = attention_weights(run.model, run.params, ids[None], start_id=start)
-    for name, weights in zip(names, found, strict=True):
-        np.testing.assert_allclose(weights, wanted[name], atol=1e-5)
+    result = onnx_files.open_session(data).run(list(names.values()), inputs)
+    expected = attention_weights(run.model, run.params, ids[None], start_id=start)
+    for name, weights in zip(names, result, strict=True):
+        np.testing.assert_allclose(weights, expected[name], atol=1e-5)
 
 
 @needs_onnx
@@ -278,8 +278,8 @@ def test_a_smaller_file_says_what_it_loses(precision, runs, tmp_path, speech):
         (tmp_path / name / "model.onnx").stat().st_size for name in ("whole", "small")
     ]
     assert sizes[1] < 0.7 * sizes[0]
-    told = read_json(tmp_path / "small", "model.json")
-    assert 1e-6 < told["probability_difference"] < 0.05
+    output = read_json(tmp_path / "small", "model.json")
+    assert 1e-6 < output["probability_difference"] < 0.05
     assert f"{precision}; scores differ" in lines[0]
 
 

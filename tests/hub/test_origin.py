@@ -122,8 +122,8 @@ SOME = ("clm", "span_corruption", "electra", "bert", "spanbert", "distillation")
 @pytest.mark.slow_cases("clm", "electra", "spanbert", "distillation", "span_corruption")
 @pytest.mark.parametrize("run", slow_but(SOME, RUNS))
 def test_an_exported_run_comes_back(run, export, tmp_path):
-    config, params, theirs = export(run)
-    lines = import_run(theirs, tmp_path / "again", data_only(config))
+    config, params, reference = export(run)
+    lines = import_run(reference, tmp_path / "again", data_only(config))
     assert len(lines) == 1 and f"again: {name_of(run)} from " in lines[0]
     one, two = (load_run(tmp_path / name) for name in ("run", "again"))
     same(two[2], params)
@@ -147,51 +147,53 @@ def test_a_run_comes_back_to_the_same_numbers(speech, tmp_path, capsys):
     """All by commands, with a head that no model of transformers has."""
     config = tmp_path / "config.json"
     write_config(config, to_dict(run_config(speech, "spanbert")))
-    run, theirs, again = (str(tmp_path / name) for name in ("run", "theirs", "again"))
+    run, reference, again = (
+        str(tmp_path / name) for name in ("run", "theirs", "again")
+    )
     short = ["--config.train.steps=2", "--config.eval.probe_passages=8"]
     assert main(["train", f"--config={config}", *short, f"--workdir={run}"]) == 0
-    assert main(["export", f"--workdir={run}", f"--to={theirs}"]) == 0
-    asked = [f"--config.data.path={speech}", "--config.data.split=position"]
-    asked += ["--config.data.row_length=24", "--config.eval.num_rows=16", *short[1:]]
-    assert main(["import", f"--from={theirs}", f"--workdir={again}", *asked]) == 0
+    assert main(["export", f"--workdir={run}", f"--to={reference}"]) == 0
+    flags = [f"--config.data.path={speech}", "--config.data.split=position"]
+    flags += ["--config.data.row_length=24", "--config.eval.num_rows=16", *short[1:]]
+    assert main(["import", f"--from={reference}", f"--workdir={again}", *flags]) == 0
     capsys.readouterr()
-    told = []
+    output = []
     for folder in (run, again):
         assert main(["evaluate", f"--workdir={folder}"]) == 0
-        told.append(capsys.readouterr().out.splitlines()[1:])
-    assert told[0] == told[1] and any("boundary" in line for line in told[0])
+        output.append(capsys.readouterr().out.splitlines()[1:])
+    assert output[0] == output[1] and any("boundary" in line for line in output[0])
 
 
 def test_settings_of_the_objective_are_the_users_to_change(export, tmp_path, refuses):
-    config, params, theirs = export("spanbert")
+    config, params, reference = export("spanbert")
     plain, names = flags(data_only(config), spanbert__span_p=0.4)
-    import_run(theirs, tmp_path / "again", plain, names)
-    wanted = to_dict(config)["spanbert"] | {"span_p": 0.4}
-    assert stored(tmp_path / "again")["spanbert"] == wanted
+    import_run(reference, tmp_path / "again", plain, names)
+    expected = to_dict(config)["spanbert"] | {"span_p": 0.4}
+    assert stored(tmp_path / "again")["spanbert"] == expected
     plain, names = flags(data_only(config), spanbert__place_width=13)
     with refuses("boundary/", "spanbert"):
-        import_run(theirs, tmp_path / "third", plain, names)
+        import_run(reference, tmp_path / "third", plain, names)
     plain, names = flags(data_only(config), objective="mlm")
-    import_run(theirs, tmp_path / "mlm", plain, names)
+    import_run(reference, tmp_path / "mlm", plain, names)
     kept = {name: part for name, part in params.items() if name != "boundary"}
     same(load_run(tmp_path / "mlm")[2], kept)
 
 
 def test_a_student_needs_its_teacher_or_another(export, speech, tmp_path, refuses):
-    config, params, theirs = export("distillation")
-    assert [path.name for path in (theirs / "jaxpt").iterdir()] == ["run.json"]
+    config, params, reference = export("distillation")
+    assert [path.name for path in (reference / "jaxpt").iterdir()] == ["run.json"]
     shutil.move(tmp_path / "teacher", tmp_path / "elsewhere")
     with refuses(f"distillation.teacher={tmp_path / 'teacher'}", "run's folder"):
-        import_run(theirs, tmp_path / "again", data_only(config))
+        import_run(reference, tmp_path / "again", data_only(config))
     assert not (tmp_path / "again").exists()
     place = str(tmp_path / "elsewhere")
     plain, names = flags(data_only(config), distillation__teacher=place)
     plain.distillation.teacher_model = {"d_model": 99}  # as a config file may have it
-    import_run(theirs, tmp_path / "again", plain, names)
+    import_run(reference, tmp_path / "again", plain, names)
     same(load_run(tmp_path / "again")[2], params)
     assert stored(tmp_path / "again")["distillation"]["teacher_model"]["d_model"] == 16
     plain, names = flags(data_only(config), objective="mlm")
-    import_run(theirs, tmp_path / "mlm", plain, names)
+    import_run(reference, tmp_path / "mlm", plain, names)
     same(load_run(tmp_path / "mlm")[2], params["student"])
 
 
@@ -209,8 +211,8 @@ def test_a_student_needs_its_teacher_or_another(export, speech, tmp_path, refuse
         ({"objective": "clm", "settings": {}}, ["a masked model: must be causal"]),
     ],
 )
-def test_a_bad_word_of_the_run_is_one_line(content, parts, theirs, refuses):
-    folder, run, config = theirs("bert")
+def test_a_bad_word_of_the_run_is_one_line(content, parts, make_checkpoint, refuses):
+    folder, run, config = make_checkpoint("bert")
     (folder / "jaxpt").mkdir()
     if isinstance(content, dict):
         whole = {"format": 1, "objective": "mlm", "settings": {}} | content
@@ -222,12 +224,12 @@ def test_a_bad_word_of_the_run_is_one_line(content, parts, theirs, refuses):
 
 
 def test_a_generators_share_is_the_folders(export, tmp_path, refuses):
-    config, _, theirs = export("electra")
+    config, _, reference = export("electra")
     plain, names = flags(data_only(config), electra__generator_size=0.5)
     with refuses("--config.electra.generator_size=0.5", "must be 0.3125"):
-        import_run(theirs, tmp_path / "again", plain, names)
+        import_run(reference, tmp_path / "again", plain, names)
     plain, names = flags(data_only(config), electra__generator_size=0.3)
     plain, more = flags(plain, model__dropout=0.2)
-    import_run(theirs, tmp_path / "again", plain, [*names, *more])
+    import_run(reference, tmp_path / "again", plain, [*names, *more])
     assert stored(tmp_path / "again")["electra"]["generator_size"] == 0.3
     assert stored(tmp_path / "again")["model"]["dropout"] == 0.2

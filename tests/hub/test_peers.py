@@ -42,13 +42,13 @@ pytestmark = pytest.mark.peers
 
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_are_those_of_transformers(name, tmp_path):
-    theirs = make_theirs(name)
-    config, tensors = save(theirs, tmp_path)
+    reference = make_theirs(name)
+    config, tensors = save(reference, tmp_path)
     ours = Ours(config, tensors, CASES[name][1])
-    num_theirs = sum(p.numel() for p in theirs.parameters())
+    num_theirs = sum(p.numel() for p in reference.parameters())
     assert count(ours.params) == num_theirs
     batch = make_batch(name)
-    gaps = compare(ours, batch, run_theirs(theirs, batch, name))
+    gaps = compare(ours, batch, run_theirs(reference, batch, name))
     print(f"{name}: {num_theirs} parameters", {k: f"{v:.1e}" for k, v in gaps.items()})
     check(gaps)
 
@@ -87,10 +87,12 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
     name = odd.split()[0]
     kind, head, settings = CASES[name]
     monkeypatch.setitem(CASES, name, (kind, head, settings | ODD[odd]))
-    theirs = make_theirs(name)
-    config, tensors = save(theirs, tmp_path)
+    reference = make_theirs(name)
+    config, tensors = save(reference, tmp_path)
     batch = make_batch(name)
-    gaps = compare(Ours(config, tensors, head), batch, run_theirs(theirs, batch, name))
+    gaps = compare(
+        Ours(config, tensors, head), batch, run_theirs(reference, batch, name)
+    )
     print(f"{odd}:", {k: f"{v:.1e}" for k, v in gaps.items()})
     check(gaps)
 
@@ -99,20 +101,20 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "llama"])
 def test_a_checkpoint_of_half_precision(name, dtype, tmp_path):
     """What is stored in two bytes is computed in float32, on both sides."""
-    theirs = make_theirs(name).to(getattr(torch, dtype))
-    theirs.save_pretrained(tmp_path)
+    reference = make_theirs(name).to(getattr(torch, dtype))
+    reference.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["dtype"] == dtype
     ours = Ours(config, read_tensors(tmp_path), CASES[name][1])
     batch = make_batch(name)
-    gaps = compare(ours, batch, run_theirs(theirs.float(), batch, name))
+    gaps = compare(ours, batch, run_theirs(reference.float(), batch, name))
     check(gaps)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_there_and_back(name, tmp_path):
-    theirs = make_theirs(name)
-    config, tensors = save(theirs, tmp_path / "a")
+    reference = make_theirs(name)
+    config, tensors = save(reference, tmp_path / "a")
     ours = Ours(config, tensors, CASES[name][1])
     _, written = write_config(ours.spec, ours.head, ours.family.name)
     keep = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
@@ -124,14 +126,14 @@ def test_there_and_back(name, tmp_path):
         if key in back:
             np.testing.assert_array_equal(back[key], value)
     save_file(back, tmp_path / "b" / "model.safetensors", {"format": "pt"})
-    kind = type(theirs)
+    kind = type(reference)
     again, info = kind.from_pretrained(
         tmp_path / "b", output_loading_info=True, attn_implementation="eager"
     )
     assert not info["missing_keys"] and not info["unexpected_keys"], info
     assert not info["mismatched_keys"]
     batch = make_batch(name)
-    one, two = (run_theirs(m, batch, name) for m in (theirs, again.eval()))
+    one, two = (run_theirs(m, batch, name) for m in (reference, again.eval()))
     for key in ("hidden", "logits"):
         np.testing.assert_allclose(one[key], two[key], atol=1e-6)
 
@@ -148,29 +150,31 @@ def load_written(folder, config, tensors, kind, **settings):
 @pytest.mark.parametrize("pad", [0, 1, 3, 29, None])
 def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
     """With positions after [PAD] it computes our numbers for all other ids."""
-    theirs = make_theirs("roberta")
-    config, tensors = save(theirs, tmp_path / "a")
+    reference = make_theirs("roberta")
+    config, tensors = save(reference, tmp_path / "a")
     ours, vocab = Ours(config, tensors, "masked"), Vocab(V, pad=pad)
     if pad is None:
         with refuses("no [PAD]", "tokenizer.specials"):
             write_config(ours.spec, "masked", "roberta", vocab)
         return
     kind, written = write_config(ours.spec, "masked", "roberta", vocab)
-    laid = kind.lay_out(ours.spec, pad)
-    back = to_hf(move_places(ours.params, ours.spec, laid), kind, laid, "masked")
-    again = load_written(tmp_path / "b", written, back, type(theirs))
+    export_spec = kind.lay_out(ours.spec, pad)
+    back = to_hf(
+        move_places(ours.params, ours.spec, export_spec), kind, export_spec, "masked"
+    )
+    again = load_written(tmp_path / "b", written, back, type(reference))
     others = [i for i in range(V) if i != pad]
     ids = np.stack([np.roll(others, k)[:17] for k in (0, 13)])
     lengths = np.array([17, 9])
     real = np.arange(17) < lengths[:, None]
     ids = np.where(real, ids, pad)
     with torch.no_grad():
-        found = again(torch.tensor(ids), attention_mask=torch.tensor(real.astype(int)))
+        result = again(torch.tensor(ids), attention_mask=torch.tensor(real.astype(int)))
     batch = {"input_ids": ids, "lengths": lengths}
     imported = Ours(written, back, "masked")
-    for mine in (ours, imported):
-        _, logits = mine.outputs(mine.params, batch)
-        assert np.abs(np.asarray(logits) - found.logits.numpy())[real].max() < 1e-4
+    for model in (ours, imported):
+        _, logits = model.outputs(model.params, batch)
+        assert np.abs(np.asarray(logits) - result.logits.numpy())[real].max() < 1e-4
 
 
 @pytest.mark.parametrize("what", [TEXTS, TOKENS, QUESTIONS])
@@ -179,11 +183,11 @@ def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     kind, head, settings = CASES[name]
     family, spec = read_config(settings | {"model_type": kind})
     config = transformers.AutoConfig.for_model(kind, **settings)
-    theirs = getattr(transformers, name_class(family, what))(config)
+    reference = getattr(transformers, name_class(family, what))(config)
     names = TASK_NAMES[family.form, what]
     entries = list_entries(family, spec, head, names)
-    wanted = {name for name in theirs.state_dict() if "position_ids" not in name}
-    assert {entry.theirs for entry in entries} == wanted
+    expected = {name for name in reference.state_dict() if "position_ids" not in name}
+    assert {entry.hf_name for entry in entries} == expected
 
 
 # Fields of `test_fields.INERT` that change the form of the outputs.
@@ -202,26 +206,26 @@ ONE = list({kind: name for name, (kind, _, _) in reversed(CASES.items())}.values
 def test_inert_fields_change_nothing_in_transformers(name, tmp_path):
     """All of them changed at once."""
     kind, _, _ = CASES[name]
-    theirs, batch = make_theirs(name), make_batch(name)
-    config, tensors = save(theirs, tmp_path / "own")
-    wanted, changes = run_theirs(theirs, batch, name), {}
+    reference, batch = make_theirs(name), make_batch(name)
+    config, tensors = save(reference, tmp_path / "own")
+    expected, changes = run_theirs(reference, batch, name), {}
     for field in sorted(set(INERT[kind]) - set(NOT_SHOWN)):
         # An id must be one; its own value is of a larger vocabulary.
         is_id = field.endswith("_token_id")
         changes[field] = 5 if is_id else list_values(kind, field)[0]
-    again = load_written(tmp_path / "b", config | changes, tensors, type(theirs))
+    again = load_written(tmp_path / "b", config | changes, tensors, type(reference))
     for field in ("pad_token_id", "problem_type", "chunk_size_feed_forward"):
         assert field not in changes or getattr(again.config, field) == changes[field]
-    found = run_theirs(again, batch, name)
+    result = run_theirs(again, batch, name)
     for key in ("hidden", "logits"):
-        np.testing.assert_allclose(found[key], wanted[key], atol=1e-5)
+        np.testing.assert_allclose(result[key], expected[key], atol=1e-5)
 
 
 def test_the_mask_of_a_prefix_lm_is_given_as_its_card_says(tmp_path):
     """The same numbers under that mask, others without it."""
-    theirs = make_theirs("gpt2")
-    config, tensors = save(theirs, tmp_path / "a")
-    ours, kind = Ours(config, tensors, "causal"), type(theirs)
+    reference = make_theirs("gpt2")
+    config, tensors = save(reference, tmp_path / "a")
+    ours, kind = Ours(config, tensors, "causal"), type(reference)
     ids = np.random.default_rng(0).integers(4, V, (2, 9))
     task = prefix_lm.Spec.for_seq_len(9)
     texts = {"tokens": jnp.asarray(ids), "index": jnp.arange(2)}
@@ -241,9 +245,9 @@ def test_the_mask_of_a_prefix_lm_is_given_as_its_card_says(tmp_path):
             attn_implementation=implementation,
         )
         with torch.no_grad():
-            found = again(inputs, attention_mask=sees).logits.numpy()
+            result = again(inputs, attention_mask=sees).logits.numpy()
             causal = again(inputs).logits.numpy()
-        np.testing.assert_allclose(np.asarray(logits), found, atol=1e-4)
+        np.testing.assert_allclose(np.asarray(logits), result, atol=1e-4)
         assert np.abs(np.asarray(logits) - causal).max() > 1e-2
 
 
@@ -253,30 +257,30 @@ def test_the_start_is_thawed_as_the_card_says(name, tmp_path, monkeypatch):
     kind, head, settings = CASES[name]
     changed = settings | {"pad_token_id": 0, "decoder_start_token_id": 0}
     monkeypatch.setitem(CASES, name, (kind, head, changed))
-    theirs, batch = make_theirs(name), make_batch(name)
-    config, tensors = save(theirs, tmp_path)
+    reference, batch = make_theirs(name), make_batch(name)
+    config, tensors = save(reference, tmp_path)
     assert np.all(batch["decoder_input_ids"][:, 0] == 0)
     ours = Ours(config, tensors, head)
     grads = jax.jit(jax.grad(ours.loss))(ours.params, batch)
     grads = to_hf(grads, ours.family, ours.spec, head)
     table = "shared.weight" if name == "t5" else "model.shared.weight"
-    wanted = grads[table][0]
-    frozen = run_theirs(theirs, batch, name)["grads"][table][0]
-    assert (np.abs(frozen - wanted).max() > 1e-3) == ours.family.freezes_pad
-    for module in theirs.modules():
+    expected = grads[table][0]
+    frozen = run_theirs(reference, batch, name)["grads"][table][0]
+    assert (np.abs(frozen - expected).max() > 1e-3) == ours.family.freezes_pad
+    for module in reference.modules():
         if isinstance(module, torch.nn.Embedding):
             module.padding_idx = None
-    thawed = run_theirs(theirs, batch, name)["grads"][table][0]
-    np.testing.assert_allclose(thawed, wanted, atol=1e-5)
+    thawed = run_theirs(reference, batch, name)["grads"][table][0]
+    np.testing.assert_allclose(thawed, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ONE)
 def test_which_families_freeze_their_padding(name):
     kind, _, _ = CASES[name]
-    theirs = make_theirs(name)
-    is_frozen = theirs.get_input_embeddings().padding_idx is not None
+    reference = make_theirs(name)
+    is_frozen = reference.get_input_embeddings().padding_idx is not None
     assert is_frozen == (
-        FAMILIES[kind].freezes_pad and theirs.config.pad_token_id is not None
+        FAMILIES[kind].freezes_pad and reference.config.pad_token_id is not None
     )
 
 
@@ -352,8 +356,8 @@ def test_every_preset_is_compared():
 def test_presets_are_the_published_models(name):
     kind, head, settings = PUBLISHED[name]
     config = transformers.AutoConfig.for_model(kind, **settings)
-    told = config.to_dict() | {"model_type": kind} | settings
-    family, spec = read_config(told)
+    output = config.to_dict() | {"model_type": kind} | settings
+    family, spec = read_config(output)
     preset = get_preset(name)
     keep = ("init", "init_std")
     changes = {key: getattr(preset, key) for key in keep}
@@ -362,13 +366,13 @@ def test_presets_are_the_published_models(name):
     for key in ("dropout", "embed_dropout", "attention_dropout"):
         assert getattr(preset, key) == getattr(spec, key), key
     with torch.device("meta"):
-        theirs = getattr(transformers, family.heads[head])(config)
+        reference = getattr(transformers, family.heads[head])(config)
     ours = object.__new__(Ours)
     ours.spec, ours.head = preset, head
     ours.model = Transformer(preset)
     ours.score = TokenScore(preset)
     num_ours = count(jax.eval_shape(ours._init))
-    num_theirs = sum(p.numel() for p in theirs.parameters())
+    num_theirs = sum(p.numel() for p in reference.parameters())
     if not preset.tie_embeddings and kind == "t5":  # a new model of theirs is tied
         num_theirs += preset.vocab_size * preset.d_model
     print(f"{name}: {num_ours:,} parameters, {num_theirs:,}")
@@ -380,8 +384,8 @@ def test_presets_are_the_published_models(name):
 )
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):
-    theirs = make_theirs(name)
-    config, tensors = save(theirs, tmp_path)
+    reference = make_theirs(name)
+    config, tensors = save(reference, tmp_path)
     ours = Ours(config, tensors, CASES[name][1])
     two = ours.spec.num_decoder_layers > 0
     decoder = make_decoder(ours.model, start_id=0 if two else None)
@@ -389,12 +393,12 @@ def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):
     prompts = [rng.integers(4, 30, n).astype(np.int32) for n in (5, 3, 7)]
     padded, lengths = pad_left(prompts)
     spec = SampleSpec(temperature=0, num_beams=num_beams)
-    found, counts = generate(
+    result, counts = generate(
         decoder, ours.params, padded, lengths, 9, jax.random.key(0), spec, stop=(2,)
     )
-    for prompt, row, num in zip(prompts, found, counts, strict=True):
+    for prompt, row, num in zip(prompts, result, counts, strict=True):
         with torch.no_grad():
-            wanted = theirs.generate(
+            expected = reference.generate(
                 torch.tensor(prompt[None]),
                 attention_mask=torch.ones((1, len(prompt)), dtype=torch.int64),
                 max_new_tokens=9,
@@ -403,5 +407,5 @@ def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):
                 eos_token_id=2,
                 pad_token_id=0,
             )[0]
-        wanted = wanted[1 if two else len(prompt) :].tolist()
-        assert row[:num].tolist() == wanted
+        expected = expected[1 if two else len(prompt) :].tolist()
+        assert row[:num].tolist() == expected

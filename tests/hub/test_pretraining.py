@@ -47,16 +47,16 @@ def test_import_and_export(tmp_path):
     program, _, params, _ = load_run(tmp_path / "run")
     assert program.task.plan.objective_name == "bert"
     # Ours are [in, out].
-    wanted = load_file(tmp_path / "theirs" / "model.safetensors")
-    weight = wanted["cls.seq_relationship.weight"]
+    expected = load_file(tmp_path / "theirs" / "model.safetensors")
+    weight = expected["cls.seq_relationship.weight"]
     np.testing.assert_array_equal(params["pair_score"]["out"]["kernel"], weight.T)
     export_run(tmp_path / "run", tmp_path / "back")
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
-    found = load_file(tmp_path / "back" / "model.safetensors")
-    assert set(wanted) - set(found) <= set(COPIES["bert"])
-    for key, value in found.items():
-        np.testing.assert_array_equal(value, wanted[key])
+    file = load_file(tmp_path / "back" / "model.safetensors")
+    assert set(expected) - set(file) <= set(COPIES["bert"])
+    for key, value in file.items():
+        np.testing.assert_array_equal(value, expected[key])
 
 
 def test_a_head_that_the_settings_leave_out(tmp_path, refuses):
@@ -78,11 +78,11 @@ def test_scores_are_those_of_transformers(tmp_path):
     name, batch = "bert", make_batch("bert")
     config = make_theirs(name).config
     torch.manual_seed(0)
-    theirs = transformers.BertForPreTraining(config).eval()
+    reference = transformers.BertForPreTraining(config).eval()
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
-    config, tensors = save(theirs, tmp_path)
+    config, tensors = save(reference, tmp_path)
     family, spec = read_config(config)
     vocab = Vocab(size=spec.vocab_size, pad=0, cls=1, sep=2, mask=4)
     task = bert.Spec.for_seq_len(13)
@@ -91,7 +91,7 @@ def test_scores_are_those_of_transformers(tmp_path):
     params = from_hf(tensors, family, spec, "pretraining", like)
     lengths, types = batch["lengths"], batch["types"]
     real, labels = np.arange(13) < lengths[:, None], np.array([1, 0, 1])
-    out = theirs(
+    out = reference(
         input_ids=torch.tensor(batch["input_ids"]),
         attention_mask=torch.tensor(real.astype(np.int64)),
         token_type_ids=torch.tensor(types),
@@ -107,11 +107,11 @@ def test_scores_are_those_of_transformers(tmp_path):
         return model.logits(hidden), model.pair_score(hidden)
 
     tokens, pairs = model.apply({"params": params}, method=run)
-    for found, wanted in (
+    for result, expected in (
         (np.asarray(tokens)[real], out.prediction_logits.detach().numpy()[real]),
         (pairs, out.seq_relationship_logits.detach().numpy()),
     ):
-        np.testing.assert_allclose(found, wanted, atol=1e-4)
+        np.testing.assert_allclose(result, expected, atol=1e-4)
     loss = {
         "inputs": jnp.asarray(batch["input_ids"]),
         "type_ids": jnp.asarray(types),

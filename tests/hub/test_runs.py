@@ -94,18 +94,18 @@ def test_how_a_model_is_computed_is_not_the_checkpoints_to_say(tmp_path):
 def test_import_and_export(name, make_run, tmp_path):
     run = make_run(name)
     export_run(run, tmp_path / "back", Fixture(name).config["model_type"])
-    found = load_file(tmp_path / "back" / "model.safetensors")
-    wanted = load_file(tmp_path / "theirs" / "model.safetensors")
+    file = load_file(tmp_path / "back" / "model.safetensors")
+    expected = load_file(tmp_path / "theirs" / "model.safetensors")
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == Fixture(name).config["architectures"]
     pad = Fixture(name).config["pad_token_id"]  # the tokenizer's, too
     assert config["pad_token_id"] == pad and config["mask_token_id"] == 4
-    assert set(wanted) - set(found) <= set(COPIES[FAMILIES[config["model_type"]].form])
-    for key, value in found.items():
-        np.testing.assert_array_equal(value, wanted[key])
+    assert set(expected) - set(file) <= set(COPIES[FAMILIES[config["model_type"]].form])
+    for key, value in file.items():
+        np.testing.assert_array_equal(value, expected[key])
     again = tokenizers.load(tmp_path / "back")
-    mine = make_tokenizer(pad=pad)
-    assert tokenizers.fingerprint(again) == tokenizers.fingerprint(mine)
+    tokenizer = make_tokenizer(pad=pad)
+    assert tokenizers.fingerprint(again) == tokenizers.fingerprint(tokenizer)
     card = (tmp_path / "back" / "README.md").read_text()
     assert "text.txt" in card and "0 steps of 4 rows" in card
 
@@ -148,20 +148,20 @@ def test_a_trained_roberta_has_its_places_in_transformers(tmp_path, capsys):
     assert len(table) == max_len + 1
     ids = np.array([[1, 2, 3, 5, 1, 4], [4, 2, 1, 0, 0, 0]])  # padded behind
     real = ids != pad
-    theirs = table[roberta_places(ids, pad)]
+    reference = table[roberta_places(ids, pad)]
     ours = np.asarray(params["embed"]["positions"]["table"])[2:][np.arange(6)]
-    np.testing.assert_array_equal(theirs[real], np.stack([ours, ours])[real])
+    np.testing.assert_array_equal(reference[real], np.stack([ours, ours])[real])
 
 
 def test_a_roberta_without_its_padding_is_refused(tmp_path, refuses):
     write_folder(tmp_path / "theirs", Fixture("roberta"))
     config, run = settings(tmp_path), tmp_path / "run"
-    told = tmp_path / "theirs" / "tokenizer.json"
-    tokenizers.export(make_tokenizer(pad=0), told)
+    output = tmp_path / "theirs" / "tokenizer.json"
+    tokenizers.export(make_tokenizer(pad=0), output)
     with refuses("pad_token_id=1", "must be 0", "roberta counts positions"):
         import_run(tmp_path / "theirs", run, config)
     no_pad = train_subword("wordpiece", [TEXT], 30, SPECIALS[1:], 4)
-    tokenizers.export(no_pad, told)
+    tokenizers.export(no_pad, output)
     with refuses("no [PAD]", "tokenizer.specials"):
         import_run(tmp_path / "theirs", run, config)
     assert not run.exists()
@@ -205,15 +205,15 @@ def test_an_export_says_what_must_be_known(tmp_path, capsys):
     write_folder(tmp_path / "theirs", Fixture("bart"), changes)
     import_run(tmp_path / "theirs", run, settings(tmp_path))
     assert main(["export", "--workdir", str(run), "--to", str(out)]) == 0
-    for told in (capsys.readouterr().out, (out / "README.md").read_text()):
-        assert "begins with [PAD] (id 0)" in told and "padding_idx = None" in told
+    for output in (capsys.readouterr().out, (out / "README.md").read_text()):
+        assert "begins with [PAD] (id 0)" in output and "padding_idx = None" in output
 
 
 VOCAB = Vocab(40, *range(10), sentinels=tuple(range(10, 20)))
 
 
 @pytest.mark.parametrize(
-    "objective, num_decoder_layers, family, wanted",
+    "objective, num_decoder_layers, family, expected",
     [
         ("prefix_lm", 0, "gpt2", ["Trained as a prefix LM"]),
         ("prefix_lm", 0, "llama", ["Trained as a prefix LM", "padding_idx"]),
@@ -228,20 +228,20 @@ VOCAB = Vocab(40, *range(10), sentinels=tuple(range(10, 20)))
         ("bart", 1, "bart", ["padding_idx"]),
     ],
 )
-def test_notes(objective, num_decoder_layers, family, wanted):
+def test_notes(objective, num_decoder_layers, family, expected):
     """What an export says of its mask, and of a start that PyTorch does not train."""
     config = tiny.make_config("no.txt", objective)
     config.model.num_decoder_layers = num_decoder_layers
     config.clm_mlm.mlm_share = 0.75
-    given = {"model.num_decoder_layers"}
-    task = make_task(make_plan(config, given), VOCAB)
+    explicit_names = {"model.num_decoder_layers"}
+    task = make_task(make_plan(config, explicit_names), VOCAB)
     head = next(iter(task.model.export_parts({})))
     kind = FAMILIES[family]
     ids = name_ids(VOCAB, find_framing(task), head)
     written = {"architectures": [kind.heads[head]]} | ids
     notes = write_notes(task, VOCAB, head, kind, written)
-    assert len(notes) == len(wanted)
-    for note, part in zip(notes, wanted, strict=True):
+    assert len(notes) == len(expected)
+    for note, part in zip(notes, expected, strict=True):
         assert part in note and "\n" not in note
         assert ("[batch, 1, queries, keys]" in note) == ("Trained" in note)
 
@@ -264,9 +264,9 @@ def test_electra_is_two_folders(tmp_path, refuses):
     import_run(tmp_path / "theirs", tmp_path / "run", config)
     export_run(tmp_path / "run", tmp_path / "back")
     for head, fixture in parts.items():
-        found = load_file(tmp_path / "back" / head / "model.safetensors")
-        assert set(fixture.tensors) - set(found) <= set(COPIES["electra"])
-        for key, value in found.items():
+        file = load_file(tmp_path / "back" / head / "model.safetensors")
+        assert set(fixture.tensors) - set(file) <= set(COPIES["electra"])
+        for key, value in file.items():
             np.testing.assert_array_equal(value, fixture.tensors[key])
 
 
@@ -275,8 +275,8 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     run = make_run("bert")
     before = jax.device_get(load_run(run)[2])
     assert main(["evaluate", "--workdir", str(run)]) == 0
-    told = capsys.readouterr().out
-    assert "step 0" in told and "valid_loss" in told
+    stdout = capsys.readouterr().out
+    assert "step 0" in stdout and "valid_loss" in stdout
     assert main(["fill", "--workdir", str(run), "--text", "a [MASK] b"]) == 0
     assert main(["train", "--workdir", str(run)]) == 0
     _, _, after, step = load_run(run)
@@ -291,7 +291,7 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
 @pytest.mark.parametrize("name", slow_but(("gpt2",), ("gpt2", "bert", "t5")))
 def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
     """Like T5's 32,128 for 32,100 pieces: ids beyond those are never predicted."""
-    fixture, theirs = Fixture(name), tmp_path / "theirs"
+    fixture, reference = Fixture(name), tmp_path / "theirs"
     table = {"gpt2": "transformer.wte.weight", "t5": "shared.weight"}.get(
         name, "bert.embeddings.word_embeddings.weight"
     )
@@ -301,17 +301,24 @@ def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
     for copy, of in COPIES[FAMILIES[fixture.config["model_type"]].form].items():
         if of == table and copy in fixture.tensors:
             fixture.tensors[copy] = fixture.tensors[table]
-    write_folder(theirs, fixture, num_ids=28)
+    write_folder(reference, fixture, num_ids=28)
     run, config = tmp_path / "run", settings(tmp_path)
-    import_run(theirs, run, config)
+    import_run(reference, run, config)
     program, tokenizer, _, _ = load_run(run)
     assert program.task.model_spec.vocab_size == 30 and tokenizer.vocab.size == 28
     assert main(["train", "--workdir", str(run)]) == 0
     if name == "bert":
-        asked = ["fill", "--text", "a [MASK] b", "--top_k", "30"]
+        command = ["fill", "--text", "a [MASK] b", "--top_k", "30"]
     else:
-        asked = ["generate", "--prompt", "a b", "--num_tokens", "4", "--num_samples=9"]
-    assert main([*asked, "--workdir", str(run)]) == 0
+        command = [
+            "generate",
+            "--prompt",
+            "a b",
+            "--num_tokens",
+            "4",
+            "--num_samples=9",
+        ]
+    assert main([*command, "--workdir", str(run)]) == 0
     assert capsys.readouterr().out
     export_run(run, tmp_path / "back", fixture.config["model_type"])
     assert load_file(tmp_path / "back" / "model.safetensors")[table].shape[0] == 30
@@ -332,18 +339,18 @@ def test_a_vocabulary_smaller_than_its_tokenizer_is_refused(tmp_path, refuses):
 
 def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
     config, run = settings(tmp_path), tmp_path / "run"
-    theirs = tmp_path / "more"
-    write_folder(theirs, Fixture("gpt2"), {"n_embd": 32})
+    reference = tmp_path / "more"
+    write_folder(reference, Fixture("gpt2"), {"n_embd": 32})
     with refuses("transformer.wte.weight", "shape [30, 16]", "[30, 32]"):
-        import_run(theirs, run, config)
-    (theirs / "config.json").write_text(json.dumps({"model_type": "opt"}))
+        import_run(reference, run, config)
+    (reference / "config.json").write_text(json.dumps({"model_type": "opt"}))
     with refuses("model_type='opt'"):
-        import_run(theirs, run, config)
-    (theirs / "config.json").write_text(
+        import_run(reference, run, config)
+    (reference / "config.json").write_text(
         json.dumps(Fixture("gpt2").config | {"vocab_size": 29})
     )
     with refuses("tokenizer has 30 ids", "vocab_size=29"):
-        import_run(theirs, run, config)
+        import_run(reference, run, config)
     assert not run.exists()
     made = make_run("gpt2")
     with refuses("--workdir", "empty folder"):

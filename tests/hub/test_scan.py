@@ -26,9 +26,9 @@ def test_tensors_and_stacked_parameters(name):
     assert jax.tree.structure(back) == jax.tree.structure(ours.params)
     jax.tree.map(np.testing.assert_array_equal, back, ours.params)
     kind = ours.family, ours.spec, ours.head
-    found, wanted = to_hf(stacked, *kind), to_hf(ours.params, *kind)
-    assert list(found) == list(wanted)
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    result, expected = to_hf(stacked, *kind), to_hf(ours.params, *kind)
+    assert list(result) == list(expected)
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
     again = from_hf(fixture.tensors, *kind, like=stacked)
     assert jax.tree.structure(again) == jax.tree.structure(stacked)
     jax.tree.map(np.testing.assert_array_equal, again, stacked)
@@ -44,32 +44,32 @@ NAMES = ("modernbert", "t5", "electra")
 
 @pytest.mark.parametrize("name", slow_but(("t5",), NAMES))
 def test_imports_and_exports_are_the_same_scanned(name, tmp_path):
-    theirs = tmp_path / "theirs"
+    reference = tmp_path / "theirs"
     if name == "electra":
         parts = {k: Fixture(f"electra-{k}") for k in ("generator", "discriminator")}
         for key, value in parts["discriminator"].tensors.items():
             if key.startswith("electra.embeddings."):
                 parts["generator"].tensors[key] = value
         for head, fixture in parts.items():
-            write_folder(theirs / head, fixture)
+            write_folder(reference / head, fixture)
     else:
-        write_folder(theirs, Fixture(name))
+        write_folder(reference, Fixture(name))
     params, files = [], []
     for is_scanned in (False, True):
         run = tmp_path / f"{is_scanned}" / "run"
         config = settings(tmp_path)
         config.model.scan_layers = is_scanned
         config.model.remat = "full" if is_scanned else "none"
-        import_run(theirs, run, config)
-        program, _, found, _ = load_run(run)
+        import_run(reference, run, config)
+        program, _, result, _ = load_run(run)
         assert program.task.model_spec.scan_layers == is_scanned
-        params.append(found)
+        params.append(result)
         export_run(run, run.with_name("back"))
         files.append(read_files(run.with_name("back")))
-    wanted = stack_layers(params[0])
-    assert jax.tree.structure(params[1]) == jax.tree.structure(wanted)
-    jax.tree.map(np.testing.assert_array_equal, params[1], wanted)
+    expected = stack_layers(params[0])
+    assert jax.tree.structure(params[1]) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, params[1], expected)
     assert files[0] == files[1]
     assert any(path.endswith("model.safetensors") for path in files[0])
-    told = b"".join(v for k, v in files[0].items() if k.endswith("config.json"))
-    assert b"scan_layers" not in told and b"remat" not in told
+    output = b"".join(v for k, v in files[0].items() if k.endswith("config.json"))
+    assert b"scan_layers" not in output and b"remat" not in output

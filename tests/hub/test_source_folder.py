@@ -22,5 +22,5 @@ POOLER, OTHER = "pooler.dense.weight", "embeddings.LayerNorm.weight"
 def test_the_purpose_of_a_model_without_a_language_models_head(
     family, name, tensor, purpose
 ):
-    found = _find_head(FAMILIES[family], {"architectures": [name]}, {tensor: None})
-    assert found == purpose
+    head = _find_head(FAMILIES[family], {"architectures": [name]}, {tensor: None})
+    assert head == purpose

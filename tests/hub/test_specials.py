@@ -41,12 +41,12 @@ def read(tmp_path, wordpiece):
 
 
 def test_ids_of_config_and_of_generation_config(read):
-    found = read("llama", {"eos_token_id": [4, 9], "bos_token_id": 1})
-    assert found == Framing(bos=1, ends=(4, 9))
+    result = read("llama", {"eos_token_id": [4, 9], "bos_token_id": 1})
+    assert result == Framing(bos=1, ends=(4, 9))
     later = {"eos_token_id": 8, "bos_token_id": None}
     config = {"eos_token_id": 7, "bos_token_id": 1}
-    found = read("llama", config, generation_config=later)
-    assert found == Framing(bos=1, ends=(8,))
+    result = read("llama", config, generation_config=later)
+    assert result == Framing(bos=1, ends=(8,))
 
 
 def test_what_a_config_leaves_out_is_its_class_s(read):
@@ -54,8 +54,8 @@ def test_what_a_config_leaves_out_is_its_class_s(read):
     assert read("gpt2", {}, num_ids=50257) == Framing(bos=50256, ends=(50256,))
     assert read("llama", {}) == Framing(bos=1, ends=(2,))
     assert read("llama", {"eos_token_id": None}) == Framing(bos=1)
-    found = read("bart", {"forced_bos_token_id": 0})
-    assert found == Framing((CLS,), (SEP,), 0, start=2, first=0, last=2, ends=(2,))
+    result = read("bart", {"forced_bos_token_id": 0})
+    assert result == Framing((CLS,), (SEP,), 0, start=2, first=0, last=2, ends=(2,))
     assert read("t5", {"vocab_size": 60}) == Framing((), (EOS,), start=0, ends=(1,))
 
 
@@ -63,10 +63,10 @@ def test_what_a_config_leaves_out_is_its_class_s(read):
 def test_defaults_are_those_of_the_classes(kind, read):
     config = pytest.importorskip("transformers").AutoConfig.for_model(kind).to_dict()
     names = ("bos", "eos", "decoder_start", "forced_bos", "forced_eos")
-    told = {f"{n}_token_id": config.get(f"{n}_token_id") for n in names}
+    output = {f"{n}_token_id": config.get(f"{n}_token_id") for n in names}
     if kind == "t5":  # its class leaves to the checkpoint what a decoder begins with
-        told["decoder_start_token_id"] = 0
-    assert read(kind, {}, num_ids=99999) == read(kind, told, num_ids=99999)
+        output["decoder_start_token_id"] = 0
+    assert read(kind, {}, num_ids=99999) == read(kind, output, num_ids=99999)
 
 
 def test_a_tokenizer_class_that_is_no_name_is_refused(read, refuses):
@@ -88,8 +88,8 @@ def test_ids_that_are_none_are_refused(read, refuses):
 def test_a_template_is_read_whatever_wrote_it(read):
     plain = {"tokenizer_class": "PreTrainedTokenizerFast"}
     around = Framing((CLS, BOS), (EOS,))
-    found = read("gpt2", {}, around, tokenizer_config=plain)
-    assert (found.before, found.after) == ((CLS, BOS), (EOS,))
+    result = read("gpt2", {}, around, tokenizer_config=plain)
+    assert (result.before, result.after) == ((CLS, BOS), (EOS,))
     for post in (
         {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
         {
@@ -125,8 +125,8 @@ def test_a_folder_s_class_counts_where_its_file_says_nothing(read):
 def test_a_vocabulary_in_other_files_has_what_is_asked_for(tmp_path, wordpiece):
     def ask(**settings):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-        found = read_framing(tmp_path, "llama", {}, wordpiece, 60)
-        return found.before, found.after
+        framing = read_framing(tmp_path, "llama", {}, wordpiece, 60)
+        return framing.before, framing.after
 
     assert ask() == ask(add_bos_token=None) == ((), ())
     assert ask(add_bos_token=True, bos_token={"content": "[CLS]"}) == ((CLS,), ())
@@ -149,13 +149,13 @@ CLASSES = {
 def test_as_transformers_reads_the_folder(kind, has_template, read, tmp_path):
     auto = pytest.importorskip("transformers").AutoTokenizer
     names = {role: f"[{role.upper()}]" for role in ROLES}
-    told = CLASSES[kind] | {f"{role}_token": name for role, name in names.items()}
+    output = CLASSES[kind] | {f"{role}_token": name for role, name in names.items()}
     around = Framing((CLS,), (SEP,)) if has_template else None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
-    found = read(kind, {}, around, tokenizer_config=told)
+    result = read(kind, {}, around, tokenizer_config=output)
     ids = auto.from_pretrained(tmp_path)("the cat")["input_ids"]
     plain = tokenizers.load(tmp_path).encode("the cat")
-    assert found.wrap(plain).tolist() == ids
+    assert result.wrap(plain).tolist() == ids
 
 
 def test_a_framing_comes_back_from_its_json(refuses):
@@ -185,12 +185,17 @@ def test_a_vocabulary_without_sentinels_is_bart_s():
 def test_what_bart_needs_of_rows_is_set_where_nobody_did(refuses):
     config = default_config()
     config.objective, config.model.num_decoder_layers = "bart", 1
-    asked = ImportSettings(config, (), Path("theirs"))
-    data = make_plan(asked.config, asked.fixed).config["data"]
+    settings = ImportSettings(config, (), Path("theirs"))
+    data = make_plan(settings.config, settings.fixed).config["data"]
     assert data["sentence_ids"] and data["sentences"] == "punctuation"
     config.data.sentences = "lines"  # of a config file
-    asked = ImportSettings(config, (), Path("theirs"))
-    assert make_plan(asked.config, asked.fixed).config["data"]["sentences"] == "lines"
-    asked = ImportSettings(config, {"data.sentence_ids"}, Path("theirs"))  # of a flag
+    settings = ImportSettings(config, (), Path("theirs"))
+    assert (
+        make_plan(settings.config, settings.fixed).config["data"]["sentences"]
+        == "lines"
+    )
+    settings = ImportSettings(
+        config, {"data.sentence_ids"}, Path("theirs")
+    )  # of a flag
     with refuses("data.sentence_ids=False", "must be True"):
-        make_plan(asked.config, asked.fixed)
+        make_plan(settings.config, settings.fixed)

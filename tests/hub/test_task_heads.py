@@ -90,8 +90,8 @@ def make_theirs(name, what, folder):
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter)
     model.save_pretrained(folder)
-    told = json.loads((folder / "config.json").read_text())
-    return model, told, load_file(folder / "model.safetensors")
+    data = json.loads((folder / "config.json").read_text())
+    return model, data, load_file(folder / "model.safetensors")
 
 
 def make_ours(name, what, form, config, tensors, num_outputs, head=TextHead):
@@ -119,10 +119,10 @@ def run_theirs(model, batch, labels, **more):
     if has_types:
         inputs["token_type_ids"] = types
     inputs = {key: torch.tensor(value) for key, value in inputs.items()}
-    found = model(**inputs, **more)
-    found.loss.backward()
+    result = model(**inputs, **more)
+    result.loss.backward()
     grads = {name: p.grad for name, p in model.named_parameters()}
-    return found, {k: g.numpy() for k, g in grads.items() if g is not None}
+    return result, {k: g.numpy() for k, g in grads.items() if g is not None}
 
 
 def as_ours(batch):
@@ -135,29 +135,29 @@ def as_ours(batch):
     return made | {"row_weights": jnp.ones(len(ids))}
 
 
-def check(loss_fn, params, to_theirs, theirs, grads, logits_of):
+def check(loss_fn, params, to_theirs, reference, grads, logits_of):
     """The loss, the logits and every gradient at 1e-4 of its greatest number."""
-    loss, found = jax.value_and_grad(loss_fn)(params)
-    assert abs(float(loss) - float(theirs.loss)) < 1e-4
+    loss, result = jax.value_and_grad(loss_fn)(params)
+    assert abs(float(loss) - float(reference.loss)) < 1e-4
     np.testing.assert_allclose(
-        logits_of(params), theirs.logits.detach().numpy(), atol=1e-4
+        logits_of(params), reference.logits.detach().numpy(), atol=1e-4
     )
-    found = to_theirs(found)
-    missing = set(found) - set(grads)
-    assert not {k for k in missing if np.abs(found[k]).max() > 1e-6}, missing
-    for name in sorted(set(found) & set(grads)):
-        gap = np.abs(found[name] - grads[name]).max()
+    result = to_theirs(result)
+    missing = set(result) - set(grads)
+    assert not {k for k in missing if np.abs(result[k]).max() > 1e-6}, missing
+    for name in sorted(set(result) & set(grads)):
+        gap = np.abs(result[name] - grads[name]).max()
         assert gap < 1e-4 * max(1.0, np.abs(grads[name]).max()), (name, gap)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_classification_is_that_of_transformers(name, tmp_path):
-    theirs, config, tensors = make_theirs(name, TEXTS, tmp_path)
+    reference, config, tensors = make_theirs(name, TEXTS, tmp_path)
     form = FORMS.get(name, name)
     made = make_ours(name, TEXTS, form, config, tensors, NUM_LABELS)
     model, params, to_theirs = made
     batch, targets = make_batch(name), np.array([0, 2, 1, 2])
-    found, grads = run_theirs(theirs, batch, targets)
+    result, grads = run_theirs(reference, batch, targets)
     ours = as_ours(batch) | {"targets": jnp.asarray(targets)}
     spec = classification.Spec()
 
@@ -168,16 +168,16 @@ def test_classification_is_that_of_transformers(name, tmp_path):
         total, weight = classification.loss(outputs(params), ours, spec)["loss"]
         return total / weight
 
-    check(loss, params, to_theirs, found, grads, outputs)
+    check(loss, params, to_theirs, result, grads, outputs)
 
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "electra"])
 def test_choice_is_that_of_transformers(name, tmp_path):
-    theirs, config, tensors = make_theirs(name, CHOICES, tmp_path)
+    reference, config, tensors = make_theirs(name, CHOICES, tmp_path)
     form = FORMS.get(name, name)
     model, params, to_theirs = make_ours(name, CHOICES, form, config, tensors, 1)
     batch, targets = make_batch(name, (2, 3)), np.array([2, 0])
-    found, grads = run_theirs(theirs, batch, targets)
+    result, grads = run_theirs(reference, batch, targets)
     ours = as_ours(batch) | {"targets": jnp.asarray(targets)}
 
     def outputs(params):
@@ -187,18 +187,18 @@ def test_choice_is_that_of_transformers(name, tmp_path):
         total, weight = choice.loss(outputs(params), ours, choice.Spec())["loss"]
         return total / weight
 
-    check(loss, params, to_theirs, found, grads, outputs)
+    check(loss, params, to_theirs, result, grads, outputs)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "gpt2"])
 def test_tagging_is_that_of_transformers(name, tmp_path):
-    theirs, config, tensors = make_theirs(name, TOKENS, tmp_path)
+    reference, config, tensors = make_theirs(name, TOKENS, tmp_path)
     made = make_ours(name, TOKENS, "electra", config, tensors, NUM_LABELS, TokenHead)
     model, params, to_theirs = made
     batch = make_batch(name)
     draw = np.random.default_rng(1)
     targets = np.where(batch[1] > 0, draw.integers(-1, 3, batch[0].shape), -1)
-    found, grads = run_theirs(theirs, batch, np.where(targets < 0, -100, targets))
+    result, grads = run_theirs(reference, batch, np.where(targets < 0, -100, targets))
     ours = as_ours(batch)
 
     def loss(params):
@@ -208,12 +208,12 @@ def test_tagging_is_that_of_transformers(name, tmp_path):
 
     is_text = batch[1][..., None] > 0
     real = lambda x: np.where(is_text, x, 0)  # noqa: E731
-    found.logits = torch.tensor(real(found.logits.detach().numpy()))
+    result.logits = torch.tensor(real(result.logits.detach().numpy()))
     check(
         loss,
         params,
         to_theirs,
-        found,
+        result,
         grads,
         lambda params: real(model.outputs(params, ours, None)),
     )
@@ -221,16 +221,16 @@ def test_tagging_is_that_of_transformers(name, tmp_path):
 
 def test_electra_is_one_linear_layer_on_the_first_state(tmp_path, refuses):
     """As the original; the class of transformers has a dense layer and a GELU more."""
-    theirs, config, tensors = make_theirs("electra", TOKENS, tmp_path)
+    reference, config, tensors = make_theirs("electra", TOKENS, tmp_path)
     names = find_names(read_config(config)[0], TOKENS, "electra")
     made = make_ours("electra", TOKENS, "electra", config, tensors, NUM_LABELS)
     model, params, _ = made
     batch = make_batch("electra")
     ids, real, types, _ = (torch.tensor(x) for x in batch)
-    states = theirs.electra(ids, attention_mask=real, token_type_ids=types)[0]
-    wanted = theirs.classifier(states[:, 0]).detach().numpy()
-    found = model.outputs(params, as_ours(batch), None)
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    states = reference.electra(ids, attention_mask=real, token_type_ids=types)[0]
+    expected = reference.classifier(states[:, 0]).detach().numpy()
+    result = model.outputs(params, as_ours(batch), None)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
     assert names.form == ""
     with refuses("electra", "SequenceClassification", "task.head=electra_dense"):
         find_names(read_config(config)[0], TEXTS, "electra")

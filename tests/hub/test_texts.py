@@ -81,9 +81,9 @@ def make_folder(folder, kind):
         mask = transformers.AddedToken("[MASK]", lstrip=True, special=True)
         fast.add_special_tokens({"mask_token": mask})
     fast.save_pretrained(folder)
-    told = {"bos_token_id": 0, "eos_token_id": 2}
+    output = {"bos_token_id": 0, "eos_token_id": 2}
     config = transformers.AutoConfig.for_model(
-        kind, vocab_size=vocab.size, **told | settings
+        kind, vocab_size=vocab.size, **output | settings
     )
     torch.manual_seed(1)
     model = getattr(transformers, name)(config).eval()
@@ -108,15 +108,15 @@ def check_fills(run, folder, text):
     pipe = transformers.pipeline("fill-mask", model=str(folder))
     size = pipe.model.config.vocab_size
     specials = set(load_run(run)[1].vocab.special_ids.tolist())
-    wanted = [x for x in pipe(text, top_k=size) if x["token"] not in specials]
-    (found,) = fill_text(load_run(run), text, 8)
+    expected = [x for x in pipe(text, top_k=size) if x["token"] not in specials]
+    (result,) = fill_text(load_run(run), text, 8)
     tokenizer = load_run(run)[1]
-    assert [name for name, _ in found] == [
-        tokenizer.token_name(x["token"]) for x in wanted[:8]
+    assert [name for name, _ in result] == [
+        tokenizer.token_name(x["token"]) for x in expected[:8]
     ]
-    odds = [p / found[0][1] for _, p in found]
-    theirs = [x["score"] / wanted[0]["score"] for x in wanted[:8]]
-    np.testing.assert_allclose(odds, theirs, rtol=2e-3)
+    odds = [p / result[0][1] for _, p in result]
+    reference = [x["score"] / expected[0]["score"] for x in expected[:8]]
+    np.testing.assert_allclose(odds, reference, rtol=2e-3)
 
 
 def write_theirs(folder, text, num_beams, num_tokens, **options):
@@ -143,8 +143,8 @@ def write_theirs(folder, text, num_beams, num_tokens, **options):
 def write_ours(run, text, num_beams, num_tokens):
     temperature = 0.0 if num_beams == 1 else 1.0
     beams = {"temperature": temperature, "num_beams": num_beams}
-    (found,) = generate_texts(load_run(run), [text], num_tokens, **beams)
-    return found
+    (result,) = generate_texts(load_run(run), [text], num_tokens, **beams)
+    return result
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
@@ -189,17 +189,17 @@ def test_continuations_of_an_imported_model(kind, tmp_path):
     ends = [vocab.eos]
     run = import_folder(tmp_path, folder)
     for num_beams in (1, 3):
-        theirs = write_theirs(folder, PROMPT, num_beams, 12)
-        assert write_ours(run, PROMPT, num_beams, 12) == decode(theirs)
-    theirs = write_theirs(folder, PROMPT, 1, 12)
-    ends.append(theirs[5])
-    told = json.loads((folder / "generation_config.json").read_text())
-    told["eos_token_id"] = ends
-    (folder / "generation_config.json").write_text(json.dumps(told))
+        reference = write_theirs(folder, PROMPT, num_beams, 12)
+        assert write_ours(run, PROMPT, num_beams, 12) == decode(reference)
+    reference = write_theirs(folder, PROMPT, 1, 12)
+    ends.append(reference[5])
+    data = json.loads((folder / "generation_config.json").read_text())
+    data["eos_token_id"] = ends
+    (folder / "generation_config.json").write_text(json.dumps(data))
     (tmp_path / "more").mkdir()
     run = import_folder(tmp_path / "more", folder)
     shorter = write_theirs(folder, PROMPT, 1, 12)
-    assert len(shorter) <= 6 < len(theirs)
+    assert len(shorter) <= 6 < len(reference)
     assert write_ours(run, PROMPT, 1, 12) == decode(shorter)
     # Loaded in transformers again, it is the same.
     export_run(run, tmp_path / "back", kind)

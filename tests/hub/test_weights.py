@@ -97,7 +97,7 @@ def test_stories_repeat_their_golden_text():
     ours = Ours(config, tensors, "causal")
     assert sum(x.size for x in jax.tree.leaves(ours.params)) == 260_032
     golden = (folder / "golden.txt").read_bytes().strip()
-    found, counts = generate(
+    result, counts = generate(
         make_decoder(ours.model),
         ours.params,
         np.array([[1]], np.int32),  # <s>
@@ -107,7 +107,7 @@ def test_stories_repeat_their_golden_text():
         SampleSpec(temperature=0),
     )
     pieces = read_pieces(folder / "tok512.bin", config["vocab_size"])
-    text = b"".join(pieces[i] for i in found[0, : counts[0]].tolist()).strip()
+    text = b"".join(pieces[i] for i in result[0, : counts[0]].tolist()).strip()
     assert len(golden) > 500
     assert text == golden
 
@@ -180,24 +180,24 @@ def test_a_story_goes_on_from_its_text(tmp_path):
     folder = find_shared(
         "weights/stories260K", "that an imported real model continues its text"
     )
-    theirs, run = tmp_path / "theirs", tmp_path / "run"
-    theirs.mkdir()
+    reference, run = tmp_path / "theirs", tmp_path / "run"
+    reference.mkdir()
     config, tensors = read_checkpoint(folder / "stories260K.bin")
     size = config["vocab_size"]
     made = make_llama_tokenizer(folder / "tok512.bin", size)
     for name, values in (("config", config), ("tokenizer", made)):
-        (theirs / f"{name}.json").write_text(json.dumps(values))
+        (reference / f"{name}.json").write_text(json.dumps(values))
     save_file(
         {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
-        theirs / "model.safetensors",
+        reference / "model.safetensors",
         {"format": "pt"},
     )
-    import_run(theirs, run, default_config())
+    import_run(reference, run, default_config())
     golden = (folder / "golden.txt").read_text()
-    (found,) = generate_texts(
+    (result,) = generate_texts(
         load_run(run), ["Once upon a time, there"], 60, temperature=0
     )
-    assert len(found) > 120 and golden.startswith(found)
+    assert len(result) > 120 and golden.startswith(result)
 
 
 SENTENCES = (

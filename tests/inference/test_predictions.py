@@ -32,7 +32,7 @@ def test_each_prompt_has_its_texts_of_a_length(run):
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, output",
     [
         slow({"num_beams": 2}, "--num_beams=2"),
         slow({"repetition_penalty": 1.5}, "--repetition_penalty=1.5"),
@@ -41,8 +41,8 @@ def test_each_prompt_has_its_texts_of_a_length(run):
         ({"prompts": [""]}, "--num_tokens=5: must be at least 1 and, with the prompt"),
     ],
 )
-def test_what_unmasking_has_not_is_refused(changes, told, run, refuses):
-    with refuses(told):
+def test_what_unmasking_has_not_is_refused(changes, output, run, refuses):
+    with refuses(output):
         generate_texts(**{"run": run, "prompts": ["a"], "num_tokens": 5} | changes)
 
 

@@ -64,12 +64,12 @@ def test_some_items_are_spread_evenly_and_it_is_said(run, table, capsys):
     )
     assert code == 0 and "2 items of 4, spread evenly" in out
     places = list((run / "evaluations").glob("*.npz"))
-    found = [np.load(place)["index"].tolist() for place in places]
-    assert [0, 2] in found
+    results = [np.load(place)["index"].tolist() for place in places]
+    assert [0, 2] in results
 
 
 @pytest.mark.parametrize(
-    "more, told",
+    "more, output",
     [
         (["--tasks", "pairs:nowhere.tsv"], "nowhere.tsv: there is no such file"),
         (["--tasks", "nothing:x"], "--tasks=nothing:x: must be one of"),
@@ -79,7 +79,7 @@ def test_some_items_are_spread_evenly_and_it_is_said(run, table, capsys):
         (["--num_items", "-1", "--tasks", "TABLE"], "--num_items=-1: must be"),
     ],
 )
-def test_what_cannot_be_is_one_line(more, told, run, table, capsys):
+def test_what_cannot_be_is_one_line(more, output, run, table, capsys):
     more = [f"pairs:{table}" if word == "TABLE" else word for word in more]
     code, out, err = call(capsys, "--workdir", run, *more)
-    assert code == 2 and told in err and len(err.splitlines()) == 1 and not out
+    assert code == 2 and output in err and len(err.splitlines()) == 1 and not out

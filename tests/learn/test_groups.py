@@ -38,7 +38,7 @@ def make_state(num_layers=2, value=1.0):
 
 
 @pytest.mark.parametrize(
-    "path, wanted",
+    "path, expected",
     [
         ("head/out/kernel", 1),
         ("network/encoder/layer_11/attention/query/kernel", 0.64),  # the quirk: d^2
@@ -49,9 +49,9 @@ def make_state(num_layers=2, value=1.0):
         ("extra/encoder/layer_11/attention/query/a", 0.64),
     ],
 )
-def test_electras_multipliers(path, wanted):
-    found = find_multiplier(ELECTRA, Depths(12), path)
-    assert found == pytest.approx(wanted, abs=5e-6)
+def test_electras_multipliers(path, expected):
+    multiplier = find_multiplier(ELECTRA, Depths(12), path)
+    assert multiplier == pytest.approx(expected, abs=5e-6)
 
 
 def test_the_plain_form_has_no_gap_below_the_head():
@@ -59,8 +59,8 @@ def test_the_plain_form_has_no_gap_below_the_head():
     spec, depths = GroupSpec(decay=1 / 2.6), Depths(3)
     paths = ["head/x", *(f"network/encoder/layer_{i}/x" for i in (2, 1, 0))]
     paths.append("network/embed/tokens")
-    found = [find_multiplier(spec, depths, path) for path in paths]
-    assert found == pytest.approx([1 / 2.6**k for k in range(5)])
+    results = [find_multiplier(spec, depths, path) for path in paths]
+    assert results == pytest.approx([1 / 2.6**k for k in range(5)])
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,8 @@ EMBED = ("network", "embed", "tokens")
 def test_one_group_more_is_trained_every_epoch_from_the_top():
     states = run(dataclasses.replace(SCHEDULE, weight_decay=0.1), GRADUAL, 6)
     for path, start in ((HEAD, 0), (TOP, 2), (LOW, 4), (EMBED, 4)):
-        found = changes(states, *path)
-        assert [x != 0 for x in found] == [i >= start for i in range(6)], path
+        result = changes(states, *path)
+        assert [x != 0 for x in result] == [i >= start for i in range(6)], path
 
 
 def test_moments_begin_with_the_group_and_the_schedule_with_the_run():
@@ -220,17 +220,17 @@ def test_groups_that_would_never_be_trained_are_refused(refuses):
 
 # Rates at steps 5, 9, 10, 50 and 99 of 100, of which 10 warm up.
 @pytest.mark.parametrize(
-    "schedule, wanted",
+    "schedule, expected",
     [
         ("bert_linear", [0.5, 0.9, 0.9, 0.5, 0.01]),
         ("linear", [0.5, 0.9, 1, 0.5556, 0.0111]),  # transformers'
         ("electra_linear", [0.475, 0.819, 0.9, 0.5, 0.01]),
     ],
 )
-def test_three_lines_that_are_not_one(schedule, wanted):
+def test_three_lines_that_are_not_one(schedule, expected):
     made = make_schedule(OptimSpec(lr=1.0, schedule=schedule, warmup_steps=10), 100)
-    found = [float(made(jnp.int32(step))) for step in (5, 9, 10, 50, 99)]
-    assert found == pytest.approx(wanted, abs=5e-5)
+    results = [float(made(jnp.int32(step))) for step in (5, 9, 10, 50, 99)]
+    assert results == pytest.approx(expected, abs=5e-5)
 
 
 @pytest.mark.parametrize("schedule", ["bert_linear", "electra_linear"])
@@ -244,15 +244,15 @@ SLANTED = OptimSpec(lr=0.01, schedule="slanted_triangle")
 
 def test_the_slanted_triangle():
     made = make_schedule(SLANTED, 100)
-    found = [float(made(jnp.int32(step))) for step in (0, 5, 10, 55, 99)]
-    assert found == pytest.approx(
+    results = [float(made(jnp.int32(step))) for step in (0, 5, 10, 55, 99)]
+    assert results == pytest.approx(
         [0.0003125, 0.0051563, 0.01, 0.0051563, 0.0004201], abs=6e-8
     )
     # fastai's classifier: rises to 8 times in a third of the steps.
     classifier = dataclasses.replace(SLANTED, slant_ratio=8.0, slant_cut=1 / 3)
     made = make_schedule(classifier, 90)
-    found = [float(made(jnp.int32(step))) for step in (0, 15, 30, 60, 90)]
-    assert found == pytest.approx([0.00125, 0.005625, 0.01, 0.005625, 0.00125])
+    results = [float(made(jnp.int32(step))) for step in (0, 15, 30, 60, 90)]
+    assert results == pytest.approx([0.00125, 0.005625, 0.01, 0.005625, 0.00125])
 
 
 @given(st.integers(1, 300), st.floats(0, 0.99))

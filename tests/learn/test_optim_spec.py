@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpt.learn.optim_spec import OWN, SCHEDULES, OptimSpec
+from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, SCHEDULES, OptimSpec
 
 # By hand: what each optimizer reads of these.
 READ = {
@@ -16,7 +16,7 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OWN)
+@pytest.mark.parametrize("optimizer", OPTIMIZER_DEFAULTS)
 @pytest.mark.parametrize("name", READ)
 def test_a_setting_is_read_or_refused(optimizer, name, refuses):
     value = False if name in ("bias_correction", "parameter_scale") else 0.5
@@ -47,11 +47,11 @@ def test_a_schedules_setting_is_read_or_refused(schedule, refuses):
 
 
 def test_minus_one_is_the_optimizers_own():
-    found = {}
-    for name in OWN:
+    result = {}
+    for name in OPTIMIZER_DEFAULTS:
         spec = OptimSpec(name=name)
-        found[name] = spec.beta1, spec.beta2, spec.epsilon
-    assert found == {
+        result[name] = spec.beta1, spec.beta2, spec.epsilon
+    assert result == {
         "adamw": (0.9, 0.999, 1e-8),
         "adafactor": (0.0, -1.0, 1e-30),
         "lamb": (0.9, 0.999, 1e-6),

@@ -9,7 +9,7 @@ import optax
 import pytest
 from tiny import slow
 
-from jaxpt.learn.optim_spec import OWN, OptimSpec
+from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, OptimSpec
 from jaxpt.learn.optimizer import decay_mask, is_layer_matrix, make_optimizer
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import Update
@@ -56,8 +56,8 @@ def test_kernels_and_tables_decay_and_nothing_else():
         # A first axis for the layer is none of a parameter's own.
         stacked = decay_mask(jax.eval_shape(stack_layers, params))
         layers = [stacked[name].pop("layers") for name in ("encoder", "decoder")]
-        for stack, found in zip(("encoder", "decoder"), layers):
-            assert found == mask[stack].pop("layer_0")
+        for stack, result in zip(("encoder", "decoder"), layers):
+            assert result == mask[stack].pop("layer_0")
         assert stacked == mask
     assert {"relative.table", "positions.table", "norm.scale", "head.bias"} <= kinds
 
@@ -99,10 +99,10 @@ def test_five_steps_are_adamws(clip_norm, weight_decay):
         {"kernel": size * draw(size=(3, 2)), "bias": size * draw(size=2)}
         for size in (1.0, 2.0, 1e-2, 1.0, 3.0)
     ]
-    found = run(spec, params, grads)
-    wanted = adamw(params, grads, spec, LRS, {"kernel"})
-    for name, value in found.items():
-        np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
+    result = run(spec, params, grads)
+    expected = adamw(params, grads, spec, LRS, {"kernel"})
+    for name, value in result.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_step_of_a_warm_up_moves_nothing():
@@ -145,13 +145,13 @@ def check_steps(values, rule, shapes=SHAPES, scale=1.0, rtol=1e-4):
     spec = OptimSpec(**(PLAIN | values))
     params = draw_tree(0, shapes, scale)
     grads = [draw_tree(t, shapes) for t in range(1, 6)]
-    found = run(spec, params, grads)
+    result = run(spec, params, grads)
     memory = {name: {} for name in shapes}
     for t, (grad, lr) in enumerate(zip(grads, LRS), start=1):
         for name in shapes:
             params[name] = rule(name, params[name], grad[name], memory[name], t, lr)
     for name, value in params.items():
-        np.testing.assert_allclose(found[name], value, rtol=rtol, atol=1e-5)
+        np.testing.assert_allclose(result[name], value, rtol=rtol, atol=1e-5)
 
 
 def moments(memory, g, b1, b2):
@@ -247,25 +247,25 @@ def test_muon_orthogonalises_the_layers_and_has_adamw_for_the_rest(shape):
 
     params, grads = tree(), [tree() for _ in range(5)]
     values = PLAIN | {"name": "muon", "muon_lr": 0.2}
-    found = run(OptimSpec(**values), params, grads)
+    result = run(OptimSpec(**values), params, grads)
     # What is not a layer's kernel has the same steps as under AdamW with muon's betas.
     values = PLAIN | {"beta2": 0.95, "epsilon": 1e-10}
     adamw = run(OptimSpec(**values), params, grads)
-    kernel = found["layer_0"]["mlp"].pop("kernel")
+    kernel = result["layer_0"]["mlp"].pop("kernel")
     adamw["layer_0"]["mlp"].pop("kernel")
-    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), found, adamw))
+    assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), result, adamw))
 
-    m, wanted = 0.0, params["layer_0"]["mlp"]["kernel"]
+    m, expected = 0.0, params["layer_0"]["mlp"]["kernel"]
     for t, (grad, lr) in enumerate(zip(grads, LRS), start=1):
         g = grad["layer_0"]["mlp"]["kernel"]
         m = 0.95 * m + 0.05 * g
         mixed = 0.95 * m / (1 - 0.95 ** (t + 1)) + 0.05 * g / (1 - 0.95**t)
         u = orthogonalise(mixed) * max(1, shape[1] / shape[0]) ** 0.5
-        wanted = wanted - 2 * lr * (u + 0.3 * wanted)
+        expected = expected - 2 * lr * (u + 0.3 * expected)
         # Its claim: singular values near 1.
         sizes = np.linalg.svd(u)[1] / max(1, shape[1] / shape[0]) ** 0.5
         assert (0.6 < sizes).all() and (sizes < 1.3).all()
-    np.testing.assert_allclose(kernel, wanted, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(kernel, expected, rtol=1e-3, atol=1e-4)
 
 
 def stack(tree, num_layers):
@@ -279,7 +279,7 @@ def stack(tree, num_layers):
 @pytest.mark.slow_except("lamb False")
 @pytest.mark.parametrize(
     "values",
-    [{"name": name} for name in OWN]
+    [{"name": name} for name in OPTIMIZER_DEFAULTS]
     + [{"name": "adafactor", "beta1": 0.9}, {"name": "lamb", "bias_correction": False}],
     ids=lambda values: " ".join(map(str, values.values())),
 )
@@ -303,11 +303,13 @@ def test_stacked_layers_step_as_unrolled_ones(values):
 
     params, grads = tree(), [tree() for _ in range(3)]
     spec = OptimSpec(lr=0.1, weight_decay=0.3, clip_norm=5.0, **values)
-    wanted = stack(run(spec, params, grads), num_layers)
+    expected = stack(run(spec, params, grads), num_layers)
     stacked = [stack(grad, num_layers) for grad in grads]
-    found = run(spec, stack(params, num_layers), stacked)
+    result = run(spec, stack(params, num_layers), stacked)
     for (path, one), other in zip(
-        jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(wanted), strict=True
+        jax.tree_util.tree_leaves_with_path(result),
+        jax.tree.leaves(expected),
+        strict=True,
     ):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5, err_msg=str(path))
 
@@ -341,15 +343,15 @@ def test_the_matrices_of_the_layers_are_found_by_name():
     seen = {name: masks.full() for name in ("self", "dec_self", "cross")}
     init = functools.partial(model.init, deterministic=True)
     params = jax.eval_shape(init, jax.random.key(0), ids, seen, ids)["params"]
-    found = [
+    results = [
         [key.key for key in path]
         for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         if is_layer_matrix(path, leaf)
     ]
     # Four of each attention and three of each gated MLP; a decoder's layer has two.
-    assert len(found) == 2 * 7 + 11
-    assert all(names[1].startswith("layer_") for names in found)
-    outside = set(params) - {names[0] for names in found}
+    assert len(results) == 2 * 7 + 11
+    assert all(names[1].startswith("layer_") for names in results)
+    outside = set(params) - {names[0] for names in results}
     assert outside == {"embed", "project", "head"}
 
 

@@ -28,8 +28,10 @@ WARM_UP = {"warmup_steps": 20}
 )
 def test_schedules_by_hand(values, points):
     schedule = make_schedule(OptimSpec(lr=2.0, **values), 100)
-    for step, wanted in points.items():
-        assert float(schedule(jnp.int32(step))) == pytest.approx(wanted, abs=1e-6), step
+    for step, expected in points.items():
+        assert float(schedule(jnp.int32(step))) == pytest.approx(expected, abs=1e-6), (
+            step
+        )
 
 
 def test_a_warm_up_as_long_as_the_run_is_refused():
@@ -66,8 +68,10 @@ WSD = {"schedule": "wsd", "decay_fraction": 0.5}
 )
 def test_flat_warm_ups_and_falls_by_hand(values, points):
     schedule = make_schedule(OptimSpec(**({"lr": 1.0} | values)), 100)
-    for step, wanted in points.items():
-        assert float(schedule(jnp.int32(step))) == pytest.approx(wanted, abs=1e-6), step
+    for step, expected in points.items():
+        assert float(schedule(jnp.int32(step))) == pytest.approx(expected, abs=1e-6), (
+            step
+        )
 
 
 @pytest.mark.parametrize(

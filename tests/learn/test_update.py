@@ -154,7 +154,7 @@ def test_a_step_is_of_the_terms_means_however_the_batch_is_cut(
     of_b = np.float32([3, 0, 0, 0, 0, 0, 0, 1])
     coefficients = {"a_loss": 3.0, "b_loss": 50.0}
     params = {"a": jnp.ones(2), "b": jnp.full((), 2.0)}
-    wanted = {"a": 3 * of_a @ a / 16, "b": 50 * of_b @ b / 4}
+    expected = {"a": 3 * of_a @ a / 16, "b": 50 * of_b @ b / 4}
     optimizer = optax.trace(decay=0.0)
     state = make_state(params, optimizer)
     step = update.Update(optimizer, num_microbatches, axis="devices")
@@ -165,17 +165,17 @@ def test_a_step_is_of_the_terms_means_however_the_batch_is_cut(
     )
     moved, metrics = jax.vmap(run, axis_name="devices")(pieces)
     for i in range(num_devices):
-        for key, value in wanted.items():
+        for key, value in expected.items():
             np.testing.assert_allclose(moved.opt_state.trace[key][i], value, rtol=1e-5)
-            found = moved.params[key][i] - params[key]
-            np.testing.assert_allclose(found, value, rtol=1e-4)
+            result = moved.params[key][i] - params[key]
+            np.testing.assert_allclose(result, value, rtol=1e-4)
     # Sums and weights of the whole batch, the same on every device.
     total = 2 * of_b @ b
     np.testing.assert_allclose(metrics["b_loss"][0], num_devices * [total], rtol=1e-5)
     assert metrics["b_loss"][1].tolist() == num_devices * [4]
     assert metrics["a_loss"][1].tolist() == num_devices * [16]
     assert metrics["rows"][0].tolist() == num_devices * [8]
-    size = np.sqrt(sum((x**2).sum() for x in wanted.values()))
+    size = np.sqrt(sum((x**2).sum() for x in expected.values()))
     np.testing.assert_allclose(metrics["grad_norm"][0], num_devices * [size], rtol=1e-5)
     assert metrics["grad_norm"][1].tolist() == num_devices * [1]
 
@@ -232,11 +232,11 @@ def test_rows_that_only_fill_up_a_batch_weigh_nothing():
     batch = {"inverse_rates": jnp.ones((3, 4)), "weights": weights}
     assert update.weigh_rows(batch, {"tokens": jnp.ones((3, 4))}) is batch
     rows = {"row_weights": jnp.array([1.0, 0.0, 1.0])}
-    found = update.weigh_rows(batch, rows)
-    assert found["inverse_rates"] is batch["inverse_rates"]
+    result = update.weigh_rows(batch, rows)
+    assert result["inverse_rates"] is batch["inverse_rates"]
     rest = [0, 1, 2, 3], [0, 0, 0, 0], [8, 9, 10, 11]
-    assert found["weights"]["mlm_loss"].tolist() == list(rest)
-    assert found["weights"]["nsp_loss"].tolist() == [1, 0, 0]
+    assert result["weights"]["mlm_loss"].tolist() == list(rest)
+    assert result["weights"]["nsp_loss"].tolist() == [1, 0, 0]
     assert batch["weights"] is weights and weights["mlm_loss"][1].any()
 
 
@@ -255,8 +255,8 @@ def test_the_mean_weighs_a_step_back_by_the_decay(decay):
         state = TrainState(now, state.opt_state, state.step + 1, state.ema)
         state = jax.jit(lambda state: update.average_params(state, decay))(state)
         weights = decay ** np.arange(t)[::-1]
-        wanted = np.average(steps[:t], axis=0, weights=weights)
-        np.testing.assert_allclose(state.ema["w"], wanted, rtol=1e-5, atol=1e-6)
+        expected = np.average(steps[:t], axis=0, weights=weights)
+        np.testing.assert_allclose(state.ema["w"], expected, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(state.params["w"], jnp.float32(value))
     assert state.ema["half"].dtype == jnp.float32
 

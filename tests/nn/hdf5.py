@@ -13,9 +13,9 @@ def read_hdf5(path: Path) -> dict[str, np.ndarray]:
     """Every dataset of a file by its full name."""
     data = path.read_bytes()
     assert data[:9] == b"\x89HDF\r\n\x1a\n\0", path
-    found = {}
-    _walk(data, struct.unpack_from("<Q", data, 64)[0], "", found)
-    return found
+    result = {}
+    _walk(data, struct.unpack_from("<Q", data, 64)[0], "", result)
+    return result
 
 
 def _messages(data: bytes, address: int):
@@ -34,7 +34,7 @@ def _messages(data: bytes, address: int):
             place, count = place + 8 + length, count - 1
 
 
-def _walk(data: bytes, address: int, name: str, found: dict) -> None:
+def _walk(data: bytes, address: int, name: str, result: dict) -> None:
     places = dict(_messages(data, address))
     if 0x11 in places:
         tree, heap = struct.unpack_from("<QQ", data, places[0x11])
@@ -42,7 +42,7 @@ def _walk(data: bytes, address: int, name: str, found: dict) -> None:
         for text, child in _children(data, tree):
             end = data.index(b"\0", texts + text)
             below = data[texts + text : end].decode()
-            _walk(data, child, f"{name}/{below}".lstrip("/"), found)
+            _walk(data, child, f"{name}/{below}".lstrip("/"), result)
         return
     rank = data[places[1] + 1]
     start = places[1] + (8 if data[places[1]] == 1 else 4)
@@ -52,7 +52,7 @@ def _walk(data: bytes, address: int, name: str, found: dict) -> None:
     assert (kind, version, layout) == (1, 3, 1), (name, kind, version, layout)
     (start,) = struct.unpack_from("<Q", data, places[8] + 2)
     flat = np.frombuffer(data, f"<f{size}", int(np.prod(shape)), start)
-    found[name] = flat.reshape(shape)
+    result[name] = flat.reshape(shape)
 
 
 def _children(data: bytes, address: int):

@@ -108,15 +108,15 @@ def test_one_stack(name, make_case):
             {"params": params}, ids, {"self": masks.causal()}, deterministic=True
         )
     )
-    wanted = gather(np.asarray(full(IDS)), LENGTHS - 1, MORE + 1)
-    found = decode(
+    expected = gather(np.asarray(full(IDS)), LENGTHS - 1, MORE + 1)
+    result = decode(
         make_decoder(model),
         params,
         pad_left(IDS, LENGTHS),
         LENGTHS,
         gather(IDS, LENGTHS, MORE),
     )
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow_cases("bart")
@@ -133,11 +133,11 @@ def test_encoder_decoder(name, make_case):
         seen = {"self": seen, "dec_self": masks.causal(), "cross": seen}
         return model.apply({"params": params}, ids, seen, dec_ids, deterministic=True)
 
-    wanted = full(IDS[:, :T], LENGTHS, dec_ids)
-    found = decode(
+    expected = full(IDS[:, :T], LENGTHS, dec_ids)
+    result = decode(
         make_decoder(model, start), params, pad_left(IDS, LENGTHS), LENGTHS, following
     )
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_keys_are_kept_as_computed(make_case):
@@ -148,8 +148,8 @@ def test_bfloat16_keys_are_kept_as_computed(make_case):
         params,
     )
     assert logits.dtype == jnp.float32
-    assert cache.kv_cache[0].own.keys.dtype == jnp.bfloat16
-    assert cache.kv_cache[0].own.keys.shape == (2, 2, 7, 8)
+    assert cache.kv_cache[0].self_attn.keys.dtype == jnp.bfloat16
+    assert cache.kv_cache[0].self_attn.keys.shape == (2, 2, 7, 8)
 
 
 def test_rows_of_the_cache_can_be_picked(make_case):

@@ -99,10 +99,10 @@ def test_a_causal_model_costs_6n_and_12ldt_a_token():
     params = jax.eval_shape(model.init_params, jax.random.key(0))
     # Without the positions, as nanoGPT's estimate.
     size = sum(x.size for x in jax.tree.leaves(params)) - 1024 * 768
-    wanted = length * (6 * size + 12 * 12 * 768 * length)
+    expected = length * (6 * size + 12 * 12 * 768 * length)
     counted = model.count_flops(row.lengths, row.predictions.most)
-    assert counted == pytest.approx(wanted, rel=2e-3)
-    assert counted < wanted  # biases and norms
+    assert counted == pytest.approx(expected, rel=2e-3)
+    assert counted < expected  # biases and norms
 
 
 def clark(spec, length, **more):
@@ -126,7 +126,7 @@ T5_11B |= {"num_heads": 128, "d_ff": 65536, "vocab_size": 32000}
 
 
 @pytest.mark.parametrize(
-    "wanted, found",
+    "expected, result",
     [
         (3.968752230785352e19, 128 * 960800 * clark(GPT, 512, output_share=1.0)),
         (1.4187399146496e18, 128 * 1.45e6 * clark(SMALL, 128)),
@@ -141,7 +141,7 @@ T5_11B |= {"num_heads": 128, "d_ff": 65536, "vocab_size": 32000}
         (4.581900124212429e22, 2048 * 1e6 * clark(T5_11B, 512, output_share=1.0)),
     ],
 )
-def test_electras_published_totals(wanted, found):
+def test_electras_published_totals(expected, result):
     # What flops_computation.py prints, to its last digit; BERT-small's sizes are those
     # of ELECTRA's discriminator.
-    assert found == pytest.approx(wanted, rel=1e-15)
+    assert result == pytest.approx(expected, rel=1e-15)

@@ -75,8 +75,8 @@ def record(function):
         return out
 
     with nn.intercept_methods(intercept):
-        found = function()
-    return found, values, outputs
+        result = function()
+    return result, values, outputs
 
 
 def find_stack(params, name, layer):
@@ -98,20 +98,20 @@ def test_the_weights_make_each_layers_output(kind, form):
     """The mask, the scale, the bias and the grouping of heads are the model's own."""
     spec = FORMS[form]
     network, params, tokens = make(kind, spec)
-    found, values, outputs = jax.jit(
+    result, values, outputs = jax.jit(
         lambda p: record(
             lambda: inspection.attention_weights(network, p, tokens, START)
         )
     )(params)
     names = ["self", "dec_self", "cross"][: 3 if kind == "seq2seq" else 1]
-    assert set(found) == set(names)
+    assert set(result) == set(names)
     order = [("self", i) for i in (0, 1)]
     if kind == "seq2seq":
         order += [(name, i) for i in (0, 1) for name in ("dec_self", "cross")]
     assert len(values) == len(outputs) == len(order)
     plain = inspection.scan.unstack_layers(params)
     for (name, layer), value, output in zip(order, values, outputs):
-        weights = found[name][layer]
+        weights = result[name][layer]
         assert weights.shape == (2, 4, T, T)
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
         v_BSKH = value.reshape(2, T, -1, 4)
@@ -129,10 +129,10 @@ KINDS = [CausalLM, MaskedLM, PrefixLM, CausalMaskedLM, "seq2seq"]
 @pytest.mark.parametrize("kind", slow_but([CausalLM, "seq2seq"], KINDS))
 def test_nothing_is_weighed_that_may_not_be_seen(kind):
     network, params, tokens = make(kind)
-    found = ask(network, params, tokens, START)
+    result = ask(network, params, tokens, START)
     seen = inspection.attention_masks(network, params, T)
-    assert seen.keys() == found.keys()
-    for name, weights in found.items():
+    assert seen.keys() == result.keys()
+    for name, weights in result.items():
         visible = np.broadcast_to(seen[name], weights.shape)
         assert (np.asarray(weights)[~visible] == 0).all()
         assert (np.asarray(weights)[visible] > 0).all()
@@ -143,13 +143,13 @@ def test_nothing_is_weighed_that_may_not_be_seen(kind):
 
 def test_a_decoder_reads_the_text_one_place_later():
     network, params, tokens = make("seq2seq")
-    found = ask(network, params, tokens, START)
+    result = ask(network, params, tokens, START)
     changed = tokens.at[:, -1].set((tokens[:, -1] + 1) % 11)
     other = ask(network, params, changed, START)
-    np.testing.assert_array_equal(found["dec_self"][0], other["dec_self"][0])
+    np.testing.assert_array_equal(result["dec_self"][0], other["dec_self"][0])
     begun = ask(network, params, tokens, START + 1)
-    assert not np.allclose(found["dec_self"], begun["dec_self"])
-    np.testing.assert_array_equal(found["self"], begun["self"])
+    assert not np.allclose(result["dec_self"], begun["dec_self"])
+    np.testing.assert_array_equal(result["self"], begun["self"])
 
 
 def test_a_pair_is_asked_for_what_its_features_are_read_from():
@@ -157,11 +157,11 @@ def test_a_pair_is_asked_for_what_its_features_are_read_from():
     electra = Electra(one, SPEC)
     params = draw(electra)
     tokens = jnp.arange(T)[None]
-    found = ask(electra, params, tokens)
+    result = ask(electra, params, tokens)
     own = params["discriminator"] | {"embed": params["embed"]}
     alone = ask(MaskedLM(electra.discriminator_spec), own, tokens)
-    np.testing.assert_array_equal(found["self"], alone["self"])
-    assert len(found["self"]) == 2
+    np.testing.assert_array_equal(result["self"], alone["self"])
+    assert len(result["self"]) == 2
     both = MaskedStudent(one, SPEC, 2.0)
     look = functools.partial(inspection.attention_weights, both)
     own = jax.eval_shape(look, draw(both), tokens)

@@ -15,11 +15,11 @@ def test_widths_follow_from_the_others():
 
 
 @pytest.mark.parametrize(
-    "backend, wanted", [("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")]
+    "backend, expected", [("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")]
 )
-def test_the_dtype_follows_the_device_unless_it_is_said(backend, wanted, monkeypatch):
+def test_the_dtype_follows_the_device_unless_it_is_said(backend, expected, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    assert ModelSpec().dtype == "auto" and ModelSpec().compute_dtype == wanted
+    assert ModelSpec().dtype == "auto" and ModelSpec().compute_dtype == expected
     for dtype in ("float32", "bfloat16"):
         assert ModelSpec(dtype=dtype).compute_dtype == dtype
 
@@ -29,8 +29,8 @@ def test_directions_are_the_objectives_unless_they_are_said():
     assert relative.direct(True).relative_directions == "both"
     assert relative.direct(False).relative_directions == "past"
     assert not relative.direct(False).is_bidirectional
-    said = ModelSpec(positions="relative", relative_directions="both")
-    assert said.direct(False) == said and said.is_bidirectional
+    spec = ModelSpec(positions="relative", relative_directions="both")
+    assert spec.direct(False) == spec and spec.is_bidirectional
     assert ModelSpec().direct(False) == ModelSpec()  # of others nothing depends on it
 
 
@@ -82,9 +82,9 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
     else:
         new = OTHER.get(field, old * 2 if isinstance(old, int) and old else 4)
     other = dataclasses.replace(spec, **{field: new})
-    found = dict(find_differences(spec, other))
+    result = dict(find_differences(spec, other))
     is_free = field in (*COMPUTING, *TRAINING)
-    assert (found.get(field) == new) != is_free and bool(found) != is_free
+    assert (result.get(field) == new) != is_free and bool(result) != is_free
     assert field not in dict(find_differences(spec, other, free=(field,)))
     assert not set(LAYOUT) & {*COMPUTING, *TRAINING}
 

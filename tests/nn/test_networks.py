@@ -143,11 +143,11 @@ def paths_of(tree):
 
 
 def test_these_are_all_the_kinds_there_are():
-    found = set()
+    result = set()
     for module in pkgutil.iter_modules(networks.__path__):
         module = importlib.import_module(f"{networks.__name__}.{module.name}")
-        found |= {x for x in vars(module).values() if isinstance(x, type)}
-    assert {x for x in found if issubclass(x, Network)} - set(BASES) == set(MAKE)
+        result |= {x for x in vars(module).values() if isinstance(x, type)}
+    assert {x for x in result if issubclass(x, Network)} - set(BASES) == set(MAKE)
 
 
 @pytest.mark.slow_except("MaskedLM", "PrefixLM", "SkipGram")
@@ -180,8 +180,8 @@ def test_scores_of_plain_text_have_their_shapes(kind):
     shapes = dict.fromkeys(("fill_logits", "next_logits"), (B, T, V))
     shapes["token_nll"] = (B, T - 1)
     for name in name_methods(model):
-        found = jax.eval_shape(getattr(model, name), params, tokens)
-        assert found.shape == shapes[name] and found.dtype == jnp.float32, name
+        result = jax.eval_shape(getattr(model, name), params, tokens)
+        assert result.shape == shapes[name] and result.dtype == jnp.float32, name
     features = jax.eval_shape(model.features, params, tokens)
     assert features.shape == (B, T, 32 if kind is BiLm else 16)
 
@@ -194,23 +194,23 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
     tokens = jnp.array([[3, 1, 4, 1, 5, 9], [3, 1, 4, 1, 2, 6]])
     names = ("features", *name_methods(model))
     ask = jax.jit(lambda p, t: {name: getattr(model, name)(p, t) for name in names})
-    found = jax.device_get(ask(draw(model), tokens))
+    result = jax.device_get(ask(draw(model), tokens))
     moved = {
         name: np.abs(x[0] - x[1]).reshape(len(x[0]), -1).max(-1) > 1e-4
-        for name, x in found.items()
+        for name, x in result.items()
     }
     # word2vec's features depend on the token alone.
     sees_ahead = kind.READS_AHEAD and kind is not SkipGram
     assert moved["features"].tolist() == [sees_ahead] * 4 + [True] * 2
-    if "fill_logits" in found:
+    if "fill_logits" in result:
         blind = int(kind is CausalMaskedLM)  # nothing predicts its first place
         assert moved["fill_logits"].tolist() == [False] * blind + [True] * (T - blind)
-    if "next_logits" in found:
+    if "next_logits" in result:
         assert moved["next_logits"].tolist() == [False] * 4 + [True] * 2
-        shares = jax.nn.log_softmax(found["next_logits"])[:, :-1]
-        wanted = -jnp.take_along_axis(shares, tokens[:, 1:, None], -1)[..., 0]
-        np.testing.assert_allclose(found["token_nll"], wanted, rtol=1e-5)
-    if "token_nll" in found:  # of tokens 1 to 5
+        shares = jax.nn.log_softmax(result["next_logits"])[:, :-1]
+        expected = -jnp.take_along_axis(shares, tokens[:, 1:, None], -1)[..., 0]
+        np.testing.assert_allclose(result["token_nll"], expected, rtol=1e-5)
+    if "token_nll" in result:  # of tokens 1 to 5
         assert moved["token_nll"].tolist() == [False] * 3 + [True] * 2
 
 
@@ -245,8 +245,8 @@ def layers_by_hand(kind, model, params, tokens):
     for i in range(spec.num_layers):
         own = {"params": params["encoder"][f"layer_{i}"]}
         rest = jnp.asarray(mask)[None, None], None, None, None, None
-        found, _ = Layer(spec).apply(own, states[-1], *rest, deterministic=True)
-        states.append(found)
+        result, _ = Layer(spec).apply(own, states[-1], *rest, deterministic=True)
+        states.append(result)
     norm = {"params": params["encoder"]["norm"]}
     return jnp.stack([*states[:-1], Norm(spec).apply(norm, states[-1])])
 
@@ -256,13 +256,13 @@ def layers_by_hand(kind, model, params, tokens):
 def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
     model, tokens = make(kind), jnp.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
     params = draw(model)
-    asked = jax.jit(lambda p, t: [model.layer_features(p, t), model.features(p, t)])
-    found, last = asked(params, tokens)
-    assert found.shape[0] == (1 if kind is SkipGram else 3)
-    wanted = layers_by_hand(kind, model, params, tokens)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    read_both = jax.jit(lambda p, t: [model.layer_features(p, t), model.features(p, t)])
+    result, last = read_both(params, tokens)
+    assert result.shape[0] == (1 if kind is SkipGram else 3)
+    expected = layers_by_hand(kind, model, params, tokens)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     # Features are the last layer's; ELMo's are the mean of all.
-    top = found.mean(0) if kind is BiLm else found[-1]
+    top = result.mean(0) if kind is BiLm else result[-1]
     np.testing.assert_allclose(last, top, rtol=1e-5, atol=1e-6)
 
 
@@ -284,15 +284,15 @@ def test_a_decoder_goes_on_as_the_network_predicts(kind):
 
     prompts = jnp.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
     if not isinstance(model, abilities.PredictsNext):
-        found = jax.eval_shape(write, shapes_of(model), prompts)
-        assert [x.shape for x in found] == [(B, V)] * 2
+        result = jax.eval_shape(write, shapes_of(model), prompts)
+        assert [x.shape for x in result] == [(B, V)] * 2
         return
     params = draw(model)
     longer = jnp.concatenate([prompts, prompts[:, :1]], axis=1)
-    wanted = jax.jit(model.next_logits)(params, longer)
-    found = jax.jit(write)(params, prompts)
+    expected = jax.jit(model.next_logits)(params, longer)
+    result = jax.jit(write)(params, prompts)
     np.testing.assert_allclose(
-        jnp.stack(found, 1), wanted[:, -2:], rtol=1e-4, atol=1e-4
+        jnp.stack(result, 1), expected[:, -2:], rtol=1e-4, atol=1e-4
     )
 
 
@@ -321,10 +321,10 @@ def test_what_is_exported_is_read_back(kind):
         assert joined == {}
         return
     lost = LOST.get(kind, ())
-    wanted = {name: x for name, x in params.items() if name not in lost}
-    wanted, found = paths_of(wanted), paths_of(joined)
-    assert set(found) == set(wanted)
-    assert all(found[path] is wanted[path] for path in wanted)
+    expected = {name: x for name, x in params.items() if name not in lost}
+    expected, result = paths_of(expected), paths_of(joined)
+    assert set(result) == set(expected)
+    assert all(result[path] is expected[path] for path in expected)
     # Each is a network of the exported sizes.
     for head, (spec, part) in parts.items():
         alone, more = PARTS[head]
@@ -332,8 +332,8 @@ def test_what_is_exported_is_read_back(kind):
         if head == "discriminator":  # its head of the vocabulary is never trained
             assert set(rest) == {"embed", "encoder"}
             continue
-        wanted = shapes_of(alone(spec))
-        assert jax.tree.map(jnp.shape, rest) == jax.tree.map(jnp.shape, wanted)
+        expected = shapes_of(alone(spec))
+        assert jax.tree.map(jnp.shape, rest) == jax.tree.map(jnp.shape, expected)
 
 
 @pytest.mark.parametrize("variant", ["replace_mlm", "all_tokens_mlm"])
@@ -345,8 +345,8 @@ def test_a_second_network_that_restores_tokens_is_a_masked_model(variant):
     parts = model.export_parts(params)
     assert set(parts) == {"generator", "masked"}
     for own, part in parts.values():
-        wanted = jax.tree.map(jnp.shape, shapes_of(MaskedLM(own)))
-        assert jax.tree.map(jnp.shape, part) == wanted
+        expected = jax.tree.map(jnp.shape, shapes_of(MaskedLM(own)))
+        assert jax.tree.map(jnp.shape, part) == expected
 
 
 def test_pairs_are_read_where_there_are_any():
@@ -452,9 +452,9 @@ STACKS = {
 
 @every
 def test_operations_by_hand(kind):
-    num_predictions, wanted = FLOPS[kind]
+    num_predictions, expected = FLOPS[kind]
     lengths = dict.fromkeys(STACKS.get(kind, ("encoder",)), 8)
-    assert make(kind).count_flops(lengths, num_predictions) == wanted > 0
+    assert make(kind).count_flops(lengths, num_predictions) == expected > 0
 
 
 @pytest.mark.parametrize(

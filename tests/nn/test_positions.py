@@ -44,11 +44,11 @@ def bucket(distance, is_bidirectional, num_buckets, max_distance):
 @pytest.mark.parametrize("sizes", [(32, 128), (16, 64), (8, 20), (64, 512)])
 def test_buckets_are_t5s(is_bidirectional, sizes):
     distances = np.arange(-700, 701)
-    found = positions.relative_bucket(
+    result = positions.relative_bucket(
         jnp.array(distances)[None], is_bidirectional, *sizes
     )
-    wanted = [bucket(int(d), is_bidirectional, *sizes) for d in distances]
-    np.testing.assert_array_equal(found[0], wanted)
+    expected = [bucket(int(d), is_bidirectional, *sizes) for d in distances]
+    np.testing.assert_array_equal(result[0], expected)
 
 
 def test_the_bias_depends_on_distance_alone_and_reads_its_table(make_spec):
@@ -60,8 +60,8 @@ def test_the_bias_depends_on_distance_alone_and_reads_its_table(make_spec):
     assert bias.shape == (1, 2, 5, 5) and table.shape == (32, 2)
     for t in range(5):
         for s in range(5):
-            wanted = table[bucket(s - t, True, 32, 128)]
-            np.testing.assert_array_equal(bias[0, :, t, s], wanted)
+            expected = table[bucket(s - t, True, 32, 128)]
+            np.testing.assert_array_equal(bias[0, :, t, s], expected)
 
 
 def test_learned_positions_are_the_tables_first_rows(make_spec):

@@ -23,7 +23,7 @@ def sigmoid(x):
 
 def lstm(params, x, clip, fresh=()):
     """One row [T, D], step by step: the equations of TensorFlow's LSTMCell."""
-    cell, out, found = 0, np.zeros(params["project"].shape[1]), []
+    cell, out, result = 0, np.zeros(params["project"].shape[1]), []
     for t, now in enumerate(x):
         if t in fresh:
             cell, out = 0, 0 * out
@@ -32,8 +32,8 @@ def lstm(params, x, clip, fresh=()):
         cell = sigmoid(f + 1) * cell + sigmoid(i) * np.tanh(j)
         cell = np.clip(cell, -clip, clip)
         out = np.clip((sigmoid(o) * np.tanh(cell)) @ params["project"], -clip, clip)
-        found.append(out)
-    return np.stack(found)
+        result.append(out)
+    return np.stack(result)
 
 
 def draw(module, *args, scale=1.0, **kwargs):
@@ -54,14 +54,14 @@ def test_the_cell_by_hand(clip, is_reversed):
     fresh[0, 3] = fresh[1, 5] = True
     layer = Lstm(SPEC, clip, clip, is_reversed)
     params = draw(layer, x, fresh)
-    found = layer.apply({"params": params}, x, jnp.asarray(fresh))
+    result = layer.apply({"params": params}, x, jnp.asarray(fresh))
     turn = (lambda a: a[::-1]) if is_reversed else lambda a: a
     for row in range(2):
         cuts = np.flatnonzero(turn(fresh[row]))
-        wanted = turn(lstm(params, turn(x[row]), clip, cuts))
-        np.testing.assert_allclose(found[row], wanted, rtol=2e-4, atol=2e-5)
-    assert np.abs(found).max() <= clip
-    assert clip > 1 or (np.abs(found) > clip - 1e-6).any()
+        expected = turn(lstm(params, turn(x[row]), clip, cuts))
+        np.testing.assert_allclose(result[row], expected, rtol=2e-4, atol=2e-5)
+    assert np.abs(result).max() <= clip
+    assert clip > 1 or (np.abs(result) > clip - 1e-6).any()
 
 
 @pytest.mark.slow_except("True")
@@ -73,20 +73,20 @@ def test_its_gradient_is_autodiffs(is_reversed, monkeypatch):
     fresh = jnp.zeros((3, 9), bool).at[1, 4].set(True).at[0, 2].set(True)
     counts, how = draw(0, 1, (3, 9, 6)), ((0.5, 0.5), is_reversed, jnp.float32)
 
-    def mine(gates, state, project):
+    def gradient(gates, state, project):
         return (recurrent._run(gates, fresh, state, project, *how) * counts).sum()
 
     def plain(gates, state, project):
         rest = jnp.zeros((3, 9, 6)), fresh, state, project
         return (recurrent._steps(gates, *rest, *how)[0] * counts).sum()
 
-    found = jax.jit(jax.grad(mine, argnums=(0, 1, 2)))(*made.values())
+    result = jax.jit(jax.grad(gradient, argnums=(0, 1, 2)))(*made.values())
     monkeypatch.setattr(recurrent, "_push", jnp.dot)
-    wanted = jax.jit(jax.grad(plain, argnums=(0, 1, 2)))(*made.values())
-    for a, b in zip(found, wanted, strict=True):
+    expected = jax.jit(jax.grad(plain, argnums=(0, 1, 2)))(*made.values())
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     # Both clips stop some of it.
-    assert 0.02 < float((found[0] == 0).mean()) < 0.9
+    assert 0.02 < float((result[0] == 0).mean()) < 0.9
 
 
 @pytest.mark.slow_except("True")
@@ -110,18 +110,18 @@ def test_a_layers_input_is_added_from_the_second_on():
     stack = LstmStack(SPEC, 3.0, 3.0, False)
     params = draw(stack, x, fresh, deterministic=True)
     first, second = stack.apply({"params": params}, x, fresh, deterministic=True)
-    wanted = lstm(params["lstm_0"], x[0], 3.0)
-    np.testing.assert_allclose(first[0], wanted, rtol=1e-4, atol=1e-5)
-    wanted = wanted + lstm(params["lstm_1"], wanted, 3.0)
-    np.testing.assert_allclose(second[0], wanted, rtol=1e-3, atol=1e-4)
+    expected = lstm(params["lstm_0"], x[0], 3.0)
+    np.testing.assert_allclose(first[0], expected, rtol=1e-4, atol=1e-5)
+    expected = expected + lstm(params["lstm_1"], expected, 3.0)
+    np.testing.assert_allclose(second[0], expected, rtol=1e-3, atol=1e-4)
 
 
 def test_words_by_hand():
     cnn = CharCnn(SPEC, char_width=3, filters=(2, 4), num_highway=1)
     chars = jnp.asarray([recurrent.spell(b"cat", 6), recurrent.spell(b"a", 6)])
     params = jax.device_get(draw(cnn, chars))
-    found = cnn.apply({"params": params}, chars)
-    for row, vector in zip(params["table"][chars], found, strict=True):
+    result = cnn.apply({"params": params}, chars)
+    for row, vector in zip(params["table"][chars], result, strict=True):
         parts = []
         for width in (1, 2):
             kernel, bias = (params[f"filter_{width}"][k] for k in ("kernel", "bias"))
@@ -135,8 +135,8 @@ def test_words_by_hand():
         )
         # The gate weighs the transform, and passes the input if it is low.
         x = sigmoid(carry) * np.maximum(change, 0) + (1 - sigmoid(carry)) * x
-        wanted = x @ params["project"]["kernel"] + params["project"]["bias"]
-        np.testing.assert_allclose(vector, wanted, rtol=1e-4, atol=1e-5)
+        expected = x @ params["project"]["kernel"] + params["project"]["bias"]
+        np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -172,12 +172,12 @@ def test_the_mix_of_allennlps_test():
     layers = np.random.default_rng(0).normal(0, 1, (3, 4, 5)).astype(np.float32)
     weights = np.array([0.1, 0.2, 0.3])
     shares = np.exp(weights) / np.exp(weights).sum()
-    wanted = 0.5 * sum(s * x for s, x in zip(shares, layers, strict=True))
-    found = mix_layers(jnp.asarray(layers), jnp.asarray(weights), 0.5)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    expected = 0.5 * sum(s * x for s, x in zip(shares, layers, strict=True))
+    result = mix_layers(jnp.asarray(layers), jnp.asarray(weights), 0.5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     # As a module it begins as the mean.
-    found, variables = ScalarMix().init_with_output(jax.random.key(0), layers)
-    np.testing.assert_allclose(found, layers.mean(0), rtol=1e-5, atol=1e-6)
+    result, variables = ScalarMix().init_with_output(jax.random.key(0), layers)
+    np.testing.assert_allclose(result, layers.mean(0), rtol=1e-5, atol=1e-6)
     assert variables["params"]["weights"].tolist() == [0, 0, 0]
     assert variables["params"]["gamma"] == 1
 
@@ -238,7 +238,7 @@ def test_the_published_fixture():
         return recurrent.spell_chars(marks.get(word, list(word.encode())), 50)
 
     for k, sentences in enumerate(json.loads((folder / "sentences.json").read_text())):
-        wanted = read_hdf5(folder / f"lm_embeddings_{k}.hdf5")
+        expected = read_hdf5(folder / f"lm_embeddings_{k}.hdf5")
         texts = [["<S>", *text.split(), "</S>"] for text in sentences]
         for direction in (0, 1):
             read = [text[::-1] if direction else text for text in texts]
@@ -250,11 +250,11 @@ def test_the_published_fixture():
             top = stack.apply({"params": layers}, x, fresh, deterministic=True)[-1][0]
             ends = np.cumsum([len(text) for text in texts])
             for i, end in enumerate(ends):
-                found = top[end - len(texts[i]) : end]
-                found = (found[::-1] if direction else found)[1:-1]
-                assert found.shape == wanted[str(i)][direction].shape
+                result = top[end - len(texts[i]) : end]
+                result = (result[::-1] if direction else result)[1:-1]
+                assert result.shape == expected[str(i)][direction].shape
                 np.testing.assert_allclose(
-                    found, wanted[str(i)][direction], atol=2e-6, rtol=1e-5
+                    result, expected[str(i)][direction], atol=2e-6, rtol=1e-5
                 )
 
 
@@ -266,7 +266,7 @@ def test_the_cell_is_pytorchs_but_for_the_clip():
     fresh = jnp.zeros((2, 7), bool)
     layer = Lstm(SPEC, 1e9, 1e9)
     params = jax.device_get(draw(layer, x, fresh, scale=0.5))
-    theirs = torch.nn.LSTM(6, 10, proj_size=6, batch_first=True)
+    reference = torch.nn.LSTM(6, 10, proj_size=6, batch_first=True)
 
     def turn(kernel):
         i, j, f, o = np.split(np.array(kernel), 4, axis=-1)
@@ -275,11 +275,11 @@ def test_the_cell_is_pytorchs_but_for_the_clip():
     bias = params["input"]["bias"].copy()
     bias[20:30] += 1  # TensorFlow's forget bias
     with torch.no_grad():
-        theirs.weight_ih_l0.copy_(turn(params["input"]["kernel"]))
-        theirs.weight_hh_l0.copy_(turn(params["state"]))
-        theirs.weight_hr_l0.copy_(torch.from_numpy(params["project"].T.copy()))
-        theirs.bias_ih_l0.copy_(turn(bias))
-        theirs.bias_hh_l0.zero_()
-        wanted = theirs(torch.from_numpy(x))[0].numpy()
-    found = layer.apply({"params": params}, x, fresh)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        reference.weight_ih_l0.copy_(turn(params["input"]["kernel"]))
+        reference.weight_hh_l0.copy_(turn(params["state"]))
+        reference.weight_hr_l0.copy_(torch.from_numpy(params["project"].T.copy()))
+        reference.bias_ih_l0.copy_(turn(bias))
+        reference.bias_hh_l0.zero_()
+        expected = reference(torch.from_numpy(x))[0].numpy()
+    result = layer.apply({"params": params}, x, fresh)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)

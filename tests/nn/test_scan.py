@@ -87,11 +87,11 @@ def run(spec):
     return jax.jit(jax.value_and_grad(loss))
 
 
-def check_same(found, wanted, rtol=1e-6):
+def check_same(result, expected, rtol=1e-6):
     """Values and gradients; these as the norm of all differences over their norm."""
-    np.testing.assert_allclose(found[0], wanted[0], rtol=rtol)
-    apart = jax.tree.map(jnp.subtract, found[1], wanted[1])
-    assert optax.tree.norm(apart) < rtol * optax.tree.norm(wanted[1])
+    np.testing.assert_allclose(result[0], expected[0], rtol=rtol)
+    apart = jax.tree.map(jnp.subtract, result[1], expected[1])
+    assert optax.tree.norm(apart) < rtol * optax.tree.norm(expected[1])
 
 
 @pytest.mark.slow_cases("bert", "bart")
@@ -111,8 +111,8 @@ def test_stacking_and_unstacking_are_inverses(shape, make_shape):
     first = int(shape == "modernbert")
     assert ("encoder/layer_0/" + kernel in flat) == bool(first)
     for i in range(first, spec.num_layers):
-        found = flat["encoder/layers/" + kernel][i - first]
-        np.testing.assert_array_equal(found, plain[f"encoder/layer_{i}/{kernel}"])
+        result = flat["encoder/layers/" + kernel][i - first]
+        np.testing.assert_array_equal(result, plain[f"encoder/layer_{i}/{kernel}"])
 
 
 @pytest.mark.slow_except("one layer")
@@ -120,12 +120,12 @@ def test_stacking_and_unstacking_are_inverses(shape, make_shape):
 def test_every_layers_states_are_those_of_the_layers_unrolled(shape, make_shape):
     """Also of a first layer before the loop."""
     spec, params = make_shape(shape)
-    wanted = jax.jit(MaskedLM(spec).layer_features)(params, IDS)
-    assert wanted.shape == (spec.num_layers + 1, 2, 8, 16)
-    assert all(np.abs(a - b).max() > 1e-3 for a, b in itertools.pairwise(wanted))
+    expected = jax.jit(MaskedLM(spec).layer_features)(params, IDS)
+    assert expected.shape == (spec.num_layers + 1, 2, 8, 16)
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in itertools.pairwise(expected))
     loop = MaskedLM(scanned(spec, remat="full"))
-    found = jax.jit(loop.layer_features)(stack_layers(params), IDS)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    result = jax.jit(loop.layer_features)(stack_layers(params), IDS)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow_cases("bart")
@@ -151,8 +151,8 @@ def test_the_model_is_the_same_scanned(make_shape):
     # Other shapes, and initialization: tests/objectives/test_scan.py.
     spec, params = make_shape("modernbert", num_kv_heads=1)
     value, grads = run(spec)(params, KEY)
-    found = run(scanned(spec))(stack_layers(params), KEY)
-    check_same(found, (value, stack_layers(grads)))
+    result = run(scanned(spec))(stack_layers(params), KEY)
+    check_same(result, (value, stack_layers(grads)))
 
 
 @pytest.mark.slow_except("*-local", "float32-one layer")
@@ -174,10 +174,10 @@ def test_remat_changes_no_number_with_dropout(is_scanned, make_shape):
     spec, params = make_shape("gpt2", num_layers=1 + is_scanned, **rates)
     if is_scanned:
         spec, params = scanned(spec), stack_layers(params)
-    wanted = run(spec)(params, KEY)
-    assert wanted[0] != run(spec)(params, jax.random.key(4))[0]
+    expected = run(spec)(params, KEY)
+    assert expected[0] != run(spec)(params, jax.random.key(4))[0]
     for remat in ("dots", "full"):
-        check_same(run(dataclasses.replace(spec, remat=remat))(params, KEY), wanted)
+        check_same(run(dataclasses.replace(spec, remat=remat))(params, KEY), expected)
 
 
 def kept_bytes(spec, params):
@@ -232,17 +232,17 @@ def test_each_scanned_layer_drops_apart(make_shape):
 
 @pytest.mark.slow
 def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
-    found = {}
+    result = {}
     for is_scanned in (False, True):
         values = {"init": "torch", "scan_layers": is_scanned}
         spec, _ = make_shape("modernbert", **values, remat="full")
         init = functools.partial(init_params, Transformer(spec), deterministic=True)
-        found[is_scanned] = jax.jit(lambda key, init=init: init(key, *inputs(spec)))(
+        result[is_scanned] = jax.jit(lambda key, init=init: init(key, *inputs(spec)))(
             KEY
         )
-    assert jax.tree.structure(found[True]) != jax.tree.structure(found[False])
-    wanted = stack_layers(found[False])
-    jax.tree.map(np.testing.assert_array_equal, found[True], wanted)
+    assert jax.tree.structure(result[True]) != jax.tree.structure(result[False])
+    expected = stack_layers(result[False])
+    jax.tree.map(np.testing.assert_array_equal, result[True], expected)
 
 
 @pytest.mark.parametrize("shape", ["gpt2", "modernbert"])
@@ -250,10 +250,10 @@ def test_fresh_layers_are_those_that_flax_draws_one_by_one(shape, make_shape):
     spec, _ = make_shape(shape, init="torch", num_layers=3)
     model, args = Transformer(spec), inputs(spec)
     rest = {"deterministic": True}
-    found = jax.jit(lambda key: init_params(model, key, *args, **rest))(KEY)
-    wanted = jax.jit(lambda key: model.init(key, *args, **rest)["params"])(KEY)
-    assert not spec.scan_layers and "layer_2" in found["encoder"]
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    result = jax.jit(lambda key: init_params(model, key, *args, **rest))(KEY)
+    expected = jax.jit(lambda key: model.init(key, *args, **rest)["params"])(KEY)
+    assert not spec.scan_layers and "layer_2" in result["encoder"]
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
 
 
 def test_a_past_needs_the_unrolled_model(make_shape):

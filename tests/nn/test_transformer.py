@@ -209,8 +209,8 @@ def test_a_packed_document_is_read_as_if_alone(
     packed = run(places)
     alone = jnp.stack([IDS[0, :4], IDS[0, 4:], IDS[1, 1:5]])
     alone = apply(model, params, alone, CAUSAL if is_causal else FULL)
-    for found, wanted in zip((packed[0, :4], packed[0, 4:], packed[1, 1:5]), alone):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    for result, expected in zip((packed[0, :4], packed[0, 4:], packed[1, 1:5]), alone):
+        np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     # Only a table of positions depends on the position of a document in the row.
     unplaced = run(jnp.arange(8)[None].repeat(2, 0))[0, 4:]
     is_told = np.abs(unplaced - alone[1]).max() > 1e-2
@@ -227,8 +227,8 @@ def test_both_stacks_take_places(make_spec, make_params):
             {"params": params}, IDS, seen, IDS, *places, deterministic=True
         )
     )
-    wanted = run()
-    np.testing.assert_allclose(run(usual, usual), wanted, rtol=1e-5, atol=1e-6)
+    expected = run()
+    np.testing.assert_allclose(run(usual, usual), expected, rtol=1e-5, atol=1e-6)
     restarted = usual.at[1, 4:].set(usual[1, :4])
     for name, places in (
         ("places", (restarted, usual)),
@@ -287,8 +287,10 @@ def test_pre_norm_keeps_the_residual_and_post_norm_does_not(make_spec, make_para
     # With norms that give zero, a pre-norm layer adds nothing to the embeddings ...
     params, hidden = encode("pre")
     x = params["embed"]["tokens"][IDS] + params["embed"]["positions"]["table"][:8]
-    wanted = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    np.testing.assert_allclose(hidden, wanted, rtol=1e-4, atol=1e-4)
+    expected = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(
+        x.var(-1, keepdims=True) + 1e-5
+    )
+    np.testing.assert_allclose(hidden, expected, rtol=1e-4, atol=1e-4)
     # ... and a post-norm layer ends in zero.
     np.testing.assert_array_equal(encode("post")[1], 0)
 
@@ -355,9 +357,9 @@ def test_a_decoder_only_model_is_the_one_written_in_numpy(
     params = jax.tree.map(
         lambda x: x + jnp.linspace(-0.2, 0.2, x.size).reshape(x.shape), params
     )
-    found = apply(model, params, IDS, CAUSAL)
-    wanted = naive_forward(params, IDS, 2, norm_position)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    result = apply(model, params, IDS, CAUSAL)
+    expected = naive_forward(params, IDS, 2, norm_position)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_tied_head_trains_the_token_table(make_spec, make_params):
@@ -405,8 +407,8 @@ def test_more_tokens_than_places_are_refused(positions, make_spec, make_params):
 def test_relative_positions_know_no_longest(make_spec, make_params):
     model, params = make_params(make_spec(positions="relative", max_len=8))
     ids = jnp.zeros((1, 9), jnp.int32)
-    found = jax.eval_shape(lambda p: apply(model, p, ids), params)
-    assert found.shape == (1, 9, 11)
+    result = jax.eval_shape(lambda p: apply(model, p, ids), params)
+    assert result.shape == (1, 9, 11)
 
 
 @pytest.mark.slow_except("attention_dropout")
@@ -436,9 +438,9 @@ def test_dropout_layers_draw_apart_and_keep_their_share(make_spec, make_params):
     drop = lambda key: layer.apply(  # noqa: E731
         {}, ones, deterministic=False, rngs={"dropout": key}
     )
-    found = np.asarray(drop(jax.random.key(0)))
-    assert abs((found == 0).mean() - 0.25) < 0.02
-    np.testing.assert_allclose(found[found > 0], 4 / 3, rtol=1e-6)
+    result = np.asarray(drop(jax.random.key(0)))
+    assert abs((result == 0).mean() - 0.25) < 0.02
+    np.testing.assert_allclose(result[result > 0], 4 / 3, rtol=1e-6)
     # The same key reaches every layer of a model; each folds it with its own name.
     spec = make_spec(dropout=0.5, use_bias=False, positions="none")
     model, params = make_params(spec)
@@ -465,10 +467,10 @@ def test_bfloat16_computes_near_float32_on_float32_parameters(make_spec, make_pa
     for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(low_params)):
         assert b.dtype == jnp.float32
         np.testing.assert_array_equal(a, b)
-    found, wanted = apply(low, params), apply(wide, params)
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found, wanted, atol=0.05)
-    assert (found != wanted).any()
+    result, expected = apply(low, params), apply(wide, params)
+    assert result.dtype == jnp.float32
+    np.testing.assert_allclose(result, expected, atol=0.05)
+    assert (result != expected).any()
     assert apply(low, params, method="encode").dtype == jnp.bfloat16
     grads = jax.eval_shape(jax.grad(lambda p: jnp.sin(apply(low, p)).sum()), params)
     assert all(grad.dtype == jnp.float32 for grad in jax.tree.leaves(grads))

@@ -128,8 +128,8 @@ def make_step(module, model, spec, update, vocab=VOCAB):
     """step(state, rows, rng) of a module, uncompiled."""
 
     def step(state, rows, rng):
-        given = {"model": model, "vocab": vocab, "spec": spec, "update": update}
-        return module.train_step(state, rows, split_step(rng), **given)
+        context = {"model": model, "vocab": vocab, "spec": spec, "update": update}
+        return module.train_step(state, rows, split_step(rng), **context)
 
     return step
 
@@ -162,8 +162,10 @@ def corrupt(module, spec):
 
 
 def make(name, model_values=(), **settings):
-    module, (_, given) = module_of(name), VARIANTS.get(name, (name, {}))
-    spec = module.Spec.for_seq_len(SEQ_LEN, **SETTINGS.get(name, {}) | given | settings)
+    module, (_, changes) = module_of(name), VARIANTS.get(name, (name, {}))
+    spec = module.Spec.for_seq_len(
+        SEQ_LEN, **SETTINGS.get(name, {}) | changes | settings
+    )
     return make_of_spec(name, model_values, spec)
 
 

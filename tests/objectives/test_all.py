@@ -46,8 +46,8 @@ EMBEDDERS, STACKS = (Embedder, CharCnn), (Stack, Lstm)
 
 def module_and_settings(name):
     """The module of an objective or of a variant, and its settings."""
-    whose, settings = VARIANTS.get(name, (name, {}))
-    return OBJECTIVES[whose], settings
+    objective, settings = VARIANTS.get(name, (name, {}))
+    return OBJECTIVES[objective], settings
 
 
 def kind_of(name):
@@ -137,17 +137,19 @@ def test_a_row_is_corrupted_by_itself(
 
 @named
 def test_a_module_is_all_that_the_protocol_says(name):
-    module, wanted = OBJECTIVES[name], objective.Objective
+    module, expected = OBJECTIVES[name], objective.Objective
     assert issubclass(module.Spec, objective.ObjectiveSpec)
     assert module.Spec.SECTION == name
-    functions = [key for key in vars(wanted) if inspect.isfunction(vars(wanted)[key])]
+    functions = [
+        key for key in vars(expected) if inspect.isfunction(vars(expected)[key])
+    ]
     functions = {key for key in functions if not key.startswith("_")}
     assert functions == {"corrupt", "masks", "loss", "train_step"}
     for key in functions:
-        _, *asked = inspect.signature(getattr(wanted, key)).parameters.values()
-        found = inspect.signature(getattr(module, key)).parameters.values()
-        told = [(p.name, p.kind, p.default) for p in found]
-        assert told == [(p.name, p.kind, p.default) for p in asked], key
+        _, *parameters = inspect.signature(getattr(expected, key)).parameters.values()
+        result = inspect.signature(getattr(module, key)).parameters.values()
+        output = [(p.name, p.kind, p.default) for p in result]
+        assert output == [(p.name, p.kind, p.default) for p in parameters], key
 
 
 class Recorder(dict):
@@ -224,10 +226,10 @@ def test_the_first_loss_is_that_of_knowing_nothing(name, make_packed, make_rows)
     rows = jax.tree.map(np.asarray, make_rows(case, 32, lengths=32 * [20]))
     metrics = add_up(case.evaluate, params, rows, 4)
     means = {key: float(total / weight) for key, (total, weight) in metrics.items()}
-    wanted = traits_of(name).first_losses
-    for term, (value, gap) in wanted.items():
+    expected = traits_of(name).first_losses
+    for term, (value, gap) in expected.items():
         assert means[term] == pytest.approx(value, abs=gap)
-    assert set(case.spec.coefficients) == set(wanted)
+    assert set(case.spec.coefficients) == set(expected)
 
 
 @pytest.mark.slow_except("skip_gram")
@@ -243,10 +245,10 @@ def test_every_row_is_measured_once(name, make_packed, make_rows):
 
     whole = add_up(remember, case.params, rows, 4)
     seven = {key: value[:7] for key, value in rows.items()}
-    found = add_up(remember, case.params, seven, 4)
+    result = add_up(remember, case.params, seven, 4)
     rng = stream(0, 0, "evaluate")
     eighth = batches[1] | {"row_weights": np.float32([0, 0, 0, 1])}
-    parts = add(found, step(case.params, eighth, rng))
+    parts = add(result, step(case.params, eighth, rng))
     # The content of a row that only fills up its batch does not matter.
     filled = batches[3]
     fills = {key: value[[0, 1, 2, 0]] for key, value in filled.items() if key in rows}
@@ -254,11 +256,11 @@ def test_every_row_is_measured_once(name, make_packed, make_rows):
     first, last = batches[2], filled | fills
     again = add(*(step(case.params, batch, rng) for batch in (first, last)))
     assert filled["row_weights"].tolist() == [1, 1, 1, 0]
-    assert (fills["tokens"] != filled["tokens"]).any() and found.keys() == whole.keys()
+    assert (fills["tokens"] != filled["tokens"]).any() and result.keys() == whole.keys()
     for metric in whole:
         assert whole[metric][1] > 0
         np.testing.assert_allclose(parts[metric], whole[metric], rtol=1e-5)
-        np.testing.assert_array_equal(found[metric], again[metric])
+        np.testing.assert_array_equal(result[metric], again[metric])
     # A batch of such rows alone is nothing.
     nothing = step(case.params, filled | {"row_weights": np.zeros(4, "f4")}, rng)
     assert not any(weight for _, weight in nothing.values())
@@ -286,11 +288,11 @@ def test_a_terms_weight_is_the_batchs(name, make_packed, make_rows, vocab):
         return case.module.loss(params, case.model, batch, masks, {"sample": key})
 
     terms, metrics = jax.eval_shape(read, case.params, rows)
-    found, wanted = case.evaluate(case.params, rows, key), weigh(rows)
-    assert set(terms) == set(case.spec.coefficients) == set(wanted)
-    assert set(metrics) == set(found) - set(terms)
+    result, expected = case.evaluate(case.params, rows, key), weigh(rows)
+    assert set(terms) == set(case.spec.coefficients) == set(expected)
+    assert set(metrics) == set(result) - set(terms)
     for term in terms:
-        np.testing.assert_allclose(found[term][1], wanted[term], rtol=1e-6)
+        np.testing.assert_allclose(result[term][1], expected[term], rtol=1e-6)
 
 
 @each_deep
@@ -324,11 +326,11 @@ def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
     """In four parts; in others, which no objective sees: tests/learn/test_update.py."""
     case = make_packed(name)
     rows = eight_rows(case, make_rows)
-    wanted, sums = case.gradients(rows)
-    size = norm(wanted)
+    expected, sums = case.gradients(rows)
+    size = norm(expected)
     assert size > 0
     grads, metrics = case.gradients(rows, num_microbatches=4)
-    gap = norm(jax.tree.map(jnp.subtract, grads, wanted))
+    gap = norm(jax.tree.map(jnp.subtract, grads, expected))
     assert gap / size < 1e-6
     for key, (total, weight) in sums.items():
         np.testing.assert_allclose(metrics[key][0], total, rtol=1e-5)
@@ -354,7 +356,7 @@ TOKENS = {"inputs": "segment_ids", "original": "segment_ids"}
 DEC_TOKENS = {"dec_inputs": "dec_segment_ids"}
 
 
-def whose(batch):
+def segment_ids_of(batch):
     """The segment ids of each stack's places."""
     ids = batch["segment_ids"]
     return ids, batch.get("dec_segment_ids", ids)
@@ -362,7 +364,7 @@ def whose(batch):
 
 def weights_of(batch, document):
     """The batch with the loss of one document only."""
-    _, ids = whose(batch)
+    _, ids = segment_ids_of(batch)
     positions = batch.get("masked_positions")
 
     def keep(weights):
@@ -378,7 +380,7 @@ def weights_of(batch, document):
 
 def cut_out(batch, document):
     """The batch of one row with one of its documents only, none of it with a loss."""
-    inputs, targets = (np.asarray(ids[0] == document) for ids in whose(batch))
+    inputs, targets = (np.asarray(ids[0] == document) for ids in segment_ids_of(batch))
 
     def cut(path, x):
         is_decoders = path[0].key.startswith("dec_") or path[0].key == "targets"
@@ -465,7 +467,7 @@ def test_packed_documents_are_isolated(name, is_array, make_packed, make_rows, v
     @jax.jit
     def run(params, batch):
         batch = weights_of(batch, 2)
-        shifts = [jnp.zeros((*ids.shape, 32)) for ids in whose(batch)]
+        shifts = [jnp.zeros((*ids.shape, 32)) for ids in segment_ids_of(batch)]
         grad = jax.value_and_grad(
             lambda params, shifts: read(case, batch, is_array, shifts, params),
             argnums=(0, 1),
@@ -481,11 +483,13 @@ def test_packed_documents_are_isolated(name, is_array, make_packed, make_rows, v
     assert gap / norm(grads) < 1e-5
     names = list(case.spec.lengths)
     assert len(hidden) == len(names) and len(embedded) in (1, len(names))
-    stacks = zip(names, whose(batch), hidden, other_hidden, reach)
-    for i, (stack, ids, found, wanted, grad) in enumerate(stacks):
+    stacks = zip(names, segment_ids_of(batch), hidden, other_hidden, reach)
+    for i, (stack, ids, result, expected, grad) in enumerate(stacks):
         first, second = np.asarray(ids == 1), np.asarray(ids == 2)
-        np.testing.assert_allclose(found[second], wanted[second], rtol=1e-5, atol=1e-6)
-        assert (np.abs(found - wanted)[first].max(-1) > 1e-3).any()
+        np.testing.assert_allclose(
+            result[second], expected[second], rtol=1e-5, atol=1e-6
+        )
+        assert (np.abs(result - expected)[first].max(-1) > 1e-3).any()
         # The second document's loss does not reach the first's embeddings.
         np.testing.assert_array_equal(grad[first], 0)
         # A teacher is not trained; ELMo's second direction reads what the first does.
@@ -510,10 +514,10 @@ def test_a_packed_document_is_read_as_if_alone(name, positions, make_packed, mak
     packed = run(silence(batch))
     for document in (1, 2):
         alone = run(cut_out(batch, document))
-        for ids, found, wanted in zip(whose(batch), packed, alone):
+        for ids, result, expected in zip(segment_ids_of(batch), packed, alone):
             own = np.asarray(ids == document)
-            assert wanted.shape[1] == own.sum() >= 2
-            np.testing.assert_allclose(found[own], wanted[0], rtol=1e-3, atol=2e-5)
+            assert expected.shape[1] == own.sum() >= 2
+            np.testing.assert_allclose(result[own], expected[0], rtol=1e-3, atol=2e-5)
 
 
 @pytest.mark.slow_except("masked_diffusion")
@@ -525,8 +529,8 @@ def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vo
     state = make_state(plain.params, optax.identity())
     evaluations, numbers = [], []
     for each in (case, plain):
-        given = {"model": each.model, "vocab": vocab, "spec": each.spec}
-        step = functools.partial(objective.eval_step, each.module, **given)
+        context = {"model": each.model, "vocab": vocab, "spec": each.spec}
+        step = functools.partial(objective.eval_step, each.module, **context)
         program = str(jax.make_jaxpr(step)(plain.params, rows, key))
         evaluations.append(re.sub("0x[0-9a-f]+", "", program))
         step = each.make_step(optax.identity())
@@ -548,10 +552,10 @@ def test_each_term_is_another_with_dropout(name, make_packed, make_rows):
         steps = [c.make_step(optax.identity()) for c in (case, plain)]
         state = make_state(params, optax.identity())
         metrics = [step(state, rows, key)[1] for step in steps]
-        return [[found[k] for k in case.spec.coefficients] for found in metrics]
+        return [[results[k] for k in case.spec.coefficients] for results in metrics]
 
-    for (found, _), (wanted, _) in zip(*train(plain.params), strict=True):
-        assert found != wanted > 0
+    for (result, _), (expected, _) in zip(*train(plain.params), strict=True):
+        assert result != expected > 0
 
 
 GATED = {"gated_mlp": True, "activation": "silu", "num_kv_heads": 2}
@@ -559,12 +563,12 @@ GATED = {"gated_mlp": True, "activation": "silu", "num_kv_heads": 2}
 
 def costed(name, values, settings):
     """The cost of a row in training; the objective's steps, and their arguments."""
-    module, given = module_and_settings(name)
+    module, changes = module_and_settings(name)
     ids = {"pad": 0, "eos": 1, "mask": 2, "nlu": 3, "nlg": 4, "s2s": 5}
     ids |= {"cls": 6, "sep": 7}
     ids |= {"sentinels": tuple(range(599, 579, -1)), "word_starts": (True,) * 600}
     vocab = Vocab(size=600, **ids, pieces=(b"piece",) * 600, counts=(1,) * 600)
-    spec = module.Spec.for_seq_len(96, **given | settings)
+    spec = module.Spec.for_seq_len(96, **changes | settings)
     sizes = {"vocab_size": 600, "d_model": 256, "num_heads": 4, "d_ff": 1024}
     sizes |= {"num_layers": 1} | MODELS.get(name, {})
     model = spec.make_network(ModelSpec(**(sizes | values)), vocab)
@@ -577,13 +581,13 @@ def costed(name, values, settings):
         rows[key] = rows["tokens" if key.endswith("_ids") else "index"]
     if "max_documents" in settings:
         rows["segment_ids"] = rows["tokens"]
-    given = {"model": model, "vocab": vocab, "spec": spec}
+    changes = {"model": model, "vocab": vocab, "spec": spec}
     update = Update(optax.identity(), frozen=model.frozen)
 
     def train_step(state, rows, rng):
-        return module.train_step(state, rows, split_step(rng), update=update, **given)
+        return module.train_step(state, rows, split_step(rng), update=update, **changes)
 
-    eval_step = functools.partial(objective.eval_step, module, **given)
+    eval_step = functools.partial(objective.eval_step, module, **changes)
     counted = model.count_flops(spec.lengths, spec.predictions.mean(2))
     return counted, train_step, eval_step, params, rows
 
@@ -668,12 +672,12 @@ def test_features_are_hidden_states_of_plain_text(name, make_case, make_rows):
     case = make_case(name)
     tokens = make_rows(case, 3)["tokens"][:, :9]
     features = jax.jit(case.model.features)
-    found = features(case.params, tokens)
+    result = features(case.params, tokens)
     width = 32 * traits_of(name).feature_widths
-    assert found.shape == (3, 9, width) and found.dtype == jnp.float32
+    assert result.shape == (3, 9, width) and result.dtype == jnp.float32
     later = features(case.params, tokens.at[:, 5:].set(8))
     is_ahead = case.model.READS_AHEAD and name in deep_cases
-    assert np.allclose(found[:, :5], later[:, :5], atol=1e-6) != is_ahead
+    assert np.allclose(result[:, :5], later[:, :5], atol=1e-6) != is_ahead
 
 
 @every

@@ -62,16 +62,16 @@ def make_rows(seed, is_packed=False):
 
 def texts_of(tokens, segments):
     """The places of each text: between special tokens, in one document."""
-    found, before = [], None
+    result, before = [], None
     for place, (token, segment) in enumerate(zip(tokens, segments, strict=True)):
         if segment == 0 or token < 7:
             before = None
             continue
         if before != segment:
-            found.append([])
-        found[-1].append(place)
+            result.append([])
+        result[-1].append(place)
         before = segment
-    return found
+    return result
 
 
 def read_texts(batch, i):
@@ -79,12 +79,12 @@ def read_texts(batch, i):
     row, ids = np.asarray(batch["inputs"][i]), np.asarray(batch["segment_ids"][i])
     is_text = ((row > 6) | (row == MASK)) & (ids > 0)
     fixed = row[~is_text & (ids > 0)].tolist()
-    found = []
+    results = []
     for place in np.flatnonzero(is_text):
         fresh = not place or not is_text[place - 1] or ids[place] != ids[place - 1]
-        found += [[]] if fresh else []
-        found[-1].append(int(row[place]))
-    return found, fixed
+        results += [[]] if fresh else []
+        results[-1].append(int(row[place]))
+    return results, fixed
 
 
 def budget(rate, num):
@@ -105,28 +105,28 @@ def test_each_kind_of_noise_is_exact_in_each_text(seed, is_packed):
             texts = [
                 tokens[i][own].tolist() for own in texts_of(tokens[i], segments[i])
             ]
-            found, fixed = read_texts(batch, i)
+            result, fixed = read_texts(batch, i)
             # Special tokens are all there, in order; padding is behind them.
             assert fixed == tokens[i][(tokens[i] < 7) & (segments[i] > 0)].tolist()
             ids = np.asarray(batch["segment_ids"][i])
             assert (np.asarray(batch["inputs"][i])[ids == 0] == VOCAB.pad).all()
-            assert (ids[np.flatnonzero(ids)] >= 1).all() and len(found) <= len(texts)
+            assert (ids[np.flatnonzero(ids)] >= 1).all() and len(result) <= len(texts)
             if name in ("paper", "all", "delete", "insert"):
-                kept = {x for text in found for x in text} - {MASK}
+                kept = {x for text in result for x in text} - {MASK}
                 assert kept <= {x for text in texts for x in text}
-            if len(found) < len(texts) or name == "paper":
+            if len(result) < len(texts) or name == "paper":
                 continue  # a text of one token may be gone
-            for text, shown in zip(texts, found, strict=True):
-                check(name, text, shown, rows, i)
+            for text, noised in zip(texts, result, strict=True):
+                check(name, text, noised, rows, i)
 
 
-def check(name, text, shown, rows, i):
+def check(name, text, noised, rows, i):
     """One text and what became of it."""
-    num, masks = len(text), shown.count(MASK)
-    kept = [x for x in shown if x != MASK]
+    num, masks = len(text), noised.count(MASK)
+    kept = [x for x in noised if x != MASK]
     if name == "mask":  # fairseq's test: what is not masked is equal
-        assert len(shown) == num and masks == budget(0.2, num)
-        assert all(a in (b, MASK) for a, b in zip(shown, text, strict=True))
+        assert len(noised) == num and masks == budget(0.2, num)
+        assert all(a in (b, MASK) for a, b in zip(noised, text, strict=True))
     if name == "delete":
         assert masks == 0 and len(kept) == num - budget(0.3, num)
         assert kept == [x for x in text if x in kept]
@@ -139,18 +139,18 @@ def check(name, text, shown, rows, i):
         gone = budget(0.2, num) + 2 * budget(0.1, num)
         assert len(kept) == max(num - gone, 0)
     if name in ("permute", "rotate"):
-        assert sorted(shown) == sorted(text)
+        assert sorted(noised) == sorted(text)
     if name == "rotate":
-        offset = shown.index(text[0])
-        assert (offset > 0) == (num > 1) and shown == text[-offset:] + text[:-offset]
+        offset = noised.index(text[0])
+        assert (offset > 0) == (num > 1) and noised == text[-offset:] + text[:-offset]
     if name == "permute":
         ids = dict(zip(rows["tokens"][i], rows["sentence_ids"][i], strict=True))
-        order = [int(ids[x]) for x in shown]
+        order = [int(ids[x]) for x in noised]
         runs = [a for a, b in zip(order, [None, *order], strict=False) if a != b]
         assert len(runs) == len(set(runs))  # no sentence is torn
         for sentence in runs:
             own = [x for x in text if ids[x] == sentence]
-            assert own == [x for x in shown if ids[x] == sentence]
+            assert own == [x for x in noised if ids[x] == sentence]
 
 
 @pytest.mark.slow
@@ -245,8 +245,8 @@ def test_the_decoder_reads_the_clean_text_one_later():
     for i, (tokens, ids) in enumerate(zip(rows["tokens"], rows["segment_ids"])):
         for document in (1, 2):
             own = tokens[ids == document].tolist()
-            found = np.asarray(batch["dec_inputs"][i])[ids == document].tolist()
-            assert found == [VOCAB.pad, *own][: len(own)]
+            result = np.asarray(batch["dec_inputs"][i])[ids == document].tolist()
+            assert result == [VOCAB.pad, *own][: len(own)]
 
 
 def test_the_decoder_does_not_see_what_it_writes(make_case, make_rows):
@@ -269,10 +269,10 @@ def test_the_decoder_does_not_see_what_it_writes(make_case, make_rows):
 
         return case.model.apply({"params": case.params}, method=run)
 
-    found = scores(batch["dec_inputs"])
+    result = scores(batch["dec_inputs"])
     later = scores(batch["dec_inputs"].at[:, 9:].set(8))
-    np.testing.assert_allclose(found[:, :9], later[:, :9], atol=1e-6)
-    assert (jnp.abs(found - later)[:, 9:].max(-1) > 1e-4).all()
+    np.testing.assert_allclose(result[:, :9], later[:, :9], atol=1e-6)
+    assert (jnp.abs(result - later)[:, 9:].max(-1) > 1e-4).all()
 
 
 @pytest.mark.slow

@@ -37,8 +37,8 @@ def make_pairs(seed=0, num_documents=12, **settings):
         sentence_starts=np.cumsum([0, *(n for doc in sizes for n in doc)]),
     )
     rows = make_rows(corpus, RowsSpec(R, "pairs", **settings), VOCAB)
-    found = rows.read(np.arange(rows.num_rows))
-    return found | {"index": np.arange(rows.num_rows)}
+    result = rows.read(np.arange(rows.num_rows))
+    return result | {"index": np.arange(rows.num_rows)}
 
 
 @given(st.integers(0, 2**31 - 1))
@@ -89,10 +89,10 @@ def test_random_words_are_a_tenth_and_not_a_fiftieth():
     batch = jax.jit(lambda r, x: bert.corrupt(r, x, VOCAB, spec))(
         jax.random.key(1), rows
     )
-    shown = np.take_along_axis(
+    inputs = np.take_along_axis(
         np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
     )
-    is_mask, is_kept = shown == VOCAB.mask, shown == np.asarray(batch["targets"])
+    is_mask, is_kept = inputs == VOCAB.mask, inputs == np.asarray(batch["targets"])
     chance = 0.1 / len(VOCAB.ordinary_ids)  # that a random word is the token itself
     assert is_mask.mean() == pytest.approx(0.798, abs=0.01)  # the reference's .798
     assert is_kept.mean() == pytest.approx(0.0999 + chance, abs=0.01)
@@ -115,7 +115,8 @@ def test_losses_are_divided_by_tokens_and_by_pairs(make_case):
     for name, (_, weight) in terms.items():
         assert weight == totals[name]
     assert set(metrics) == {
-        *("mlm_loss", "nsp_loss", "accuracy", "nsp_accuracy", "fill_top1", "fill_top5")
+        *("mlm_loss", "nsp_loss", "nsp_accuracy"),
+        *("masked_accuracy", "masked_top5_accuracy"),
     }
     # An empty row has no pair.
     rows["segment_ids"] = rows["segment_ids"].at[2].set(0)
@@ -195,8 +196,8 @@ def test_types_tell_the_sentences_apart(make_case):
     case, rows = case_and_pairs(make_case)
     batch = case.corrupt(rows)
     moved = batch | {"type_ids": jnp.zeros_like(batch["type_ids"])}
-    found, wanted = case.loss(moved)[0], case.loss(batch)[0]
-    assert all(abs(found[name][0] - wanted[name][0]) > 1e-5 for name in wanted)
+    result, expected = case.loss(moved)[0], case.loss(batch)[0]
+    assert all(abs(result[name][0] - expected[name][0]) > 1e-5 for name in expected)
 
 
 def test_padding_is_not_seen(make_case):
@@ -204,9 +205,9 @@ def test_padding_is_not_seen(make_case):
     batch = case.corrupt(rows)
     inputs = jnp.where(batch["segment_ids"] > 0, batch["inputs"], 9)
     assert (inputs != batch["inputs"]).any()
-    found, wanted = case.loss(batch | {"inputs": inputs})[0], case.loss(batch)[0]
-    for name in wanted:
-        np.testing.assert_allclose(found[name][0], wanted[name][0], rtol=1e-6)
+    result, expected = case.loss(batch | {"inputs": inputs})[0], case.loss(batch)[0]
+    for name in expected:
+        np.testing.assert_allclose(result[name][0], expected[name][0], rtol=1e-6)
 
 
 def test_without_a_task_it_is_mlm_with_types(make_case, make_rows):
@@ -215,21 +216,24 @@ def test_without_a_task_it_is_mlm_with_types(make_case, make_rows):
     assert case.spec.coefficients == {"mlm_loss": 1.0}
     assert not case.spec.needs.rows and not case.spec.needs.sentence_ids
     rows = make_rows(plain, 4)  # any rows will do
-    batch, wanted = case.corrupt(rows), plain.corrupt(rows)
+    batch, expected = case.corrupt(rows), plain.corrupt(rows)
     assert set(batch["weights"]) == {"mlm_loss"}  # and by another name
     batch["weights"] = {"loss": batch["weights"]["mlm_loss"]}
-    assert set(batch) == set(wanted)
-    jax.tree.map(np.testing.assert_array_equal, batch, wanted)
+    assert set(batch) == set(expected)
+    jax.tree.map(np.testing.assert_array_equal, batch, expected)
     batch["weights"] = {"mlm_loss": batch["weights"]["loss"]}
     params = dict(case.params)
     params["embed"] = dict(params["embed"])
     params["embed"]["types"] = 0 * params["embed"]["types"]
     same = {key: params[key] for key in plain.params}
     same["embed"] = {key: params["embed"][key] for key in plain.params["embed"]}
-    found = case.loss(batch, params)[1]
-    wanted = plain.loss(plain.corrupt(rows), same)[1]
-    for ours, theirs in (("mlm_loss", "loss"), ("fill_top5", "fill_top5")):
-        np.testing.assert_allclose(found[ours], wanted[theirs], rtol=1e-6)
+    result = case.loss(batch, params)[1]
+    expected = plain.loss(plain.corrupt(rows), same)[1]
+    for ours, reference in (
+        ("mlm_loss", "loss"),
+        ("masked_top5_accuracy", "masked_top5_accuracy"),
+    ):
+        np.testing.assert_allclose(result[ours], expected[reference], rtol=1e-6)
 
 
 @pytest.mark.slow

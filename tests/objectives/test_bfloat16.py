@@ -90,13 +90,13 @@ def test_products_multiply_low_and_nothing_else_sums_low(
     name, model, make_case, make_rows, vocab
 ):
     case = make_case(name, (LOW, *MODELS[model]))
-    found = list(trace(case, vocab, make_rows))
-    products = [eq for eq in found if eq.primitive.name == "dot_general"]
+    result = list(trace(case, vocab, make_rows))
+    products = [eq for eq in result if eq.primitive.name == "dot_general"]
     assert len(products) >= 20
     assert all(dtypes(eq) == {"bfloat16"} for eq in products)
     # Sums, softmax, norms, losses.
     others = ("reduce_sum", "reduce_max", "cumsum", "rsqrt", "log", "sqrt", "div")
-    sums = [eq for eq in found if eq.primitive.name in others]
+    sums = [eq for eq in result if eq.primitive.name in others]
     assert len(sums) >= 10
     assert not any("bfloat16" in dtypes(eq) for eq in sums)
 
@@ -105,8 +105,8 @@ def test_products_multiply_low_and_nothing_else_sums_low(
 @every
 def test_in_float32_no_product_is_low(name, make_case, make_rows, vocab):
     case = make_case(name, (("dtype", "float32"),))
-    found = trace(case, vocab, make_rows)
-    products = [eq for eq in found if eq.primitive.name == "dot_general"]
+    result = trace(case, vocab, make_rows)
+    products = [eq for eq in result if eq.primitive.name == "dot_general"]
     assert all(dtypes(eq) == {"float32"} for eq in products)
 
 

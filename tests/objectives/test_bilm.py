@@ -40,8 +40,8 @@ def test_neither_direction_sees_what_it_predicts(make_case, make_rows):
         for other, logits, way in zip(run(changed), plain, (1, -1), strict=True):
             moved = np.abs(other - logits)[0].max(-1) > 1e-6
             # At t, ahead, t + 1 is predicted: it moves what is read at t + 1 and later.
-            wanted = np.arange(8) * way >= place * way
-            np.testing.assert_array_equal(moved, wanted)
+            expected = np.arange(8) * way >= place * way
+            np.testing.assert_array_equal(moved, expected)
 
 
 def test_masks_say_what_the_states_carry(make_case, make_rows):
@@ -109,8 +109,8 @@ def test_constants_are_the_sources():
     assert (spec.num_chars, spec.char_width, spec.num_highway) == (50, 16, 2)
     assert spec.filters == (32, 32, 64, 128, 256, 512, 1024)
     assert (spec.cell_clip, spec.proj_clip) == (3.0, 3.0)
-    wanted = {"forward_loss": 0.5, "backward_loss": 0.5}  # the mean of both
-    assert spec.coefficients == wanted
+    expected = {"forward_loss": 0.5, "backward_loss": 0.5}  # the mean of both
+    assert spec.coefficients == expected
     # 93.6 M in the published model, with its softmax of 793,471 words left out.
     model_spec = ModelSpec(vocab_size=10, num_layers=2, d_model=512, d_ff=4096)
     model = spec.make_network(model_spec, Vocab(size=10, pieces=(b"a",) * 10))
@@ -129,10 +129,10 @@ def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows):
         layers = case.model.apply({"params": params}, tokens, method="layers")
         return layers, case.model.features(params, tokens)
 
-    layers, found = run(case.params, tokens)
+    layers, result = run(case.params, tokens)
     assert layers.shape == (3, 2, 20, 64)
     np.testing.assert_array_equal(layers[0, ..., :32], layers[0, ..., 32:])
-    np.testing.assert_allclose(found, layers.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, layers.mean(0), rtol=1e-5, atol=1e-6)
     # Word vectors do not depend on the position; the layers above do.
     turned = run(case.params, tokens[:, ::-1])[0][:, :, ::-1]
     np.testing.assert_allclose(turned[0], layers[0], atol=1e-6)
@@ -168,9 +168,9 @@ def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows):
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
     nll = jax.jit(lambda p, t: case.model.token_nll(p, t))
-    found = nll(case.params, rows["tokens"])
-    assert found.shape == (3, 19)
-    assert float(found.sum()) == pytest.approx(
+    result = nll(case.params, rows["tokens"])
+    assert result.shape == (3, 19)
+    assert float(result.sum()) == pytest.approx(
         float(terms["forward_loss"][0]), rel=1e-5
     )
 

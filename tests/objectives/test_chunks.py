@@ -60,10 +60,10 @@ def test_chunks_do_not_change_the_gradient(name, make_packed, make_rows):
     whole = make_packed(name, tuple(values.items()))
     chunked = make_packed(name, (*values.items(), ("loss_chunk", 7)))
     rows = make_rows(whole, 8, lengths=[20, 3, 0, 12, 20, 7, 1, 16], with_eos=True)
-    wanted, sums = whole.gradients(rows, num_microbatches)
-    found, found_sums = chunked.gradients(rows, num_microbatches)
-    gap = norm(jax.tree.map(jnp.subtract, found, wanted))
-    assert gap / norm(wanted) < 1e-5
+    expected, sums = whole.gradients(rows, num_microbatches)
+    result, found_sums = chunked.gradients(rows, num_microbatches)
+    gap = norm(jax.tree.map(jnp.subtract, result, expected))
+    assert gap / norm(expected) < 1e-5
     for key, value in sums.items():
         # A divergence below 1 is the difference of cross-entropies of hundreds of nats.
         np.testing.assert_allclose(found_sums[key], value, rtol=1e-5, atol=2e-5)
@@ -75,20 +75,20 @@ def test_chunks_do_not_change_what_is_evaluated(name, make_case, make_rows):
     cases = make_case(name), make_case(name, (("loss_chunk", 7),))
     rows = make_rows(cases[0], 5)
     params, key = cases[0].params, jax.random.key(0)
-    wanted, found = (c.evaluate(params, rows, key) for c in cases)
-    assert found.keys() == wanted.keys() > cases[0].spec.coefficients.keys()
-    for metric in wanted:
-        np.testing.assert_allclose(found[metric], wanted[metric], rtol=1e-5)
+    expected, result = (c.evaluate(params, rows, key) for c in cases)
+    assert result.keys() == expected.keys() > cases[0].spec.coefficients.keys()
+    for metric in expected:
+        np.testing.assert_allclose(result[metric], expected[metric], rtol=1e-5)
 
 
 def test_chunks_do_not_change_a_likelihood(make_case, make_rows):
     cases = make_case("clm"), make_case("clm", (("loss_chunk", 7),))
     tokens = make_rows(cases[0], 5)["tokens"]
-    found, wanted = jax.jit(lambda p, t: [c.model.token_nll(p, t) for c in cases])(
+    result, expected = jax.jit(lambda p, t: [c.model.token_nll(p, t) for c in cases])(
         cases[0].params, tokens
     )
-    assert found.shape == (5, tokens.shape[1] - 1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert result.shape == (5, tokens.shape[1] - 1)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 # The others meet the vocabulary as these do, or (skip_gram) never meet all of it.

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpt.learn.optim_spec import OWN, OptimSpec
+from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.state import make_state
 from jaxpt.objectives import clm
@@ -54,12 +54,12 @@ def test_likelihood_loss_and_next_logits_agree(make_case, make_rows):
     next_logits = jax.jit(lambda t: case.model.next_logits(case.params, t))
     logits = next_logits(tokens[:, :-1])
     log_p = np.asarray(jax.nn.log_softmax(logits))
-    wanted = -np.take_along_axis(log_p, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
+    expected = -np.take_along_axis(log_p, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
     nll = jax.jit(lambda t: case.model.token_nll(case.params, t))(tokens)
-    np.testing.assert_allclose(nll, wanted, rtol=1e-5)
+    np.testing.assert_allclose(nll, expected, rtol=1e-5)
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
-    np.testing.assert_allclose(terms["loss"][0], wanted.sum(), rtol=1e-5)
+    np.testing.assert_allclose(terms["loss"][0], expected.sum(), rtol=1e-5)
     assert terms["loss"][1] == 60
 
 
@@ -77,17 +77,17 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
         batch = batch | {"weights": {"loss": of_second}}
         return clm.loss(params, case.model, batch, clm.masks(batch), {})[0]["loss"][0]
 
-    found, wanted = gradient(case.params, others), gradient(case.params, rows)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    result, expected = gradient(case.params, others), gradient(case.params, rows)
+    for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(found)) > 0
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(result)) > 0
 
 
 LRS = {"adamw": 1e-2, "adafactor": 0.1, "lamb": 0.04, "lion": 4e-3, "muon": 1e-2}
 
 
 @pytest.mark.slow_except("lion")
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", OPTIMIZER_DEFAULTS)
 def test_every_optimizer_learns_one_batch_by_heart(name, make_case, make_rows, vocab):
     case = make_case("clm")
     rows = make_rows(case, 4)

@@ -89,8 +89,8 @@ def kinds(spec, num=2000, **rows):
 @pytest.mark.slow_except("1.0")
 @pytest.mark.parametrize("share", [0.0625, 0.5, 1.0])
 def test_rows_are_masked_by_their_share(share):
-    found = kinds(clm_mlm.Spec(4, mlm_share=share)).mean()
-    assert abs(found - share) <= 4 * math.sqrt(share * (1 - share) / 2000)
+    result = kinds(clm_mlm.Spec(4, mlm_share=share)).mean()
+    assert abs(result - share) <= 4 * math.sqrt(share * (1 - share) / 2000)
 
 
 def test_the_first_steps_are_causal():
@@ -126,7 +126,7 @@ def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows):
     log_p = np.asarray(jax.nn.log_softmax(logits_of(params, batch)))
     terms, metrics = case.loss(batch, params)
     batch = jax.tree.map(np.asarray, batch)
-    wanted, counts, hits = [0.0, 0.0], [0, 0], [0, 0]
+    expected, counts, hits = [0.0, 0.0], [0, 0], [0, 0]
     for i, targets in enumerate(batch["targets"]):
         is_masked = int(batch["is_prefix"][i, 0])
         places = range(20)
@@ -136,13 +136,13 @@ def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows):
             behind = places[places < 19] + 1
             assert (batch["inputs"][i][behind] == 4).all()
         for t in places:
-            wanted[is_masked] -= log_p[i, t, targets[t]]
+            expected[is_masked] -= log_p[i, t, targets[t]]
             counts[is_masked] += 1
             hits[is_masked] += log_p[i, t].argmax() == targets[t]
     for k, (name, hit) in enumerate(
-        [("clm_loss", "accuracy"), ("mlm_loss", "fill_top1")]
+        [("clm_loss", "accuracy"), ("mlm_loss", "masked_accuracy")]
     ):
-        np.testing.assert_allclose(terms[name][0], wanted[k], rtol=1e-4)
+        np.testing.assert_allclose(terms[name][0], expected[k], rtol=1e-4)
         assert terms[name][1] == counts[k] > 0
         assert metrics[hit][0] == hits[k] and metrics[hit][1] == counts[k]
     assert [batch["weights"][name].sum() for name in terms] == counts
@@ -169,29 +169,29 @@ def test_causal_rows_are_clms(make_case, make_rows):
     batch = case.corrupt(rows)
     assert not batch["is_prefix"].any()
     terms, _ = case.loss(batch)
-    wanted, _ = other.loss(other.corrupt(rows))
-    np.testing.assert_allclose(terms["clm_loss"], wanted["loss"], rtol=1e-6)
+    expected, _ = other.loss(other.corrupt(rows))
+    np.testing.assert_allclose(terms["clm_loss"], expected["loss"], rtol=1e-6)
     tokens = rows["tokens"]
     for name in ("token_nll", "next_logits"):
-        found, wanted = (
+        result, expected = (
             jax.jit(getattr(c.model, name))(c.params, tokens) for c in (case, other)
         )
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_fills_are_read_one_place_before(make_case, make_rows):
     case = make_case("clm_mlm")
     tokens = make_rows(case, 2)["tokens"].at[:, 7].set(VOCAB.mask)
     logits = jax.jit(lambda p, t: case.model.fill_logits(p, t))
-    found = logits(case.params, tokens)
-    assert found.shape == (*tokens.shape, 40) and not found[:, 0].any()
+    result = logits(case.params, tokens)
+    assert result.shape == (*tokens.shape, 40) and not result[:, 0].any()
     masks = {"self": jnp.ones((1, 1, *2 * tokens.shape[1:]), bool)}
-    wanted = jax.jit(
+    expected = jax.jit(
         lambda p, t: case.model.apply({"params": p}, t, masks, deterministic=True)
     )(case.params, tokens)
-    np.testing.assert_allclose(found[:, 7], wanted[:, 6], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result[:, 7], expected[:, 6], rtol=1e-4, atol=1e-6)
     later = logits(case.params, tokens.at[:, 12].set(8))
-    assert (later[:, 7] != found[:, 7]).any()  # it sees what follows
+    assert (later[:, 7] != result[:, 7]).any()  # it sees what follows
 
 
 @pytest.mark.slow
@@ -212,13 +212,13 @@ def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
 
         return jax.jit(jax.grad(run))(mixed.params)
 
-    wanted = jax.tree.map(
+    expected = jax.tree.map(
         lambda a, b: 0.75 * a + 0.25 * b, mean("clm_loss"), mean("mlm_loss")
     )
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7),
         grads,
-        wanted,
+        expected,
     )
     phased = dataclasses.replace(mixed.spec, clm_first=0.5)
     assert phased.coefficients == {"clm_loss": 1.0, "mlm_loss": 1.0}
@@ -228,8 +228,8 @@ def test_a_batch_of_one_kind_has_a_loss():
     """A mean over nothing is NaN, and would stop the run as diverged."""
     spec = clm_mlm.Spec(4, mlm_share=0.25)
     program = types.SimpleNamespace(task=types.SimpleNamespace(spec=spec))
-    found = {"clm_loss": (6.0, 2.0), "mlm_loss": (0.0, 0.0)}
-    assert total_loss(program, found) == 0.75 * 3
-    assert total_loss(program, found | {"mlm_loss": (4.0, 1.0)}) == 0.75 * 3 + 1
-    assert math.isnan(total_loss(program, found | {"clm_loss": (math.nan, 2.0)}))
-    assert math.isnan(total_loss(program, found | {"clm_loss": (0.0, 0.0)}))
+    result = {"clm_loss": (6.0, 2.0), "mlm_loss": (0.0, 0.0)}
+    assert total_loss(program, result) == 0.75 * 3
+    assert total_loss(program, result | {"mlm_loss": (4.0, 1.0)}) == 0.75 * 3 + 1
+    assert math.isnan(total_loss(program, result | {"clm_loss": (math.nan, 2.0)}))
+    assert math.isnan(total_loss(program, result | {"clm_loss": (0.0, 0.0)}))

@@ -43,22 +43,24 @@ def softmax(x):
 @settings(max_examples=30, deadline=None)
 def test_divergence_is_that_of_the_definition(seed, temperature, scale):
     """Guards against a KL turned round, or without T squared (the source has it)."""
-    logits, taught = np.random.default_rng(seed).normal(0, scale, (2, 3, 7))
-    p, q = softmax(taught / temperature), softmax(logits / temperature)
-    wanted = temperature**2 * (p * np.log(p / q)).sum(-1)
-    found = losses.divergences(*map(jnp.float32, (logits, taught)), temperature)
-    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    logits, teacher = np.random.default_rng(seed).normal(0, scale, (2, 3, 7))
+    p, q = softmax(teacher / temperature), softmax(logits / temperature)
+    expected = temperature**2 * (p * np.log(p / q)).sum(-1)
+    result = losses.divergences(*map(jnp.float32, (logits, teacher)), temperature)
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-5)
     # Equal logits, or logits that differ by a constant: 0.
-    same = losses.divergences(jnp.float32(taught + 3), jnp.float32(taught), temperature)
+    same = losses.divergences(
+        jnp.float32(teacher + 3), jnp.float32(teacher), temperature
+    )
     np.testing.assert_allclose(same, 0, atol=1e-5)
 
 
 def test_gradient_of_the_divergence_does_not_fall_with_temperature():
     """T (p_s - p_t): what the T squared is for (Hinton et al. 2015, section 2)."""
-    logits, taught = np.random.default_rng(0).normal(0, 1, (2, 5)).astype(np.float32)
+    logits, teacher = np.random.default_rng(0).normal(0, 1, (2, 5)).astype(np.float32)
     for temperature in (1.0, 2.0, 8.0):
-        grad = jax.grad(lambda x, t=temperature: losses.divergences(x, taught, t))
-        gap = softmax(logits / temperature) - softmax(taught / temperature)
+        grad = jax.grad(lambda x, t=temperature: losses.divergences(x, teacher, t))
+        gap = softmax(logits / temperature) - softmax(teacher / temperature)
         np.testing.assert_allclose(grad(logits), temperature * gap, atol=1e-5)
 
 
@@ -75,25 +77,25 @@ def test_cosine_is_0_on_scaled_copies():
 @pytest.mark.parametrize("bias", [False, True])
 def test_chunks_of_teaching_are_the_whole(bias):
     draw = np.random.default_rng(0)
-    x, taught = jnp.float32(draw.normal(0, 1, (2, 3, 5, 4)))
+    x, teacher_x = jnp.float32(draw.normal(0, 1, (2, 3, 5, 4)))
     kernels = jnp.float32(draw.normal(0, 1, (2, 4, 9)))
     biases = jnp.float32(draw.normal(0, 1, (2, 9))) if bias else (None, None)
     targets = jnp.asarray(draw.integers(0, 9, (3, 5)))
 
     def run(made, chunk):
-        teacher = taught, kernels[1], biases[1]
-        found = chunked_loss.distillation_loss(made, teacher, targets, 2.0, chunk)
+        teacher = teacher_x, kernels[1], biases[1]
+        result = chunked_loss.distillation_loss(made, teacher, targets, 2.0, chunk)
         weights = jnp.arange(15.0).reshape(3, 5)
-        total = jnp.sum(weights * (found.nll + 3 * found.divergences))
-        return total, found
+        total = jnp.sum(weights * (result.nll + 3 * result.divergences))
+        return total, result
 
     student = x, kernels[0], biases[0]
     grad = jax.value_and_grad(run, has_aux=True)
-    wanted, found = grad(student, 15), grad(student, 4)
+    expected, result = grad(student, 15), grad(student, 4)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
-        wanted,
-        found,
+        expected,
+        result,
     )
 
 
@@ -146,24 +148,24 @@ def test_the_losses_by_hand(name, make_packed, make_rows):
         read = np.asarray(batch["segment_ids"] > 0).astype(float)  # all but padding
         cosine = (h_s * h_t).sum(-1)
         cosine /= np.linalg.norm(h_s, axis=-1) * np.linalg.norm(h_t, axis=-1)
-        found = terms["cosine_loss"]
-        assert float(found[0]) == pytest.approx((read * (1 - cosine)).sum(), rel=1e-3)
-        assert float(found[1]) == read.sum()
-    found = terms["kl_loss"]
-    assert float(found[0]) == pytest.approx((read * kl).sum(), rel=1e-3)
-    assert float(found[1]) == read.sum()  # batchmean: over tokens, not times V
+        result = terms["cosine_loss"]
+        assert float(result[0]) == pytest.approx((read * (1 - cosine)).sum(), rel=1e-3)
+        assert float(result[1]) == read.sum()
+    result = terms["kl_loss"]
+    assert float(result[0]) == pytest.approx((read * kl).sum(), rel=1e-3)
+    assert float(result[1]) == read.sum()  # batchmean: over tokens, not times V
 
 
 def test_the_weights_are_distilberts():
     spec = distillation.Spec(R)
     assert spec.temperature == 2.0
-    wanted = {"kl_loss": 5.0, "mlm_loss": 2.0, "cosine_loss": 1.0}
-    assert spec.coefficients == wanted
+    expected = {"kl_loss": 5.0, "mlm_loss": 2.0, "cosine_loss": 1.0}
+    assert spec.coefficients == expected
     assert not spec.restrict_kl  # the source's default: all tokens but padding
     # The code's own defaults, for GPT-2.
     causal = causal_distillation.Spec(R)
-    wanted = {"kl_loss": 0.5, "clm_loss": 0.5}
-    assert causal.coefficients == wanted
+    expected = {"kl_loss": 0.5, "clm_loss": 0.5}
+    assert causal.coefficients == expected
 
 
 @pytest.mark.slow_cases("distillation")
@@ -216,14 +218,14 @@ def test_the_teacher_has_no_moments_and_never_moves(
     for i in range(3):
         after = go(after, jax.random.key(i))
     for tree in (after.params, after.ema):
-        wanted = params["teacher"], params["student"]["embed"]["positions"]
-        found = tree["teacher"], tree["student"]["embed"]["positions"]
+        expected = params["teacher"], params["student"]["embed"]["positions"]
+        result = tree["teacher"], tree["student"]["embed"]["positions"]
         jax.tree.map(
             lambda a, b: np.testing.assert_array_equal(
                 np.asarray(a).view(np.uint32), np.asarray(b).view(np.uint32)
             ),
-            wanted,
-            found,
+            expected,
+            result,
         )
         tokens = tree["student"]["embed"]["tokens"]
         assert jnp.abs(tokens - params["student"]["embed"]["tokens"]).max() > 0
@@ -265,28 +267,30 @@ def test_the_students_layers_are_copies(is_scanned, vocab):
     draw = np.random.default_rng(0).normal
     shapes = jax.eval_shape(model.init_params, jax.random.key(0))
     fresh = jax.tree.map(lambda x: jnp.float32(draw(0, 1, x.shape)), shapes)
-    taught = jax.tree.map(lambda x: jnp.float32(draw(0, 1, x.shape)), shapes)["teacher"]
-    plain = unstack_layers(taught)
+    teacher_params = jax.tree.map(lambda x: jnp.float32(draw(0, 1, x.shape)), shapes)[
+        "teacher"
+    ]
+    plain = unstack_layers(teacher_params)
     begun = student_teacher.begin(fresh, plain, layers)
     assert jax.tree.map(jnp.shape, begun) == jax.tree.map(lambda x: x.shape, shapes)
-    jax.tree.map(np.testing.assert_array_equal, begun["teacher"], taught)
-    found = unstack_layers(begun["student"])
+    jax.tree.map(np.testing.assert_array_equal, begun["teacher"], teacher_params)
+    result = unstack_layers(begun["student"])
     for i, layer in enumerate(layers):
         jax.tree.map(
             np.testing.assert_array_equal,
-            found["encoder"][f"layer_{i}"],
+            result["encoder"][f"layer_{i}"],
             plain["encoder"][f"layer_{layer}"],
         )
     rest = ("tokens", "positions")
     for name in rest:
         jax.tree.map(
-            np.testing.assert_array_equal, found["embed"][name], plain["embed"][name]
+            np.testing.assert_array_equal, result["embed"][name], plain["embed"][name]
         )
-    jax.tree.map(np.testing.assert_array_equal, found["head"], plain["head"])
+    jax.tree.map(np.testing.assert_array_equal, result["head"], plain["head"])
     # Without layers to take, the student is as it was drawn.
     begun = student_teacher.begin(fresh, stack_layers(plain), ())
     jax.tree.map(np.testing.assert_array_equal, begun["student"], fresh["student"])
-    jax.tree.map(np.testing.assert_array_equal, begun["teacher"], taught)
+    jax.tree.map(np.testing.assert_array_equal, begun["teacher"], teacher_params)
 
 
 @pytest.mark.slow_cases("True")
@@ -358,7 +362,7 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
 
 @both
 @pytest.mark.parametrize(
-    "teacher, more, told",
+    "teacher, more, output",
     [
         ({"vocab_size": 41}, {}, "same vocabulary"),
         ({"max_len": 8}, {}, "reads 8 tokens at once"),
@@ -367,9 +371,9 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
     ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(
-    name, teacher, more, told, make_case, refuses
+    name, teacher, more, output, make_case, refuses
 ):
-    with refuses(name, told):
+    with refuses(name, output):
         make_case(name, teacher_model=DEEP | teacher, **more)
 
 

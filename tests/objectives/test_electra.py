@@ -49,16 +49,16 @@ def term_gradients(both, make_case, make_rows):
 
 @pytest.mark.slow
 def test_the_discriminators_loss_does_not_reach_the_generator(term_gradients):
-    found = sizes(term_gradients["discriminator_loss"])
-    assert set(found) == {"embed", "generator", "discriminator", "score"}
-    assert found["generator"] == 0
-    assert found["embed"] > 0 and found["discriminator"] > 0 and found["score"] > 0
+    result = sizes(term_gradients["discriminator_loss"])
+    assert set(result) == {"embed", "generator", "discriminator", "score"}
+    assert result["generator"] == 0
+    assert result["embed"] > 0 and result["discriminator"] > 0 and result["score"] > 0
 
 
 def test_the_generators_loss_reaches_the_shared_embeddings_too(term_gradients, vocab):
-    found = sizes(term_gradients["generator_loss"])
-    assert found["discriminator"] == found["score"] == 0
-    assert found["embed"] > 0 and found["generator"] > 0
+    result = sizes(term_gradients["generator_loss"])
+    assert result["discriminator"] == result["score"] == 0
+    assert result["embed"] > 0 and result["generator"] > 0
     table = term_gradients["generator_loss"]["embed"]["tokens"]
     # It is the generator's output layer too: ids that no row holds get a gradient.
     assert (np.abs(table).max(-1) > 0).all()
@@ -70,8 +70,8 @@ def test_the_generators_loss_reaches_the_shared_embeddings_too(term_gradients, v
 @pytest.mark.slow
 def test_the_weights_of_the_losses_are_one_and_fifty(make_case, make_rows):
     spec = electra.Spec.for_seq_len(20)
-    wanted = {"generator_loss": 1.0, "discriminator_loss": 50.0}
-    assert spec.coefficients == wanted
+    expected = {"generator_loss": 1.0, "discriminator_loss": 50.0}
+    assert spec.coefficients == expected
     case = make_case("electra")
     rows = make_rows(case, 8)
     alike = dataclasses.replace(spec, discriminator_weight=1.0)
@@ -119,8 +119,8 @@ def test_the_loss_counts_a_right_sample_as_original(
     assert metrics["replaced"] == (num_replaced, 80)
     assert metrics["recall"] == (num_replaced, num_replaced)
     assert metrics["accuracy"] == (num_replaced, 80)
-    wanted = 80 * np.logaddexp(0, 2) - 2 * num_replaced
-    assert float(terms["discriminator_loss"][0]) == pytest.approx(wanted, rel=1e-5)
+    expected = 80 * np.logaddexp(0, 2) - 2 * num_replaced
+    assert float(terms["discriminator_loss"][0]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_wrong_sample_counts_as_replaced_where_it_was_drawn(make_case, make_rows):
@@ -154,8 +154,8 @@ def test_samples_follow_the_temperature_and_each_rows_own_key(make_case, make_ro
 
     for temperature in (0.3, 1.0, 4.0):
         right = np.exp(2 / temperature)
-        wanted = 39 / (39 + right)
-        assert share_replaced(temperature) == pytest.approx(wanted, abs=0.12)
+        expected = 39 / (39 + right)
+        assert share_replaced(temperature) == pytest.approx(expected, abs=0.12)
     half = jax.tree.map(lambda x: x[32:], batch)
     replace_half = jax.jit(lambda b: replace(b, 0 * logits[:32])[0])
     np.testing.assert_array_equal(replace_all(batch)[32:], replace_half(half))
@@ -187,8 +187,8 @@ def test_the_discriminator_is_judged_on_every_real_token(make_case, make_rows):
         == 3 + 2 + 1
         == batch["weights"]["generator_loss"].sum()
     )
-    asked = batch["weights"]["discriminator_loss"]
-    np.testing.assert_array_equal(asked, rows["segment_ids"] > 0)
+    weights = batch["weights"]["discriminator_loss"]
+    np.testing.assert_array_equal(weights, rows["segment_ids"] > 0)
     np.testing.assert_array_equal(batch["original"], rows["tokens"])
 
 
@@ -227,10 +227,10 @@ def test_the_generator_sees_masks_and_originals_but_no_random_words(vocab):
         jax.random.key(0), rows
     )
     assert (batch["weights"]["generator_loss"] == 1).all() and spec.num_masked == 10
-    shown = np.take_along_axis(
+    inputs = np.take_along_axis(
         np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
     )
-    is_mask, is_kept = shown == vocab.mask, shown == batch["targets"]
+    is_mask, is_kept = inputs == vocab.mask, inputs == batch["targets"]
     assert (is_mask ^ is_kept).all()
     assert is_mask.mean() == pytest.approx(0.85, abs=0.012)
     changed = np.asarray(batch["inputs"]) != tokens
@@ -255,9 +255,9 @@ def test_the_generator_is_narrower_and_as_deep():
     model_spec = ModelSpec(
         vocab_size=9, num_layers=3, d_model=256, num_heads=4, d_ff=1024
     )
-    found = electra.shrink(model_spec, electra.Spec.for_seq_len(20))
-    assert (found.d_model, found.num_heads, found.d_ff) == (64, 1, 256)
-    assert found.num_layers == 3 and found.embedding_dim == 256
+    result = electra.shrink(model_spec, electra.Spec.for_seq_len(20))
+    assert (result.d_model, result.num_heads, result.d_ff) == (64, 1, 256)
+    assert result.num_layers == 3 and result.embedding_dim == 256
     half = electra.shrink(model_spec, electra.Spec.for_seq_len(20, generator_size=0.5))
     assert (half.d_model, half.num_heads, half.d_ff) == (128, 2, 512)
     narrow = dataclasses.replace(model_spec, embedding_size=128)

@@ -12,7 +12,9 @@ from jaxpt.objectives import electra, mlm
 from jaxpt.ops import losses
 from jaxpt.rng import row_keys
 
-ABLATIONS = [name for name, (whose, _) in VARIANTS.items() if whose == "electra"]
+ABLATIONS = [
+    name for name, (objective, _) in VARIANTS.items() if objective == "electra"
+]
 SAMPLE = {"sample": jax.random.key(11)}
 TERMS = {
     "electra_15": "discriminator_loss",
@@ -32,12 +34,12 @@ def read(case, batch, params):
         ids, _ = electra.replace(batch, model.generator.score(*args).samples)
         written = batch | {"inputs": ids}
         states = model.discriminate(written, seen, deterministic=True)
-        found = {"ids": ids}
+        result = {"ids": ids}
         if "score" in case.model.answers:
-            found["score"] = model.score(states)
+            result["score"] = model.score(states)
         if "logits" in case.model.answers:
-            found["logits"] = model.discriminator.logits(states)
-        return found
+            result["logits"] = model.discriminator.logits(states)
+        return result
 
     return case.model.apply({"params": params}, method=answer)
 
@@ -66,8 +68,8 @@ def run(done, make_case, make_rows):
             def compute(params):
                 def terms_of(params):
                     masks = electra.masks(batch)
-                    found = electra.loss(params, case.model, batch, masks, SAMPLE)
-                    terms, metrics = found
+                    result = electra.loss(params, case.model, batch, masks, SAMPLE)
+                    terms, metrics = result
                     totals = {k: total for k, (total, _) in terms.items()}
                     return totals, terms | metrics
 
@@ -89,12 +91,12 @@ def size(tree):
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_second_networks_loss_does_not_reach_the_generator(name, run):
     _, _, _, _, _, grads = run(name)
-    asked, first = grads[TERMS[name]], grads["generator_loss"]
-    assert size(asked["generator"]) == 0 < size(asked["discriminator"])
+    second, first = grads[TERMS[name]], grads["generator_loss"]
+    assert size(second["generator"]) == 0 < size(second["discriminator"])
     assert size(first["discriminator"]) == 0 < size(first["generator"])
-    assert size(asked["embed"]) > 0
-    if "score" in asked:
-        assert size(first["score"]) == 0 < size(asked["score"])
+    assert size(second["embed"]) > 0
+    if "score" in second:
+        assert size(first["score"]) == 0 < size(second["score"])
 
 
 @pytest.mark.slow
@@ -115,25 +117,25 @@ def test_embeddings_are_shared_or_apart(run):
 
 def test_electra_15_is_judged_on_the_hidden_tokens_alone(run):
     _, _, batch, answers, metrics, _ = run("electra_15")
-    wanted = right = replaced = found = 0.0
-    asked = batch["weights"]["discriminator_loss"]
+    expected = right = replaced = result = 0.0
+    weights = batch["weights"]["discriminator_loss"]
     for i in range(6):
         drawn = np.asarray(batch["weights"]["generator_loss"][i]) > 0
         places = np.asarray(batch["masked_positions"][i])[drawn]
-        assert np.flatnonzero(asked[i]).tolist() == sorted(places.tolist())
+        assert np.flatnonzero(weights[i]).tolist() == sorted(places.tolist())
         scores = np.asarray(answers["score"][i])[places]
         labels = np.asarray(answers["ids"][i] != batch["original"][i])[places]
-        wanted += np.sum(np.log1p(np.exp(-np.where(labels, scores, -scores))))
+        expected += np.sum(np.log1p(np.exp(-np.where(labels, scores, -scores))))
         right += np.sum((scores > 0) == labels)
         replaced += labels.sum()
-        found += np.sum((scores > 0) & labels)
+        result += np.sum((scores > 0) & labels)
     num = batch["weights"]["generator_loss"].sum()
     total, weight = metrics["discriminator_loss"]
-    assert float(total) == pytest.approx(wanted, rel=1e-4) and weight == num == 15
+    assert float(total) == pytest.approx(expected, rel=1e-4) and weight == num == 15
     assert metrics["accuracy"] == (right, num)
     assert metrics["replaced"] == (replaced, num) and replaced > 0
-    assert metrics["recall"] == (found, replaced)
-    assert asked.sum() == num
+    assert metrics["recall"] == (result, replaced)
+    assert weights.sum() == num
 
 
 def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
@@ -142,19 +144,19 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     is_mask = np.asarray(answers["ids"]) == vocab.mask
     assert is_mask.sum() < np.sum(np.asarray(batch["inputs"]) == vocab.mask)
     log_p = np.asarray(jax.nn.log_softmax(answers["logits"]))
-    wanted = hits = 0.0
+    expected = hits = 0.0
     for i in range(6):
         for j in np.flatnonzero(batch["weights"]["generator_loss"][i]):
             own = log_p[i, batch["masked_positions"][i, j]]
-            wanted -= own[batch["targets"][i, j]]
+            expected -= own[batch["targets"][i, j]]
             hits += own.argmax() == batch["targets"][i, j]
     total, weight = metrics["restoring_loss"]
-    assert float(total) == pytest.approx(wanted, rel=1e-4) and weight == 15
+    assert float(total) == pytest.approx(expected, rel=1e-4) and weight == 15
     assert metrics["accuracy"] == (hits, 15)
     assert "recall" not in metrics and "discriminator_loss" not in metrics
     assert batch["weights"]["restoring_loss"].sum() == 15
-    wanted = {"generator_loss": 1.0, "restoring_loss": 1.0}
-    assert case.spec.coefficients == wanted
+    expected = {"generator_loss": 1.0, "restoring_loss": 1.0}
+    assert case.spec.coefficients == expected
 
 
 def test_all_tokens_mlm_copies_or_writes_every_token(run):
@@ -172,9 +174,9 @@ def test_all_tokens_mlm_copies_or_writes_every_token(run):
     assert metrics["accuracy"] == ((of_original > 0.5)[real].sum(), 103)
     is_replaced = (ids != original) & real
     assert metrics["replaced"] == (is_replaced.sum(), 103)
-    found = (copy < 0.5)[is_replaced].sum()
-    assert metrics["recall"] == (found, is_replaced.sum())
-    assert 0 < found < is_replaced.sum()
+    result = (copy < 0.5)[is_replaced].sum()
+    assert metrics["recall"] == (result, is_replaced.sum())
+    assert 0 < result < is_replaced.sum()
 
 
 @given(
@@ -190,10 +192,10 @@ def test_copying_and_writing_are_one_distribution(logits, copy, token):
     def total(copy):
         return losses.copy_losses(nll, jnp.full(5, copy), is_input)
 
-    found = total(jnp.float32(copy))
-    assert float(jnp.exp(-found).sum()) == pytest.approx(1, rel=1e-4)
+    result = total(jnp.float32(copy))
+    assert float(jnp.exp(-result).sum()) == pytest.approx(1, rel=1e-4)
     slopes = jax.jacrev(total)(jnp.float32(copy))
-    assert np.isfinite(found).all() and np.isfinite(slopes).all()
+    assert np.isfinite(result).all() and np.isfinite(slopes).all()
 
 
 @pytest.mark.slow_cases("replace_mlm")

@@ -120,12 +120,12 @@ def test_the_bound_is_the_exact_one_in_mean(tiny):
     rngs = jax.random.split(jax.random.key(0), 4000)
     rows = jnp.repeat(jnp.asarray(ROW), len(rngs), 0)
     bound = jax.jit(model.nll_bound)(params, rows, jnp.ones(rows.shape, bool), rngs)
-    wanted = exact_bound(model, params)
-    assert bound.sum(1).mean() == pytest.approx(wanted, rel=0.01)
+    expected = exact_bound(model, params)
+    assert bound.sum(1).mean() == pytest.approx(expected, rel=0.01)
     # Tokens that are given are not predicted, and are not masked.
     is_text = jnp.array([[True, False, True]]).repeat(len(rngs), 0)
     part = jax.jit(model.nll_bound)(params, rows, is_text, rngs)
-    assert not part[:, 1].any() and 0 < part.sum(1).mean() < wanted
+    assert not part[:, 1].any() and 0 < part.sum(1).mean() < expected
 
 
 def test_a_uniform_model_is_bounded_by_the_size_of_its_vocabulary(tiny):
@@ -138,9 +138,9 @@ def test_a_uniform_model_is_bounded_by_the_size_of_its_vocabulary(tiny):
         rngs = jax.random.split(rng, len(rows["tokens"]))
         return model.nll_bound(params, rows["tokens"], rows["is_text"], rngs)
 
-    found = means(measure_nll_bound(bound, flat, rows, sizes, 2, TINY))
-    wanted = math.log2(5) * 3 / 6
-    assert found == {"bits_per_byte_bound": pytest.approx(wanted, rel=1e-5)}
+    result = means(measure_nll_bound(bound, flat, rows, sizes, 2, TINY))
+    expected = math.log2(5) * 3 / 6
+    assert result == {"bits_per_byte_bound": pytest.approx(expected, rel=1e-5)}
 
 
 @pytest.mark.slow

@@ -23,10 +23,12 @@ TINY = Vocab(
 )
 
 
-def many(row, spec, vocab, num=3000, module=mlm, seed=0, **given):
+def many(row, spec, vocab, num=3000, module=mlm, seed=0, **settings):
     """The batch of one row `num` times, drawn apart."""
     rows = {"tokens": jnp.tile(jnp.array(row), (num, 1)), "index": jnp.arange(num)}
-    rows |= {key: jnp.tile(jnp.array(value), (num, 1)) for key, value in given.items()}
+    rows |= {
+        key: jnp.tile(jnp.array(value), (num, 1)) for key, value in settings.items()
+    }
     run = jax.jit(lambda key, rows: module.corrupt(key, rows, vocab, spec))
     return jax.tree.map(np.asarray, run(jax.random.key(seed), rows))
 
@@ -51,9 +53,9 @@ def test_whole_words_are_berts_six_sets(name):
     row = [1, 6, 3, 4, 7, 8, 5, 6, 7, 3, 2]  # [CLS] a ##b ##c d e ##f g h ##i [SEP]
     spec = module.Spec(len(row), 0.3, masking="words")
     assert spec.num_masked == 3
-    found = Counter(hidden_sets(many(row, spec, TINY, module=module)))
-    wanted = {(1, 2, 3), (4, 5, 6), (4, 7), (4, 8, 9), (5, 6, 7), (7, 8, 9)}
-    assert set(found) == wanted
+    result = Counter(hidden_sets(many(row, spec, TINY, module=module)))
+    expected = {(1, 2, 3), (4, 5, 6), (4, 7), (4, 8, 9), (5, 6, 7), (7, 8, 9)}
+    assert set(result) == expected
 
 
 def test_each_piece_of_a_word_draws_its_own_replacement():
@@ -105,10 +107,10 @@ def test_counts_borders_and_what_is_recovered(tokens, lengths, cut, seed):
         "segment_ids": segments.astype(np.int32),
         "index": np.arange(2),
     }
-    found = corrupt_all()(jax.random.key(seed), rows)
+    result = corrupt_all()(jax.random.key(seed), rows)
     again = corrupt_all()(jax.random.key(seed), rows)
-    jax.tree.map(np.testing.assert_array_equal, found, again)
-    for (name, spec), batch in zip(CASES, jax.tree.map(np.asarray, found)):
+    jax.tree.map(np.testing.assert_array_equal, result, again)
+    for (name, spec), batch in zip(CASES, jax.tree.map(np.asarray, result)):
         for i, hidden in enumerate(hidden_sets(batch)):
             eligible = (segments[i] > 0) & np.isin(tokens[i], VOCAB.ordinary_ids)
             hidden = np.array(hidden, int)
@@ -125,10 +127,10 @@ def test_counts_borders_and_what_is_recovered(tokens, lengths, cut, seed):
             restored[batch["masked_positions"][i][drawn]] = batch["targets"][i][drawn]
             np.testing.assert_array_equal(restored, tokens[i])
             elsewhere = np.delete(places, hidden)
-            shown = batch["inputs"][i]
-            assert (shown[elsewhere] == tokens[i][elsewhere]).all()
+            inputs = batch["inputs"][i]
+            assert (inputs[elsewhere] == tokens[i][elsewhere]).all()
             if name == "electra":
-                assert set(shown[hidden]) <= set(tokens[i][hidden]) | {VOCAB.mask}
+                assert set(inputs[hidden]) <= set(tokens[i][hidden]) | {VOCAB.mask}
 
 
 def test_a_word_of_packed_rows_ends_with_its_document():
@@ -143,10 +145,10 @@ def test_a_word_of_packed_rows_ends_with_its_document():
 def test_long_spans_lie_within_documents():
     row, ids = [6, 7] * 6, [1] * 4 + [2] * 8
     spec = mlm.Spec(12, 0.25, masking="spans", span_p=0.001, max_span_length=3)
-    found = Counter(hidden_sets(many(row, spec, TINY, segment_ids=ids)))
+    result = Counter(hidden_sets(many(row, spec, TINY, segment_ids=ids)))
     # Two spans may be adjacent, but none crosses the border.
     across, within = ((2, 3, 4), (3, 4, 5)), ((1, 2, 3), (4, 5, 6))
-    assert 0 < sum(map(found.get, across)) < 0.3 * sum(map(found.get, within))
+    assert 0 < sum(map(result.get, across)) < 0.3 * sum(map(result.get, within))
 
 
 @pytest.mark.slow_except("mlm")
@@ -158,9 +160,9 @@ def test_static_masks_are_a_rows_own(name, make_case, make_rows):
     spread = {key: value.repeat(64, 0) for key, value in rows.items()}
     spread["index"] = jnp.arange(256)
     batches = [case.corrupt(spread, seed=seed) for seed in (0, 1)]
-    shown = [np.asarray(batch["inputs"]).reshape(4, 64, R) for batch in batches]
+    inputs = [np.asarray(batch["inputs"]).reshape(4, 64, R) for batch in batches]
     for i in range(4):
-        masks = [Counter(map(bytes, half[i])) for half in shown]
+        masks = [Counter(map(bytes, half[i])) for half in inputs]
         assert set(masks[0]) == set(masks[1]) and len(masks[0]) == 3
         assert min(masks[0].values()) > 8  # each as often
     # Rows differ in their masks, too: equal keys would hide equal places.
@@ -204,19 +206,19 @@ def test_the_rate_falls_over_the_run(name, kind, make_case, make_rows):
 def test_a_scheduled_count_is_that_of_its_rate(length, share, kind):
     spec = mlm.Spec(80, 0.3, mask_rate_end=0.15, masking=kind)
     real = np.arange(80) < length
-    found = int(masking._count(jnp.asarray(real), spec, jnp.float32(share)))
+    result = int(masking._count(jnp.asarray(real), spec, jnp.float32(share)))
     exact = length * (0.3 - 0.15 * share)
     if kind == "spans":
-        assert found - 1 < exact + 1e-3 and found > exact - 1e-3
+        assert result - 1 < exact + 1e-3 and result > exact - 1e-3
     else:
-        assert abs(found - exact) <= 0.5 + 1e-3 or found == min(length, 1)
+        assert abs(result - exact) <= 0.5 + 1e-3 or result == min(length, 1)
 
 
 def test_without_a_schedule_progress_changes_nothing(make_case, make_rows):
     case = make_case("mlm")
     rows = make_rows(case, 4)
-    told = case.corrupt(rows | {"progress": jnp.full(4, 0.5)})
-    jax.tree.map(np.testing.assert_array_equal, told, case.corrupt(rows))
+    output = case.corrupt(rows | {"progress": jnp.full(4, 0.5)})
+    jax.tree.map(np.testing.assert_array_equal, output, case.corrupt(rows))
 
 
 @both

@@ -71,15 +71,15 @@ def test_shares_of_what_is_shown(shares, make_rows):
     batch = jax.jit(lambda rng, rows: mlm.corrupt(rng, rows, VOCAB, spec))(
         jax.random.key(0), rows
     )
-    shown = np.take_along_axis(
+    inputs = np.take_along_axis(
         np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
     )
-    is_mask, is_kept = shown == VOCAB.mask, shown == batch["targets"]
+    is_mask, is_kept = inputs == VOCAB.mask, inputs == batch["targets"]
     # A random word is the token itself with probability 1 / number of words.
     chance = shares[1] / len(ORDINARY)
     assert is_mask.mean() == pytest.approx(shares[0], abs=0.01)
     assert is_kept.mean() == pytest.approx(1 - sum(shares) + chance, abs=0.01)
-    random = shown[~is_mask & ~is_kept]
+    random = inputs[~is_mask & ~is_kept]
     assert set(random.tolist()) == (ORDINARY if shares[1] else set())
     # Positions are drawn evenly.
     counts = np.bincount(np.asarray(batch["masked_positions"]).ravel(), minlength=R)
@@ -121,8 +121,8 @@ def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows):
                 total -= scores[batch["targets"][i, slot]]
                 hits += scores.argmax() == batch["targets"][i, slot]
     assert float(terms["loss"][0]) == pytest.approx(total, rel=1e-5)
-    assert metrics["accuracy"] == (hits, batch["weights"]["loss"].sum())
-    assert metrics["fill_top5"][0] >= metrics["fill_top1"][0] == hits
+    assert metrics["masked_accuracy"] == (hits, batch["weights"]["loss"].sum())
+    assert metrics["masked_top5_accuracy"][0] >= hits
 
 
 def test_packed_documents_do_not_see_each_other(make_case, make_rows):
@@ -140,7 +140,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     def gradient(params, batch):
         return mlm.loss(params, case.model, batch, mlm.masks(batch), {})[0]["loss"][0]
 
-    found, wanted = gradient(case.params, others), gradient(case.params, batch)
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    result, expected = gradient(case.params, others), gradient(case.params, batch)
+    for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(found)) > 0
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(result)) > 0

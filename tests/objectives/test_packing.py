@@ -49,15 +49,15 @@ def test_packing_changes_no_number(name, num_microbatches, make_case, make_rows)
     case = make_case(name)
     assert case.model.packed
     rows = make_rows(case, NUM_ROWS)
-    wanted, sums = without_packing(case).gradients(rows, num_microbatches)
-    found, found_sums = case.gradients(rows, num_microbatches)
+    expected, sums = without_packing(case).gradients(rows, num_microbatches)
+    result, found_sums = case.gradients(rows, num_microbatches)
     left_out, total = found_sums.pop("overflow")
     assert left_out == 0 < total
     assert found_sums.keys() == sums.keys()
     for metric in sums:
         np.testing.assert_allclose(found_sums[metric], sums[metric], rtol=1e-5)
-    gap = norm(jax.tree.map(jnp.subtract, found, wanted))
-    assert gap / norm(wanted) < 1e-5
+    gap = norm(jax.tree.map(jnp.subtract, result, expected))
+    assert gap / norm(expected) < 1e-5
 
 
 @pytest.mark.slow_cases("ul2", "clm_mlm")
@@ -71,12 +71,12 @@ def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     assert mean == slots / NUM_ROWS < 0.9 * case.spec.predictions.most
     counted = case.model.count_flops(case.spec.lengths, mean)
     key = jax.random.key(0)
-    found = count_products(case.evaluate, case.params, rows, key) / NUM_ROWS
-    assert found == pytest.approx(counted / 3, rel=1e-9)
+    result = count_products(case.evaluate, case.params, rows, key) / NUM_ROWS
+    assert result == pytest.approx(counted / 3, rel=1e-9)
     whole = without_packing(case)
     most = case.model.count_flops(case.spec.lengths, case.spec.predictions.most)
-    found = count_products(whole.evaluate, case.params, rows, key) / NUM_ROWS
-    assert found == pytest.approx(most / 3, rel=1e-9)
+    result = count_products(whole.evaluate, case.params, rows, key) / NUM_ROWS
+    assert result == pytest.approx(most / 3, rel=1e-9)
 
 
 @pytest.mark.slow_except("masked_diffusion")
@@ -127,13 +127,13 @@ def test_no_masked_token_is_left_out_at_any_min_rate(
 def test_microbatches_do_not_change_the_loss(min_rate, make_case, make_rows):
     case = make_case("masked_diffusion", min_rate=min_rate)
     batch = case.corrupt(make_rows(case, 32))
-    wanted, _ = without_packing(case).loss(batch)[0]["loss"]
+    expected, _ = without_packing(case).loss(batch)[0]["loss"]
     for num in (1, 4):
-        found = 0.0
+        result = 0.0
         for i in range(num):
             piece = jax.tree.map(lambda x, i=i: x[i::num], batch)
-            found += float(case.loss(piece)[0]["loss"][0])
-        assert found == pytest.approx(float(wanted), rel=1e-5), num
+            result += float(case.loss(piece)[0]["loss"][0])
+        assert result == pytest.approx(float(expected), rel=1e-5), num
 
 
 def test_packed_rows_of_several_texts_need_no_more_slots():

@@ -75,8 +75,8 @@ def test_seqio_packed(targets, sizes, inputs, weights, is_prefix):
     assert row["segment_ids"] == ids
     # decoder_positions restart with each document; those of padding do not matter.
     places = segment_positions(jnp.array(ids)).tolist()
-    wanted = [i for n, p in sizes if p for i in range(n)]
-    assert places[: len(wanted)] == wanted
+    expected = [i for n, p in sizes if p for i in range(n)]
+    assert places[: len(expected)] == expected
     seen = materialise(prefix_lm.masks(batch)["self"], len(ids), len(ids))[0, 0]
     for t in range(len(ids)):
         for s in range(len(ids)):
@@ -120,9 +120,9 @@ def test_prefixes_are_uniform_from_one_to_all_but_one():
     key, num = jax.random.key(0), 6000
     drawn = np.asarray(draw(jnp.arange(num)))
     for part, most in ((slice(0, 6), 5), (slice(6, 9), 2), (slice(9, 10), 1)):
-        found = drawn[:, part]
-        assert (found == found[:, :1]).all()  # one length a document
-        counts = collections.Counter(found[:, 0].tolist())
+        result = drawn[:, part]
+        assert (result == result[:, :1]).all()  # one length a document
+        counts = collections.Counter(result[:, 0].tolist())
         assert set(counts) == set(range(1, most + 1))
         sigma = (num / most) ** 0.5
         assert all(abs(n - num / most) < 4 * sigma for n in counts.values())
@@ -275,11 +275,11 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
     @jax.jit
     def write(params):
         logits, cache = decoder.prefill(params, prompts, lengths + 1, 4)
-        found = [logits]
+        results = [logits]
         for i in range(4):
             logits, cache = decoder.step(params, following[:, i], cache)
-            found.append(logits)
-        return jnp.stack(found, 1)
+            results.append(logits)
+        return jnp.stack(results, 1)
 
     @jax.jit
     def whole(params):
@@ -290,10 +290,10 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
             {"params": params}, batch["inputs"], masks, deterministic=True
         )
 
-    found, wanted = write(params), whole(params)
+    results, expected = write(params), whole(params)
     for i, size in enumerate(sizes):
         np.testing.assert_allclose(
-            found[i], wanted[i, size : size + 5], rtol=1e-3, atol=1e-4
+            results[i], expected[i, size : size + 5], rtol=1e-3, atol=1e-4
         )
 
 
@@ -309,10 +309,10 @@ def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows):
     case = make_case("prefix_lm")
     batch = case.corrupt(make_rows(case, 4))
     changed = jnp.where(batch["weights"]["loss"] > 0, batch["targets"], 8)
-    wanted, _ = case.loss(batch)
-    found, _ = case.loss(batch | {"targets": changed})
-    assert found["loss"] == wanted["loss"]
-    assert wanted["loss"][1] == batch["weights"]["loss"].sum() < batch["targets"].size
+    expected, _ = case.loss(batch)
+    result, _ = case.loss(batch | {"targets": changed})
+    assert result["loss"] == expected["loss"]
+    assert expected["loss"][1] == batch["weights"]["loss"].sum() < batch["targets"].size
 
 
 @pytest.mark.parametrize("num_layers", [0, 2])

@@ -75,12 +75,12 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows):
     scanned_losses, scanned_grads = go(models[1], stack_layers(plain))
     assert np.isfinite(losses).all() and losses[0, 0] - losses[4, 0] > 0.01
     np.testing.assert_allclose(scanned_losses, losses, rtol=1e-5)
-    wanted = stack_layers(grads)
-    apart = jax.tree.map(lambda a, b: a - b, scanned_grads, wanted)
-    assert optax.tree.norm(apart) < 1e-6 * optax.tree.norm(wanted)
+    expected = stack_layers(grads)
+    apart = jax.tree.map(lambda a, b: a - b, scanned_grads, expected)
+    assert optax.tree.norm(apart) < 1e-6 * optax.tree.norm(expected)
     # What is counted is the same, too.
-    asked = case.spec.lengths, case.spec.predictions.most
-    flops = [model.count_flops(*asked) for model in models]
+    args = case.spec.lengths, case.spec.predictions.most
+    flops = [model.count_flops(*args) for model in models]
     sizes = [sum(x.size for x in jax.tree.leaves(each)) for each in shapes]
     assert flops[0] == flops[1] and sizes[0] == sizes[1]
 
@@ -93,7 +93,7 @@ FRESH = ("span_corruption", "electra")
 def test_fresh_parameters_are_the_same_numbers(name, make_models):
     _, models = make_models(name)
     plain, scanned = (jax.jit(model.init_params)(KEY) for model in models)
-    wanted = stack_layers(plain)
-    assert jax.tree.structure(plain) != jax.tree.structure(wanted)
-    assert jax.tree.structure(scanned) == jax.tree.structure(wanted)
-    jax.tree.map(np.testing.assert_array_equal, scanned, wanted)
+    expected = stack_layers(plain)
+    assert jax.tree.structure(plain) != jax.tree.structure(expected)
+    assert jax.tree.structure(scanned) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, scanned, expected)

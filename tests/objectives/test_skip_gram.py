@@ -31,18 +31,20 @@ def corrupt(rng, rows):
 def test_chances_are_word2vec_cs():
     """(sqrt(f / t) + 1) t / f, as its code has it; not the paper's 1 - sqrt(t / f)."""
     total = COUNTS[1:].sum()  # padding is not a word
-    wanted = []
+    expected = []
     for count in COUNTS:
         share = SPEC.subsample * total
         chance = (np.sqrt(count / share) + 1) * share / count if count else 0
-        wanted.append(min(chance, 1))
-    wanted[0] = 0
+        expected.append(min(chance, 1))
+    expected[0] = 0
     np.testing.assert_allclose(
-        skip_gram.keep_probabilities(VOCAB, SPEC), wanted, rtol=1e-5
+        skip_gram.keep_probabilities(VOCAB, SPEC), expected, rtol=1e-5
     )
     all_kept = dataclasses.replace(SPEC, subsample=0.0)
-    wanted = (COUNTS > 0) & (np.arange(10) > 0)
-    np.testing.assert_array_equal(skip_gram.keep_probabilities(VOCAB, all_kept), wanted)
+    expected = (COUNTS > 0) & (np.arange(10) > 0)
+    np.testing.assert_array_equal(
+        skip_gram.keep_probabilities(VOCAB, all_kept), expected
+    )
 
 
 def test_words_are_kept_and_drawn_as_often_as_they_should():
@@ -103,10 +105,10 @@ def test_pairs_are_neighbours_among_what_is_kept(tokens, ends, seed):
                 assert ahead[: ahead.sum()].all() and back[: back.sum()].all()
                 assert ahead.sum() == min(reach, len(active) - 1 - i)
                 assert back.sum() == min(reach, i)
-                wanted = kept[i + 1 : i + 1 + ahead.sum()]
-                np.testing.assert_array_equal(near[row, place, 3:][ahead], wanted)
-                wanted = kept[i - back.sum() : i][::-1]
-                np.testing.assert_array_equal(near[row, place, 2::-1][back], wanted)
+                expected = kept[i + 1 : i + 1 + ahead.sum()]
+                np.testing.assert_array_equal(near[row, place, 3:][ahead], expected)
+                expected = kept[i - back.sum() : i][::-1]
+                np.testing.assert_array_equal(near[row, place, 2::-1][back], expected)
         assert not pairs[row][segments[row] == 0].any()
 
 
@@ -121,19 +123,19 @@ def test_the_loss_by_hand():
         "weights": {"loss": np.array([[0, 1, 1, 1, 1, 0.0]])},
         "negatives": np.array([[3, 5, 6, 6, 7, 8]]),
     }
-    wanted, sigmoid = 0.0, lambda x: 1 / (1 + np.exp(-x))
+    expected, sigmoid = 0.0, lambda x: 1 / (1 + np.exp(-x))
     for place, (id_, near) in enumerate([(2, [3]), (3, [2, 4]), (4, [3])]):
         for neighbour in near:
             score = params["words"][id_] @ params["contexts"][neighbour]
-            wanted -= np.log(sigmoid(score))
+            expected -= np.log(sigmoid(score))
             for noise in batch["negatives"][0, 2 * place : 2 * place + 2]:
                 if noise != neighbour:  # 3 is 2's own neighbour
                     score = params["words"][id_] @ params["contexts"][noise]
-                    wanted -= np.log(sigmoid(-score))
+                    expected -= np.log(sigmoid(-score))
     params = jax.tree.map(jnp.float32, params)
     batch = jax.tree.map(jnp.asarray, batch)
     terms, _ = skip_gram.loss(params, model, batch, skip_gram.masks(batch), {})
-    assert float(terms["loss"][0]) == pytest.approx(wanted, rel=1e-5)
+    assert float(terms["loss"][0]) == pytest.approx(expected, rel=1e-5)
     assert terms["loss"][1] == 4 == batch["weights"]["loss"].sum()
 
 
@@ -156,7 +158,7 @@ def test_it_learns_the_mutual_information_of_words():
     vocab = Vocab(size=size, pad=0, counts=tuple(counts.tolist()))
     model = spec.make_network(ModelSpec(vocab_size=size, d_model=8), vocab)
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, 600))
-    given = {"model": model, "vocab": vocab, "spec": spec}
+    context = {"model": model, "vocab": vocab, "spec": spec}
     update = Update(optimizer)
     rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(256)}
 
@@ -164,7 +166,7 @@ def test_it_learns_the_mutual_information_of_words():
     def go(state):
         def body(state, key):
             rngs = split_step(key)
-            after = skip_gram.train_step(state, rows, rngs, update=update, **given)
+            after = skip_gram.train_step(state, rows, rngs, update=update, **context)
             return after[0], None
 
         return jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 600))[0]
@@ -172,7 +174,7 @@ def test_it_learns_the_mutual_information_of_words():
     params = {"words": draw.normal(0, 0.1, (size, 8))}
     params["contexts"] = draw.normal(0, 0.1, (size, 8))
     params = go(make_state(jax.tree.map(jnp.float32, params), optimizer)).params
-    found = np.asarray(params["words"] @ params["contexts"].T)[1:, 1:]
+    result = np.asarray(params["words"] @ params["contexts"].T)[1:, 1:]
     joint = np.zeros((size, size))
     for a, b in ((tokens[:, 1:], tokens[:, :-1]), (tokens[:, :-1], tokens[:, 1:])):
         np.add.at(joint, (a.ravel(), b.ravel()), 1)
@@ -181,8 +183,8 @@ def test_it_learns_the_mutual_information_of_words():
     # A negative that is the pair's own neighbour is left out: c is compared by
     # the pairs of w whose neighbour is another.
     others = joint.sum(1, keepdims=True) - joint
-    wanted = np.log(joint / (3 * others * noise))
-    np.testing.assert_allclose(found, wanted, atol=0.12)
+    expected = np.log(joint / (3 * others * noise))
+    np.testing.assert_allclose(result, expected, atol=0.12)
 
 
 def test_gradient_reaches_the_words_of_the_batch_alone(make_case, make_rows):
@@ -202,8 +204,8 @@ def test_gradient_reaches_the_words_of_the_batch_alone(make_case, make_rows):
 def test_features_are_the_same_wherever_a_word_stands(make_case):
     case = make_case("skip_gram")
     tokens = jnp.array([[8, 9, 8, 10], [10, 10, 9, 8]])
-    found = case.model.features(case.params, tokens)
-    np.testing.assert_array_equal(found, case.params["words"][tokens])
+    result = case.model.features(case.params, tokens)
+    np.testing.assert_array_equal(result, case.params["words"][tokens])
 
 
 @pytest.mark.parametrize("counts", [(), (5,) + (0,) * 9])

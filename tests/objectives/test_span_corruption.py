@@ -156,10 +156,10 @@ def corrupt_documents(spec, rows, seed=0):
         assert (batch[key][is_padding] == VOCAB.pad).all()
         assert (np.diff(is_padding.astype(int)) >= 0).all()  # all behind the documents
         assert (np.diff(batch[kind]) * ~is_padding[:, 1:] >= 0).all()
-    found = []
+    results = []
     for i, row in enumerate(rows):
         ids, dec_ids = batch["segment_ids"][i], batch["dec_segment_ids"][i]
-        found += [
+        results += [
             [
                 batch["inputs"][i][ids == number].tolist(),
                 batch["dec_inputs"][i][dec_ids == number].tolist(),
@@ -167,7 +167,7 @@ def corrupt_documents(spec, rows, seed=0):
             ]
             for number in range(1, len(row) + 1)
         ]
-    return found
+    return results
 
 
 def check_document(spec, document, inputs, dec_inputs, targets):
@@ -215,9 +215,9 @@ def packed_rows(draw):
 @given(st.sampled_from(PACKED), packed_rows(), st.integers(0, 2**31 - 1))
 @settings(max_examples=60, deadline=None)
 def test_packed_documents_are_corrupted_each_by_itself(spec, rows, seed):
-    found = corrupt_documents(spec, rows, seed)
+    result = corrupt_documents(spec, rows, seed)
     documents = [document for row in rows for document in row]
-    for document, halves in zip(documents, found, strict=True):
+    for document, halves in zip(documents, result, strict=True):
         check_document(spec, document, *halves)
 
 
@@ -258,9 +258,9 @@ def test_the_static_lengths_are_the_most_that_any_row_needs(noise_density, mean_
     for sizes in compositions(10, 3):
         for ends in itertools.product((False, True), repeat=len(sizes)):
             rows.append([[9] * (n - e) + [VOCAB.eos] * e for n, e in zip(sizes, ends)])
-    found = iter(corrupt_documents(spec, rows))
+    result = iter(corrupt_documents(spec, rows))
     for row in rows:
-        halves = [next(found) for _ in row]
+        halves = [next(result) for _ in row]
         for document, half in zip(row, halves):
             # Nothing was cut off: each document can be rebuilt.
             check_document(spec, document, *map(list, half))
@@ -297,9 +297,9 @@ def test_rows_of_one_text_are_corrupted_alike_whatever_others_hold():
     tokens = draw.integers(2, 48, (4, 24)).astype(np.int32)
     rows, key = {"tokens": tokens, "index": np.arange(4)}, jax.random.key(0)
     plain, packed = span_corruption.Spec(24), PACKED[0]
-    wanted, found = corrupt(plain)(key, rows), corrupt(packed)(key, rows)
-    assert set(wanted) == set(found) and "segment_ids" not in found
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    expected, result = corrupt(plain)(key, rows), corrupt(packed)(key, rows)
+    assert set(expected) == set(result) and "segment_ids" not in result
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
 
 
 def test_the_decoder_of_a_packed_row_sees_its_past_and_its_own_encoder():
@@ -315,11 +315,11 @@ def test_the_decoder_of_a_packed_row_sees_its_past_and_its_own_encoder():
         ("dec_self", targets, targets),
         ("cross", targets, inputs),
     ):
-        wanted = (query[:, None] == key) & (query[:, None] > 0)
+        expected = (query[:, None] == key) & (query[:, None] > 0)
         if name == "dec_self":
-            wanted &= np.tri(len(query), dtype=bool)
-        found = materialise(span_corruption.masks(batch)[name], len(query), len(key))
-        np.testing.assert_array_equal(found[0, 0], wanted)
+            expected &= np.tri(len(query), dtype=bool)
+        result = materialise(span_corruption.masks(batch)[name], len(query), len(key))
+        np.testing.assert_array_equal(result[0, 0], expected)
 
 
 def test_packed_rows_need_a_spec_for_them(make_case, make_rows):

@@ -38,8 +38,8 @@ PAIR = ModelSpec(vocab_size=200, num_layers=1, num_decoder_layers=1)
 
 def test_the_denoisers_are_the_papers():
     """R (3, .15), (8, .15); S; X (3, .5), (8, .5), (64, .15), (64, .5), equal rates."""
-    found = ul2.Spec(512).denoisers
-    assert [(each.mode, each.mean_span, each.density) for each in found] == [
+    result = ul2.Spec(512).denoisers
+    assert [(each.mode, each.mean_span, each.density) for each in result] == [
         ("nlu", 3, 0.15),
         ("nlu", 8, 0.15),
         ("s2s", 0, 0),
@@ -48,10 +48,10 @@ def test_the_denoisers_are_the_papers():
         ("nlg", 64, 0.15),
         ("nlg", 64, 0.5),
     ]
-    assert [each.rate for each in found] == [1] * 7
+    assert [each.rate for each in result] == [1] * 7
     # The public Turkish task file's .4/.4/.2.
-    found = ul2.Spec(512, rates=(0.4, 0.2, 0.4)).denoisers
-    assert [each.rate for each in found] == [0.2] * 3 + [0.1] * 4
+    result = ul2.Spec(512, rates=(0.4, 0.2, 0.4)).denoisers
+    assert [each.rate for each in result] == [0.2] * 3 + [0.1] * 4
     assert [each.mode for each in ul2.Spec(9, rates=(0, 1, 0)).denoisers] == ["s2s"]
 
 
@@ -83,12 +83,12 @@ def test_lengths_are_those_of_t5s_helper(mean, density, raw, lengths):
     """`random_spans_helper` for 512 inputs; ours has a mode token more."""
     one = {"r_densities": (density,), "r_mean_spans": (mean,), "rates": (1, 0, 0)}
     spec = ul2.Spec(raw, **one, random_roll=False, is_seq2seq=True)
-    found = spec.lengths
-    assert found["encoder"] == noise.corrupted_lengths(raw, density, mean)[0] + 1
-    assert found["encoder"] <= lengths[0] + 1 and found["decoder"] <= lengths[1]
-    assert found["decoder"] == noise.corrupted_lengths(raw, density, mean)[1]
+    result = spec.lengths
+    assert result["encoder"] == noise.corrupted_lengths(raw, density, mean)[0] + 1
+    assert result["encoder"] <= lengths[0] + 1 and result["decoder"] <= lengths[1]
+    assert result["decoder"] == noise.corrupted_lengths(raw, density, mean)[1]
     rolled = dataclasses.replace(spec, random_roll=True).lengths
-    assert rolled == {name: length + 1 for name, length in found.items()}
+    assert rolled == {name: length + 1 for name, length in result.items()}
 
 
 def test_one_input_token_is_reserved_for_the_mode():
@@ -188,7 +188,7 @@ def test_targets_of_spans_that_begin_a_text():
     """T5's `random_roll` puts the first run before any sentinel, then one too late."""
     tokens, ids = jnp.arange(10, 16), jnp.array([1, 1, 1, 1, 1, 1])
     sentinels = jnp.array([99, 98, 97])
-    for hidden, wanted in (
+    for hidden, expected in (
         ([0, 1, 0, 0, 1, 1], [99, 11, 98, 14, 15, 1, 0, 0]),
         ([1, 1, 0, 0, 1, 0], [99, 10, 11, 98, 14, 1, 0, 0]),
         ([1, 0, 1, 0, 1, 1], [99, 10, 98, 12, 97, 14, 15, 1]),
@@ -196,8 +196,8 @@ def test_targets_of_spans_that_begin_a_text():
     ):
         hidden = jnp.array(hidden) > 0
         marked, keep, opening = edits.mark_targets(tokens, hidden, ids, sentinels)
-        found, _ = edits.lay_out(marked, keep, ids, 8, 1, 0, opening)
-        assert found.tolist() == wanted
+        result, _ = edits.lay_out(marked, keep, ids, 8, 1, 0, opening)
+        assert result.tolist() == expected
 
 
 @given(st.lists(st.booleans(), min_size=24, max_size=24), st.integers(1, 23))
@@ -211,9 +211,9 @@ def test_targets_are_t5s_where_a_text_begins_clean(hidden, cut):
     tokens, ids = jnp.arange(24), jnp.array([1] * cut + [2] * (24 - cut))
     sentinels, hidden = jnp.arange(100, 120), jnp.array(hidden)
     marked, keep, opening = edits.mark_targets(tokens, hidden, ids, sentinels)
-    found = edits.lay_out(marked, keep, ids, 28, 99, 0, opening)
-    wanted = edits.spans_to_sentinels_packed(tokens, ~hidden, ids, sentinels, 28, 99)
-    for a, b in zip(found, wanted, strict=True):
+    result = edits.lay_out(marked, keep, ids, 28, 99, 0, opening)
+    expected = edits.spans_to_sentinels_packed(tokens, ~hidden, ids, sentinels, 28, 99)
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_array_equal(a, b)
     assert (opening == -1).all()
 
@@ -245,15 +245,15 @@ def read(spec, rows, seed):
         ids[i, : len(flat)] = [n for _, n in flat]
     rows_of = {"tokens": tokens, "segment_ids": ids, "index": np.arange(len(rows))}
     batch = jax.tree.map(np.asarray, corrupt(spec)(jax.random.key(seed), rows_of))
-    found = []
+    results = []
     for i, row in enumerate(rows):
         for number in range(1, len(row) + 1):
             own = batch["segment_ids"][i] == number
             if spec.is_seq2seq:
-                theirs = batch["dec_segment_ids"][i] == number
-                halves = batch["inputs"][i][own], batch["targets"][i][theirs]
-                dec_inputs = batch["dec_inputs"][i][theirs].tolist()
-                assert dec_inputs == ([0, *halves[1][:-1]] if theirs.any() else [])
+                reference = batch["dec_segment_ids"][i] == number
+                halves = batch["inputs"][i][own], batch["targets"][i][reference]
+                dec_inputs = batch["dec_inputs"][i][reference].tolist()
+                assert dec_inputs == ([0, *halves[1][:-1]] if reference.any() else [])
             else:
                 stream, is_target = (
                     batch["targets"][i][own],
@@ -267,8 +267,8 @@ def read(spec, rows, seed):
                 free = len(halves[0]) + bool(own.any())
                 is_prefix = batch["is_prefix"][i][own].astype(int).tolist()
                 assert is_prefix == [1] * free + [0] * (len(is_prefix) - free)
-            found.append([half.tolist() for half in halves])
-    return found, batch
+            results.append([half.tolist() for half in halves])
+    return results, batch
 
 
 def check(spec, document, source, target):
@@ -312,9 +312,9 @@ SPECS = [
 @given(st.sampled_from(SPECS), packed_rows(), st.integers(0, 2**31 - 1))
 @settings(max_examples=60, deadline=None)
 def test_texts_are_rebuilt_from_both_halves(spec, rows, seed):
-    found, batch = read(spec, rows, seed)
+    result, batch = read(spec, rows, seed)
     documents = [document for row in rows for document in row]
-    for document, halves in zip(documents, found, strict=True):
+    for document, halves in zip(documents, result, strict=True):
         check(spec, document, *halves)
     ids = batch.get("dec_segment_ids", batch["segment_ids"])
     assert not batch["weights"]["loss"][ids == 0].any()
@@ -331,9 +331,9 @@ def test_the_static_lengths_hold_every_row_and_some_fill_them(is_seq2seq):
     rows = [[list(range(5, 5 + n)), list(range(30, 50 - n))] for n in range(2, 19)]
     # The decoder's most is of S with a prefix of 1 in 17 tokens, and X of 2 in 3.
     rows = rows * 30 + rows[15:16] * 3000
-    found, batch = read(spec, rows, 0)
+    result, batch = read(spec, rows, 0)
     modes = collections.Counter()
-    for document, halves in zip([d for row in rows for d in row], found, strict=True):
+    for document, halves in zip([d for row in rows for d in row], result, strict=True):
         modes[check(spec, document, *map(list, halves))] += 1
     assert set(modes) == {"nlu", "nlg", "s2s"}
     assert batch["inputs"].shape[1] == lengths[0]

@@ -20,10 +20,10 @@ def assert_alike(functions, naive, *inputs, rtol=2e-5, atol=2e-5):
 
     # One program for all, since most of a test's time is compiling.
     run_all = jax.jit(lambda *inputs: [run(f, inputs) for f in (naive, *functions)])
-    (wanted, naive_grads), *others = run_all(*inputs)
+    (expected, naive_grads), *others = run_all(*inputs)
     for out, grads in others:
-        assert out.shape == wanted.shape and out.dtype == wanted.dtype
-        np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol)
+        assert out.shape == expected.shape and out.dtype == expected.dtype
+        np.testing.assert_allclose(out, expected, rtol=rtol, atol=atol)
         for grad, naive_grad, x in zip(grads, naive_grads, inputs, strict=True):
             assert grad.shape == x.shape and grad.dtype == x.dtype
             np.testing.assert_allclose(grad, naive_grad, rtol=rtol, atol=atol)

@@ -40,33 +40,33 @@ def list_cases(num_rows: int):
 
     def score(x, kernel, bias, sampling=None):
         args = x, kernel, bias, targets, weights, 3, sampling
-        found = chunked_loss.score(*args)
-        return found.loss[0] / found.loss[1], found
+        result = chunked_loss.score(*args)
+        return result.loss[0] / result.loss[1], result
 
     def sampled(*args):
         return score(*args, (keys, 0.7))
 
     def token_scores(x, kernel, bias):
-        found = chunked_loss.token_scores(x, kernel, bias, targets, 3)
-        return (found[0] * weights).sum(), found
+        result = chunked_loss.token_scores(x, kernel, bias, targets, 3)
+        return (result[0] * weights).sum(), result
 
     def distillation(x, kernel, bias):
         student = x, kernel, bias
-        found = chunked_loss.distillation_loss(student, teacher, targets, 2.0, 3)
-        return (found.nll * weights + found.divergences).sum(), found
+        result = chunked_loss.distillation_loss(student, teacher, targets, 2.0, 3)
+        return (result.nll * weights + result.divergences).sum(), result
 
     def nll(x, kernel, bias):
-        found = chunked_loss.nll(x, kernel, bias, targets, 3)
-        return found.sum(), found
+        result = chunked_loss.nll(x, kernel, bias, targets, 3)
+        return result.sum(), result
 
     cases = score, sampled, token_scores, distillation, nll
     return {case.__name__: case for case in cases}
 
 
-def difference(found, wanted) -> float:
+def difference(result, expected) -> float:
     """The greatest, as a share of an array's greatest entry; of integers, their own."""
     worst = 0.0
-    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    for a, b in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
         worst = max(worst, float(np.abs(a - b).max() / (np.abs(b).max() + 1e-30)))
     return worst
@@ -79,7 +79,7 @@ def main() -> None:
         inputs = [jnp.asarray(draw.normal(size=s), jnp.float32) for s in shapes]
         for name, case in list_cases(num_rows).items():
             pull = jax.value_and_grad(case, (0, 1, 2), has_aux=True)
-            wanted = jax.jit(pull)(*inputs)
+            expected = jax.jit(pull)(*inputs)
             for label, shape in MESHES.items():
                 devices = np.array(jax.devices()).reshape(shape)
                 mesh = Mesh(devices, ("data", "fsdp", "tensor"))
@@ -90,25 +90,25 @@ def main() -> None:
                     run = jax.jit(pull, in_shardings=places)
                     compiled = run.lower(*inputs).compile()
                     placed = list(map(jax.device_put, inputs, places))
-                    found = compiled(*placed)
+                    result = compiled(*placed)
                 text = compiled.as_text()
-                told = {
+                output = {
                     "case": f"{name}, {num_rows} rows, {label}",
-                    "difference": difference(found, wanted),
+                    "difference": difference(result, expected),
                     "in_loops": sorted(_collectives_in_loops(text)),
                 }
-                print(json.dumps(told), flush=True)
+                print(json.dumps(output), flush=True)
 
 
 def _collectives_in_loops(text: str) -> set[str]:
     bodies = set(re.findall(r"body=%([\w.\-]+)", text))
-    found, name = set(), ""
+    result, name = set(), ""
     for line in text.splitlines():
         if head := re.match(r"(?:ENTRY )?%([\w.\-]+) \(.*\{$", line):
             name = head[1]
         elif name in bodies and (kind := re.search(COLLECTIVE, line)):
-            found.add(kind[1])
-    return found
+            result.add(kind[1])
+    return result
 
 
 if __name__ == "__main__":

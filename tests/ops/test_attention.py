@@ -81,11 +81,11 @@ def test_attention_under_vmap_and_scan():
 
     grads = jax.jit(jax.grad(total, (0, 1, 2)))
 
-    wanted = [grads(*(x[i] for x in (q, k, v))) for i in range(2)]
+    expected = [grads(*(x[i] for x in (q, k, v))) for i in range(2)]
     _, scanned = jax.lax.scan(lambda c, x: (c, grads(*x)), 0, (q, k, v))
-    for found in (jax.vmap(grads)(q, k, v), scanned):
+    for result in (jax.vmap(grads)(q, k, v), scanned):
         for i in range(2):
-            for a, b in zip(found, wanted[i], strict=True):
+            for a, b in zip(result, expected[i], strict=True):
                 np.testing.assert_allclose(a[i], b, rtol=2e-5, atol=2e-5)
 
 
@@ -154,19 +154,19 @@ def test_members_of_a_group_drop_apart():
 def test_large_logits_do_not_overflow():
     q, k, v = (normal(i, B, T, N, H) * 100 for i in range(3))
     visible = masks.materialise(masks.causal(), T, S)
-    found = attention.attend(q, k, v, masks.causal())
-    wanted = naive_attend(q, k, v, visible)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-2)
+    result = attention.attend(q, k, v, masks.causal())
+    expected = naive_attend(q, k, v, visible)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-2)
 
 
 def test_attention_in_bfloat16_is_near():
     low = [normal(i, B, T, N, H, dtype=jnp.bfloat16) for i in range(3)]
     wide = [x.astype(jnp.float32) for x in low]
-    found = attention.attend(*low, masks.causal())
-    assert found.dtype == jnp.bfloat16
+    result = attention.attend(*low, masks.causal())
+    assert result.dtype == jnp.bfloat16
     visible = masks.materialise(masks.causal(), T, T)
     np.testing.assert_allclose(
-        found.astype(jnp.float32), naive_attend(*wide, visible), rtol=0.05, atol=0.05
+        result.astype(jnp.float32), naive_attend(*wide, visible), rtol=0.05, atol=0.05
     )
     total = lambda *a: attention.attend(*a, masks.causal()).sum()  # noqa: E731
     grads = jax.eval_shape(jax.grad(total, (0, 1, 2)), *low)
@@ -215,11 +215,11 @@ def test_gradient_of_attention_with_dropout_is_that_of_the_same_draw():
     np.testing.assert_allclose(
         attend_dropped(*inputs), naive(*inputs), rtol=2e-5, atol=2e-5
     )
-    found, wanted = (
+    result, expected = (
         jax.jit(jax.grad(lambda *a: (f(*a) * cotangent).sum(), (0, 1, 2, 3)))(*inputs)
         for f in (attend_dropped, naive)
     )
-    for grad, naive_grad in zip(found, wanted, strict=True):
+    for grad, naive_grad in zip(result, expected, strict=True):
         np.testing.assert_allclose(grad, naive_grad, rtol=2e-5, atol=2e-5)
 
 
@@ -271,9 +271,9 @@ def test_blocks_equal_the_whole_array(kind, size):
     assert attention._fits_blocks(mask, None, LONG, LONG)
     assert_alike([run(mask)], run(visible), q, k, v)
     low = [x.astype(jnp.bfloat16) for x in (q, k, v)]
-    found, wanted = (run(stated)(*low) for stated in (mask, visible))
+    result, expected = (run(stated)(*low) for stated in (mask, visible))
     np.testing.assert_allclose(
-        found.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.03
+        result.astype(jnp.float32), expected.astype(jnp.float32), atol=0.03
     )
 
 
@@ -299,5 +299,5 @@ def test_what_blocks_cannot_do_takes_the_array():
     assert not attention._fits_blocks(prefix, None, LONG, LONG)
     q, k, v = (normal(i, 2, LONG, 2, H) for i in range(3))
     visible = masks.materialise(prefix, LONG, LONG)
-    found, wanted = (attention.attend(q, k, v, m) for m in (prefix, visible))
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    result, expected = (attention.attend(q, k, v, m) for m in (prefix, visible))
+    np.testing.assert_allclose(result, expected, atol=1e-6)

@@ -26,8 +26,8 @@ def lay_out(sizes):
 
 def test_budgets_are_exact_where_float32_rounds_up():
     """fairseq: ceil of a float32 product makes 31 of 100 words at .3 (30.000001)."""
-    theirs = math.ceil(np.float32(100) * np.float32(0.3).astype(np.float64))
-    assert theirs == 31 and noise.ceil_table(100, 0.3)[100] == 30
+    reference = math.ceil(np.float32(100) * np.float32(0.3).astype(np.float64))
+    assert reference == 31 and noise.ceil_table(100, 0.3)[100] == 30
     # In float64 too some products are a little more than whole.
     assert math.ceil(100 * 0.07) == 8 and noise.ceil_table(100, 0.07)[100] == 7
     assert noise.ceil_table(10, 0.0).tolist() == [0] * 11
@@ -62,8 +62,10 @@ def infill_all(rng, texts):
 @settings(max_examples=60, deadline=None)
 def test_spans_hide_exactly_the_budget_of_each_text(sizes, seed):
     texts = lay_out(sizes)
-    for rate, found in zip(RATES, infill_all(jax.random.key(seed), texts), strict=True):
-        hidden, first, zeros = map(np.asarray, found)
+    for rate, result in zip(
+        RATES, infill_all(jax.random.key(seed), texts), strict=True
+    ):
+        hidden, first, zeros = map(np.asarray, result)
         assert not hidden[texts == 0].any() and not zeros[texts == 0].any()
         assert (hidden | ~first).all() and (zeros >= 0).all()
         for text in set(texts.tolist()) - {0}:
@@ -97,13 +99,13 @@ def test_spans_are_as_many_as_the_sources_and_zeros_are_kept():
     assert (hidden.sum(1) == 30).all()
     rng = np.random.default_rng(0)
     slow = [draw_slowly(rng, 30) for _ in range(2000)]
-    for found, wanted in (
+    for result, expected in (
         (first.sum(1), [sum(n > 0 for n in lengths) for lengths in slow]),
         (zeros.sum(1), [lengths.count(0) for lengths in slow]),
     ):
-        spread = np.std(wanted) * (1 / 2000 + 1 / 4000) ** 0.5
-        assert abs(found.mean() - np.mean(wanted)) < 5 * spread
-        assert np.std(found) == pytest.approx(np.std(wanted), rel=0.1)
+        spread = np.std(expected) * (1 / 2000 + 1 / 4000) ** 0.5
+        assert abs(result.mean() - np.mean(expected)) < 5 * spread
+        assert np.std(result) == pytest.approx(np.std(expected), rel=0.1)
     assert zeros.sum() / (zeros.sum() + first.sum()) == pytest.approx(0.0498, abs=0.004)
     # Lengths one by one, but for the last, which is cut.
     sizes = [np.diff(np.append(np.flatnonzero(f), 100)) for f in first[:500]]
@@ -146,9 +148,9 @@ def place_as_fairseq(rng, length, budget):
 def test_the_source_hides_less_than_its_budget():
     """Of 100 words at .3 it removes 27.5 behind 9.0 masks, at most its 31."""
     rng = np.random.default_rng(0)
-    found = np.array([place_as_fairseq(rng, 100, 31) for _ in range(4000)])
-    assert found[:, 0].max() == 31
-    assert found.mean(0) == pytest.approx([27.5, 9.0], abs=0.35)
+    result = np.array([place_as_fairseq(rng, 100, 31) for _ in range(4000)])
+    assert result[:, 0].max() == 31
+    assert result.mean(0) == pytest.approx([27.5, 9.0], abs=0.35)
 
 
 @jax.jit
@@ -176,12 +178,12 @@ def test_sentences_are_kept_whole_and_fixed_tokens_stay(sizes, starts, seed):
             ids = sentences[own]
             groups = [own[ids == i].tolist() for i in dict.fromkeys(ids.tolist())]
             now = order[own].tolist()
-            found = [
+            results = [
                 list(next(g for g in groups if g[0] == now[i]))
                 for i in np.flatnonzero(np.append(True, np.diff(sentences[now]) != 0))
             ]
-            assert sorted(found) == groups and sum(found, []) == now
-            moved = sum(a != b for a, b in zip(found, groups, strict=True))
+            assert sorted(results) == groups and sum(results, []) == now
+            moved = sum(a != b for a, b in zip(results, groups, strict=True))
             assert moved <= math.ceil(len(groups) * share)
 
 
@@ -194,10 +196,10 @@ def test_every_order_of_the_sentences_is_as_likely():
     run = jax.jit(
         jax.vmap(lambda key: bart_noise.permute_sentences(key, sentences, texts, 1.0))
     )
-    found, counts = np.unique(np.asarray(run(keys)), axis=0, return_counts=True)
-    assert len(found) == 6
+    result, counts = np.unique(np.asarray(run(keys)), axis=0, return_counts=True)
+    assert len(result) == 6
     assert abs(counts - 500).max() < 5 * (500 * 5 / 6) ** 0.5
-    assert {tuple(row) for row in found.tolist()} >= {
+    assert {tuple(row) for row in result.tolist()} >= {
         (0, 6, 1, 2, 3, 4, 5, 7),
         (0, 1, 2, 6, 3, 4, 5, 7),
     }
@@ -236,20 +238,20 @@ def test_what_is_written(sizes, inserts, rotate, seed):
     assert (ids[row == 0] == 0).all() and (ids[row > 0] == 1).all()
     num = (row > 0).sum()
     assert (row[num:] == 0).all()
-    wanted = (keep & (segments > 0)).sum() + adds.sum()
-    assert num == min(wanted, T)  # nothing is lost but insertions
-    if wanted > T:
+    expected = (keep & (segments > 0)).sum() + adds.sum()
+    assert num == min(expected, T)  # nothing is lost but insertions
+    if expected > T:
         return
     place = 0
     borders = np.flatnonzero(np.diff(texts[:size], prepend=-1, append=-1))
     for start, stop in zip(borders[:-1], borders[1:], strict=True):
         own = (np.flatnonzero(keep[start:stop]) + start + 100).tolist()
         is_text = texts[start] > 0
-        found = row[place:][: len(own) + inserts * is_text].tolist()
-        place += len(found)
-        assert found.count(7) == inserts * is_text
+        result = row[place:][: len(own) + inserts * is_text].tolist()
+        place += len(result)
+        assert result.count(7) == inserts * is_text
         turned = [own[i:] + own[:i] for i in range(max(len(own), 1))]
-        kept = [x for x in found if x != 7]
+        kept = [x for x in result if x != 7]
         assert kept in (turned if rotate and is_text else turned[:1])
         if rotate == 1.0 and is_text and len(own) > 1 and not inserts:
             assert kept != own
@@ -287,12 +289,12 @@ def test_insertions_stand_anywhere():
         )
     )
     rows = np.asarray(run(jax.random.split(jax.random.key(0), 3000)))
-    found, counts = np.unique(rows == 4, axis=0, return_counts=True)
-    assert (rows[:, 4] == 5).all() and len(found) == 6
+    result, counts = np.unique(rows == 4, axis=0, return_counts=True)
+    assert (rows[:, 4] == 5).all() and len(result) == 6
     assert abs(counts - 500).max() < 5 * (500 * 5 / 6) ** 0.5
     # Neighbours of two documents do not mix: their fixed tokens are one run.
     ids = np.array([1, 1, 2, 2], np.int32)
     texts = np.array([1, 0, 0, 2], np.int32)
     args = np.arange(4, dtype=np.int32) + 5, ids > 0, texts, ids, 0 * ids, 4, 1.0, 5
-    row, found = bart_noise.insert_and_rotate(jax.random.key(0), *args)
-    assert row.tolist() == [5, 6, 7, 8, 0] and found.tolist() == [1, 1, 2, 2, 0]
+    row, result = bart_noise.insert_and_rotate(jax.random.key(0), *args)
+    assert row.tolist() == [5, 6, 7, 8, 0] and result.tolist() == [1, 1, 2, 2, 0]

@@ -56,9 +56,11 @@ def pull(function, x, kernel, bias, targets, weights, *rest):
     return grads, scores
 
 
-def assert_alike(found, wanted, rtol=1e-5):
+def assert_alike(result, expected, rtol=1e-5):
     """Equal to a share of the largest entry."""
-    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    for one, two in zip(
+        jax.tree.leaves(result), jax.tree.leaves(expected), strict=True
+    ):
         assert one.shape == two.shape and one.dtype == two.dtype
         if jnp.issubdtype(one.dtype, jnp.integer):
             np.testing.assert_array_equal(one, two)
@@ -81,7 +83,7 @@ def test_chunks_change_nothing(shape, with_bias):
 
     @jax.jit
     def run(*args):
-        wanted = pull(plain, *args)
+        expected = pull(plain, *args)
         functions = [
             functools.partial(chunked_loss.score, chunk_rows=chunk) for chunk in CHUNKS
         ]
@@ -89,12 +91,12 @@ def test_chunks_change_nothing(shape, with_bias):
         nll = [chunked_loss.nll(*args[:4], chunk) for chunk in CHUNKS]
         logits = kernels.dense(*args[:3])
         wanted_nll = losses.token_nll(logits, args[3])
-        return [pull(f, *args) for f in functions], wanted, values, nll, wanted_nll
+        return [pull(f, *args) for f in functions], expected, values, nll, wanted_nll
 
-    founds, wanted, values, nll, wanted_nll = run(*args)
-    for found, value, chunk_nll in zip(founds, values, nll, strict=True):
-        assert_alike(found, wanted)
-        assert_alike(value, wanted[1])  # without a gradient
+    founds, expected, values, nll, wanted_nll = run(*args)
+    for result, value, chunk_nll in zip(founds, values, nll, strict=True):
+        assert_alike(result, expected)
+        assert_alike(value, expected[1])  # without a gradient
         np.testing.assert_allclose(chunk_nll, wanted_nll, rtol=1e-5)
 
 
@@ -152,9 +154,9 @@ def test_samples_are_those_of_all_logits_at_once(chunk):
         return pull(chunked, *args), pull(plain, *args, sampling)
 
     for temperature in (0.7, 3.0):
-        found, wanted = run(temperature)
-        assert found[1].samples.shape == (6, 5)
-        assert_alike(found, wanted)
+        result, expected = run(temperature)
+        assert result[1].samples.shape == (6, 5)
+        assert_alike(result, expected)
 
 
 def test_ties_are_misses_in_chunks_too():
@@ -170,9 +172,9 @@ def test_ties_are_misses_in_chunks_too():
 def test_large_logits_stay_finite():
     x, kernel, bias, targets, weights = make((12,))
     args = 1e3 * x, kernel, bias, targets, weights
-    found, wanted = pull(chunked_loss.score, *args, 4), pull(plain, *args)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
-    assert_alike(found, wanted)
+    result, expected = pull(chunked_loss.score, *args, 4), pull(plain, *args)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result))
+    assert_alike(result, expected)
 
 
 def test_chunks_under_vmap_scan_and_pmap():
@@ -182,15 +184,15 @@ def test_chunks_under_vmap_scan_and_pmap():
 
     @jax.jit
     def run(args, stack):
-        wanted = [one(*a) for a in args]
+        expected = [one(*a) for a in args]
         _, scanned = jax.lax.scan(lambda carry, a: (carry, one(*a)), 0, stack)
-        return wanted, jax.vmap(one)(*stack), scanned
+        return expected, jax.vmap(one)(*stack), scanned
 
-    wanted, *founds = run(args, stack)
-    wanted = jax.tree.map(lambda *leaves: jnp.stack(leaves), *wanted)
-    for found in founds:
-        assert_alike(found, wanted)
-    alone = jax.tree.map(lambda leaf: leaf[:1], (stack, wanted))
+    expected, *founds = run(args, stack)
+    expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *expected)
+    for result in founds:
+        assert_alike(result, expected)
+    alone = jax.tree.map(lambda leaf: leaf[:1], (stack, expected))
     assert_alike(jax.pmap(one)(*alone[0]), alone[1])
 
 
@@ -222,7 +224,7 @@ def test_bfloat16_multiplies_low_and_sums_high():
 
 
 @pytest.mark.parametrize(
-    "num_rows, limit, num_devices, wanted",
+    "num_rows, limit, num_devices, expected",
     [
         (8, 80, 1, 1),
         (8, 79, 1, 2),
@@ -239,10 +241,10 @@ def test_bfloat16_multiplies_low_and_sums_high():
         (24, 10, 8, 24),  # of one row, which no two devices can share
     ],
 )
-def test_the_number_of_chunks(num_rows, limit, num_devices, wanted):
-    found = chunked_loss.count_chunks(num_rows, 10, limit, num_devices)
-    assert found == wanted
-    assert found == 1 or -(-num_rows // found) * 10 <= max(limit, 10)
+def test_the_number_of_chunks(num_rows, limit, num_devices, expected):
+    chunks = chunked_loss.count_chunks(num_rows, 10, limit, num_devices)
+    assert chunks == expected
+    assert chunks == 1 or -(-num_rows // chunks) * 10 <= max(limit, 10)
 
 
 def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
@@ -275,21 +277,21 @@ def by_shares():
     printed = subprocess.run(
         command, env=env, check=True, capture_output=True, text=True, timeout=300
     ).stdout
-    told = [json.loads(line) for line in printed.splitlines()]
-    return {each.pop("case"): each for each in told}
+    output = [json.loads(line) for line in printed.splitlines()]
+    return {each.pop("case"): each for each in output}
 
 
 def test_meshes_change_nothing(by_shares):
     assert len(by_shares) == 5 * 2 * 4
-    for case, told in by_shares.items():
-        assert told["difference"] < 2e-6, case
+    for case, output in by_shares.items():
+        assert output["difference"] < 2e-6, case
 
 
 def test_rows_that_are_shared_out_need_one_exchange(by_shares):
     """Not one in each chunk, whatever the kernel is split over; tensor has its own."""
-    for case, told in by_shares.items():
+    for case, output in by_shares.items():
         if "16 rows" in case and "tensor" not in case:
-            assert told["in_loops"] == [], case
+            assert output["in_loops"] == [], case
     assert by_shares["score, 13 rows, fsdp 8"]["in_loops"]  # these do not divide
 
 

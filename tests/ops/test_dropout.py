@@ -20,7 +20,7 @@ def test_the_bits_are_threefrys(shape, platform, monkeypatch):
     """Sixteen of each half of the two words of JAX's own function."""
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     key = jax.random.key(3)
-    found = keep_mask(key, shape, RATE)
+    result = keep_mask(key, shape, RATE)
     *rows, width = shape or (1,)
     blocks = (*rows, -(-width // 4))
     size = int(np.prod(blocks))
@@ -30,28 +30,28 @@ def test_the_bits_are_threefrys(shape, platform, monkeypatch):
     left, right = np.asarray(words).reshape(2, *blocks)
     lanes = left & 0xFFFF, left >> 16, right & 0xFFFF, right >> 16
     bits = np.concatenate(lanes, axis=-1)[..., :width].reshape(shape)
-    np.testing.assert_array_equal(found, bits >= round(RATE * 2**16))
+    np.testing.assert_array_equal(result, bits >= round(RATE * 2**16))
 
 
 def test_other_kinds_of_keys_make_their_own_bits():
     key = jax.random.key(0, impl="rbg")
-    found = keep_mask(key, (400, 500), RATE)
-    assert abs(float(found.mean()) - (1 - RATE)) < 0.005
+    result = keep_mask(key, (400, 500), RATE)
+    assert abs(float(result.mean()) - (1 - RATE)) < 0.005
 
 
 def test_keys_are_mapped_over():
     keys = jax.random.split(jax.random.key(0), 3)
-    found = jax.vmap(lambda key: keep_mask(key, (5, 6), RATE))(keys)
-    wanted = [keep_mask(key, (5, 6), RATE) for key in keys]
-    np.testing.assert_array_equal(found, wanted)
+    result = jax.vmap(lambda key: keep_mask(key, (5, 6), RATE))(keys)
+    expected = [keep_mask(key, (5, 6), RATE) for key in keys]
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_it_zeroes_its_share_and_scales_the_rest():
     x = normal(0, 400, 500)
-    found = dropout(jax.random.key(1), x, RATE)
-    is_kept = found != 0
+    result = dropout(jax.random.key(1), x, RATE)
+    is_kept = result != 0
     assert abs(float(is_kept.mean()) - (1 - RATE)) < 0.005
-    np.testing.assert_allclose(found, jnp.where(is_kept, x / (1 - RATE), 0), rtol=1e-6)
+    np.testing.assert_allclose(result, jnp.where(is_kept, x / (1 - RATE), 0), rtol=1e-6)
     # No row or column is dropped as one.
     assert abs(np.asarray(is_kept.mean(0)) - (1 - RATE)).max() < 0.15
     assert abs(np.asarray(is_kept.mean(1)) - (1 - RATE)).max() < 0.15
@@ -66,14 +66,14 @@ def test_elements_of_a_block_and_of_a_row_are_independent(rate):
         keep.reshape(4096, 16, 4).sum(2),
         keep.reshape(1024, 4, 64).sum(1),
     ):
-        found = np.bincount(counts.ravel(), minlength=5)
-        wanted = stats.binom.pmf(np.arange(5), 4, 1 - rate) * counts.size
-        likely = wanted > 5
-        found, wanted = (
-            np.append(x[likely], x[~likely].sum()) for x in (found, wanted)
+        result = np.bincount(counts.ravel(), minlength=5)
+        expected = stats.binom.pmf(np.arange(5), 4, 1 - rate) * counts.size
+        likely = expected > 5
+        result, expected = (
+            np.append(x[likely], x[~likely].sum()) for x in (result, expected)
         )
-        wanted = np.maximum(wanted, 1e-9)
-        assert ((found - wanted) ** 2 / np.maximum(wanted, 1)).sum() < 40
+        expected = np.maximum(expected, 1e-9)
+        assert ((result - expected) ** 2 / np.maximum(expected, 1)).sum() < 40
 
 
 def test_it_is_its_keys_and_has_its_own_gradient():

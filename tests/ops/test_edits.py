@@ -48,8 +48,8 @@ def test_rows_end_in_the_fill_and_are_cut_at_their_length():
 
 
 def test_too_few_sentinels_never_give_a_real_token():
-    found = edits.spans_to_sentinels(TOKENS, NOISE_MASK, jnp.array([999]), 5)
-    assert found.tolist() == [999, 12, 13, 999, 15]
+    result = edits.spans_to_sentinels(TOKENS, NOISE_MASK, jnp.array([999]), 5)
+    assert result.tolist() == [999, 12, 13, 999, 15]
 
 
 LENGTH, SENTINELS = 20, np.arange(999, 987, -1)
@@ -63,13 +63,13 @@ halves = jax.jit(
 
 def runs(half):
     """The runs of ordinary tokens of a half, and whether it opens with a sentinel."""
-    found = [[]]
+    results = [[]]
     for token in half:
         if token in SENTINELS:
-            found.append([])
+            results.append([])
         elif token >= 0:
-            found[-1].append(token)
-    return [run for run in found if run], half[0] in SENTINELS
+            results[-1].append(token)
+    return [run for run in results if run], half[0] in SENTINELS
 
 
 @given(
@@ -95,7 +95,7 @@ def test_a_row_is_rebuilt_from_its_halves(tokens, hidden):
 def test_shares_of_replacement():
     num = 200_000
     words = jnp.array([1, 3, 5, 9])
-    shown = edits.replace_tokens(
+    replaced = edits.replace_tokens(
         jax.random.key(0),
         jnp.full(num, 50),
         7,
@@ -103,7 +103,7 @@ def test_shares_of_replacement():
         mask_probability=0.8,
         random_probability=0.1,
     )
-    shares = np.bincount(np.asarray(shown), minlength=51) / num
+    shares = np.bincount(np.asarray(replaced), minlength=51) / num
     assert abs(shares[7] - 0.8) < 0.005 and abs(shares[50] - 0.1) < 0.005
     # Random words: uniform over `random_ids`, and independent of the kind of
     # replacement.
@@ -122,8 +122,8 @@ def test_shares_of_all_and_nothing():
 
 def test_put_writes_only_slots_with_weight():
     row, positions = jnp.array([10, 11, 12, 13]), jnp.array([3, 0, 1])
-    found = edits.put(row, positions, jnp.array([7, 8, 9]), jnp.array([1.0, 1.0, 0.0]))
-    assert found.tolist() == [8, 11, 12, 7]
+    result = edits.put(row, positions, jnp.array([7, 8, 9]), jnp.array([1.0, 1.0, 0.0]))
+    assert result.tolist() == [8, 11, 12, 7]
     assert edits.put(row, positions, jnp.array([7, 8, 9]), jnp.zeros(3)).tolist() == (
         row.tolist()
     )
@@ -131,16 +131,16 @@ def test_put_writes_only_slots_with_weight():
 
 def test_gather_reads_each_rows_own_positions():
     hidden = jnp.arange(24.0).reshape(2, 4, 3)
-    found = edits.gather(hidden, jnp.array([[3, 0], [1, 1]]))
-    assert found.tolist() == [
+    result = edits.gather(hidden, jnp.array([[3, 0], [1, 1]]))
+    assert result.tolist() == [
         [[9, 10, 11], [0, 1, 2]],
         [[15, 16, 17], [15, 16, 17]],
     ]
 
 
 def test_shift_right_drops_the_last_token():
-    found = edits.shift_right(jnp.array([[5, 6, 7], [8, 9, 1]]), 3)
-    assert found.tolist() == [[3, 5, 6], [3, 8, 9]]
+    result = edits.shift_right(jnp.array([[5, 6, 7], [8, 9, 1]]), 3)
+    assert result.tolist() == [[3, 5, 6], [3, 8, 9]]
 
 
 def test_gumbel_samples_follow_the_softmax():
@@ -151,8 +151,8 @@ def test_gumbel_samples_follow_the_softmax():
         )
         assert drawn.dtype == jnp.int32
         shares = np.bincount(np.asarray(drawn), minlength=4) / 100_000
-        wanted = jax.nn.softmax(logits / temperature)
-        np.testing.assert_allclose(shares, wanted, atol=0.006)
+        expected = jax.nn.softmax(logits / temperature)
+        np.testing.assert_allclose(shares, expected, atol=0.006)
 
 
 @given(
@@ -169,7 +169,7 @@ def test_packed_documents_become_what_each_becomes_alone(sizes, num_gap, seed):
     ids = np.array(ids + [0] * (36 - len(ids)), np.int32)
     tokens = draw.integers(10, 900, 36).astype(np.int32)
     hidden = draw.random(36) < draw.random()
-    wanted, wanted_ids = [], []
+    expected, wanted_ids = [], []
     for number in range(1, len(sizes) + 1):
         own, used, in_span = [], 0, False
         for token, is_hidden in zip(tokens[ids == number], hidden[ids == number]):
@@ -179,11 +179,11 @@ def test_packed_documents_become_what_each_becomes_alone(sizes, num_gap, seed):
                 own.append(SENTINELS[used])
                 used += 1
             in_span = is_hidden
-        wanted += [*own, 5]
+        expected += [*own, 5]
         wanted_ids += [number] * (len(own) + 1)
-    found, found_ids = packed(tokens, hidden, ids)
-    assert found.tolist() == wanted + [-2] * (40 - len(wanted))
-    assert found_ids.tolist() == wanted_ids + [0] * (40 - len(wanted))
+    result, found_ids = packed(tokens, hidden, ids)
+    assert result.tolist() == expected + [-2] * (40 - len(expected))
+    assert found_ids.tolist() == wanted_ids + [0] * (40 - len(expected))
 
 
 packed = jax.jit(
@@ -196,16 +196,16 @@ packed = jax.jit(
 def test_packed_documents_are_cut_at_the_length_and_never_wrap():
     tokens, ids = jnp.arange(10, 16), jnp.array([1, 1, 1, 2, 2, 2])
     hidden, sentinels = jnp.zeros(6, bool), jnp.array([99])
-    found = edits.spans_to_sentinels_packed(tokens, hidden, ids, sentinels, 5, 7)
-    assert [x.tolist() for x in found] == [[10, 11, 12, 7, 13], [1, 1, 1, 1, 2]]
+    result = edits.spans_to_sentinels_packed(tokens, hidden, ids, sentinels, 5, 7)
+    assert [x.tolist() for x in result] == [[10, 11, 12, 7, 13], [1, 1, 1, 1, 2]]
 
 
 def test_too_few_sentinels_never_give_a_real_token_to_packed_documents():
     ids = jnp.array([1, 1, 1, 1, 1, 1])
-    found, _ = edits.spans_to_sentinels_packed(
+    result, _ = edits.spans_to_sentinels_packed(
         TOKENS, NOISE_MASK, ids, jnp.array([99]), 6, 7
     )
-    assert found.tolist() == [99, 12, 13, 99, 15, 7]
+    assert result.tolist() == [99, 12, 13, 99, 15, 7]
 
 
 def test_decoder_inputs_start_anew_in_every_document():

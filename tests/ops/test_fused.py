@@ -83,8 +83,10 @@ def compare(function, mask, inputs, bias=None, tolerance=2e-5):
         )(*inputs)
         return out, grads
 
-    found, wanted = jax.jit(lambda: (run(function), run(naive)))()
-    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    result, expected = jax.jit(lambda: (run(function), run(naive)))()
+    for one, two in zip(
+        jax.tree.leaves(result), jax.tree.leaves(expected), strict=True
+    ):
         one, two = (np.asarray(x, np.float32) for x in (one, two))
         assert np.isfinite(one).all()
         np.testing.assert_allclose(one, two, rtol=tolerance, atol=tolerance)

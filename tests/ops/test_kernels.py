@@ -24,11 +24,11 @@ def test_dense(shape):
 @pytest.mark.parametrize("num_in, num_out", [(3, 5), (5, 3), (256, 260)])
 def test_kernel_gradient(num_in, num_out):
     x, grad = normal(0, 7, num_in), normal(1, 7, num_out)
-    wanted = np.asarray(x).T @ np.asarray(grad)
+    expected = np.asarray(x).T @ np.asarray(grad)
     for dtype, rtol in ((jnp.float32, 1e-5), (jnp.bfloat16, 0.02)):
-        found = kernels.kernel_gradient(x.astype(dtype), grad.astype(dtype))
-        assert found.dtype == jnp.float32
-        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=3 * rtol)
+        result = kernels.kernel_gradient(x.astype(dtype), grad.astype(dtype))
+        assert result.dtype == jnp.float32
+        np.testing.assert_allclose(result, expected, rtol=rtol, atol=3 * rtol)
 
 
 @pytest.mark.parametrize("shape", [slow((5, 8)), (2, 3, 8)])
@@ -143,31 +143,31 @@ def test_norms_of_large_values_keep_their_precision():
     # E[x^2] - E[x]^2 would cancel here.
     x, one = normal(0, 4, 64) + 1000, jnp.ones(64)
     wide = np.asarray(x, np.float64)
-    wanted = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
-    found = kernels.layer_norm(x, one, 0 * one, 1e-6)
-    np.testing.assert_allclose(found, wanted, atol=2e-3)
+    expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
+    result = kernels.layer_norm(x, one, 0 * one, 1e-6)
+    np.testing.assert_allclose(result, expected, atol=2e-3)
 
 
 def test_norms_compute_in_float32():
     x, one = normal(0, 4, 64, dtype=jnp.bfloat16) + 8, jnp.ones(64)
-    for found, wide in (
+    for result, wide in (
         (kernels.layer_norm(x, one, one, 1e-5), kernels.layer_norm),
         (kernels.rms_norm(x, one, 1e-5), kernels.rms_norm),
     ):
-        assert found.dtype == jnp.bfloat16
+        assert result.dtype == jnp.bfloat16
         args = (one, one, 1e-5) if wide is kernels.layer_norm else (one, 1e-5)
-        wanted = wide(x.astype(jnp.float32), *args).astype(jnp.bfloat16)
-        np.testing.assert_array_equal(found, wanted)
+        expected = wide(x.astype(jnp.float32), *args).astype(jnp.bfloat16)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_devices_that_share_arrays_are_counted(monkeypatch):
     assert kernels.count_devices() == 1
     monkeypatch.setattr(jax, "device_count", lambda: 8)
-    found = []
-    jax.jit(lambda x: found.append(kernels.count_devices()) or x)(1.0)
+    results = []
+    jax.jit(lambda x: results.append(kernels.count_devices()) or x)(1.0)
     ones = jnp.ones((1, 2))
-    jax.pmap(lambda x: found.append(kernels.count_devices()) or x, "devices")(ones)
-    assert found == [8, 1]
+    jax.pmap(lambda x: results.append(kernels.count_devices()) or x, "devices")(ones)
+    assert results == [8, 1]
     automatic = (AxisType.Auto,) * 2
     mesh = AbstractMesh(
         (2, 2), ("data", "tensor"), axis_types=automatic
@@ -198,9 +198,9 @@ def test_products_in_bfloat16_sum_in_float32(equation):
 
     # With factors that bfloat16 holds, the float32 results are exact but for order.
     wide_a, wide_b = (x.astype(jnp.bfloat16).astype(jnp.float32) for x in (a, b))
-    (out, grads), (wanted, wanted_grads) = run(a, wide_b, wide_a, wide_b)
+    (out, grads), (expected, wanted_grads) = run(a, wide_b, wide_a, wide_b)
     assert out.dtype == jnp.float32
-    np.testing.assert_allclose(out, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
     # A parameter's gradient is float32 and was never less, the other as its operand.
     assert grads[0].dtype == jnp.bfloat16 and grads[1].dtype == jnp.float32
     np.testing.assert_allclose(grads[1], wanted_grads[1], rtol=1e-5, atol=1e-5)
@@ -225,9 +225,9 @@ def test_a_bias_in_bfloat16_gets_a_float32_sum():
 def test_argmax():
     nan, inf = np.nan, np.inf
     rows = [[1, 3, 2, 3], [2] * 4, [-inf] * 4, [0, inf, nan, inf], [-3, -2, -4, -5]]
-    found = kernels.argmax(jnp.array(rows, jnp.float32))
-    assert found.dtype == jnp.int32
-    assert found.tolist() == [1, 0, 0, 2, 1] == np.argmax(rows, -1).tolist()
-    assert kernels.argmax(jnp.array(rows, jnp.bfloat16)).tolist() == found.tolist()
+    result = kernels.argmax(jnp.array(rows, jnp.float32))
+    assert result.dtype == jnp.int32
+    assert result.tolist() == [1, 0, 0, 2, 1] == np.argmax(rows, -1).tolist()
+    assert kernels.argmax(jnp.array(rows, jnp.bfloat16)).tolist() == result.tolist()
     many = jnp.round(normal(0, 3, 7, 1000) * 3)  # with many ties
     np.testing.assert_array_equal(kernels.argmax(many), np.argmax(many, -1))

@@ -31,15 +31,15 @@ def test_cross_entropy_is_the_weighted_negative_log_softmax():
 
 def test_gradient_of_cross_entropy_is_softmax_minus_one_hot():
     grad = jax.grad(lambda x: losses.cross_entropy(x, TARGETS, WEIGHTS)[0])(LOGITS)
-    wanted = jax.nn.softmax(LOGITS) - jax.nn.one_hot(TARGETS, 7)
-    np.testing.assert_allclose(grad, wanted * WEIGHTS[..., None], atol=1e-6)
+    expected = jax.nn.softmax(LOGITS) - jax.nn.one_hot(TARGETS, 7)
+    np.testing.assert_allclose(grad, expected * WEIGHTS[..., None], atol=1e-6)
 
 
 def test_binary_cross_entropy_is_optaxs():
     logits, labels = LOGITS[..., 0], (TARGETS > 3).astype(jnp.float32)
     total, weight = losses.binary_cross_entropy(logits, labels, WEIGHTS)
-    wanted = optax.sigmoid_binary_cross_entropy(logits, labels)
-    np.testing.assert_allclose(total, (wanted * WEIGHTS).sum(), rtol=1e-5)
+    expected = optax.sigmoid_binary_cross_entropy(logits, labels)
+    np.testing.assert_allclose(total, (expected * WEIGHTS).sum(), rtol=1e-5)
     np.testing.assert_allclose(weight, WEIGHTS.sum(), rtol=1e-6)
 
 
@@ -114,10 +114,10 @@ def test_one_read_of_the_logits_gives_what_several_give(rows, target):
     """Whatever they are: infinite, no numbers, ties, or columns that are all -inf."""
     logits, targets = jnp.array(rows, jnp.float32), jnp.full(len(rows), target)
     picked = jnp.take_along_axis(logits, targets[:, None], axis=-1)
-    wanted = jax.nn.logsumexp(logits, axis=-1)
+    expected = jax.nn.logsumexp(logits, axis=-1)
     for read in (losses.read_once, losses.read_twice):
         log_total, ranks = jax.jit(read)(logits, picked)
-        np.testing.assert_allclose(log_total, wanted, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(log_total, expected, rtol=1e-6, atol=1e-6)
         np.testing.assert_array_equal(ranks, losses.target_ranks(logits, targets))
 
 
@@ -126,18 +126,18 @@ def test_accelerators_read_the_logits_seldom(platform, num_reads, monkeypatch):
     def read(logits):
         return losses.nll_and_ranks(logits, TARGETS)
 
-    wanted = read(LOGITS)
+    expected = read(LOGITS)
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     program = str(jax.make_jaxpr(lambda x: losses.read_logits(x, TARGETS))(LOGITS))
     assert len(re.findall(r"= reduce\w*\[", program)) == num_reads
-    for one, two in zip(read(LOGITS), wanted, strict=True):
+    for one, two in zip(read(LOGITS), expected, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
 def test_the_gradient_keeps_the_logits_and_nothing_as_large():
-    wanted = jax.grad(lambda x: _plain_nll(x).sum())(LOGITS)
+    expected = jax.grad(lambda x: _plain_nll(x).sum())(LOGITS)
     _, pull = jax.vjp(lambda x: losses.nll_and_ranks(x, TARGETS)[0], LOGITS)
-    np.testing.assert_allclose(pull(jnp.ones((3, 4)))[0], wanted, atol=1e-6)
+    np.testing.assert_allclose(pull(jnp.ones((3, 4)))[0], expected, atol=1e-6)
     sizes = [x.size for x in jax.tree.leaves(pull)]
     assert sum(size >= LOGITS.size for size in sizes) == 1
 
@@ -154,12 +154,12 @@ def test_scores_are_loss_ranks_and_samples():
     keys = jax.random.split(jax.random.key(3), 3)
 
     def total(logits, temperature):
-        found = losses.score(logits, TARGETS, WEIGHTS, (keys, temperature))
-        return found.loss[0], found.samples
+        result = losses.score(logits, TARGETS, WEIGHTS, (keys, temperature))
+        return result.loss[0], result.samples
 
     grad, samples = jax.grad(total, has_aux=True)(LOGITS, 0.5)
-    wanted = [edits.sample_gumbel(key, x, 0.5) for key, x in zip(keys, LOGITS)]
-    np.testing.assert_array_equal(samples, wanted)
+    expected = [edits.sample_gumbel(key, x, 0.5) for key, x in zip(keys, LOGITS)]
+    np.testing.assert_array_equal(samples, expected)
     alone = jax.grad(lambda x: losses.cross_entropy(x, TARGETS, WEIGHTS)[0])(LOGITS)
     np.testing.assert_array_equal(grad, alone)
     assert (samples != total(LOGITS, 50.0)[1]).any()

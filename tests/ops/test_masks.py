@@ -23,10 +23,10 @@ def spelled(rule, rows, num_queries=T, num_keys=T):
 
 
 def check(mask, rule, rows, num_queries=T, num_keys=T):
-    found = masks.materialise(mask, num_queries, num_keys)
-    assert found.dtype == jnp.bool_ and found.shape[1] == 1
-    wanted = spelled(rule, rows, num_queries, num_keys)
-    np.testing.assert_array_equal(np.broadcast_to(found, wanted.shape), wanted)
+    result = masks.materialise(mask, num_queries, num_keys)
+    assert result.dtype == jnp.bool_ and result.shape[1] == 1
+    expected = spelled(rule, rows, num_queries, num_keys)
+    np.testing.assert_array_equal(np.broadcast_to(result, expected.shape), expected)
 
 
 def test_full_hides_nothing():
@@ -115,8 +115,8 @@ def test_only_a_mask_without_any_condition_is_full():
 
 def test_a_mask_passes_through_jit():
     mask = masks.causal(jnp.array([[1, 1, 2, 2, 0]]))
-    found = jax.jit(lambda m: masks.materialise(m, T, T))(mask)
-    np.testing.assert_array_equal(found, masks.materialise(mask, T, T))
+    result = jax.jit(lambda m: masks.materialise(m, T, T))(mask)
+    np.testing.assert_array_equal(result, masks.materialise(mask, T, T))
 
 
 def test_an_array_passes_through():
@@ -155,9 +155,9 @@ def test_a_window_hides_what_is_far(kind, size):
     def near(b, t, s):
         return rule(b, t, s) and abs(s - t) <= size
 
-    found = masks.local(mask, size, T)
-    assert not found.is_full()
-    check(found, near, 2)
+    result = masks.local(mask, size, T)
+    assert not result.is_full()
+    check(result, near, 2)
     # An array says the same; of queries that begin later, too.
     array = masks.materialise(mask, T, T)
     check(masks.local(array, size, T), near, 2)
@@ -185,12 +185,12 @@ def test_blocks_hold_every_visible_pair_once(sizes, kind, is_causal):
         3: masks.causal() if is_causal else masks.full(),
     }[kind]
     mask = masks.local(made, size, length)
-    found = np.asarray(masks.materialise_blocks(mask, length, size))
-    wanted = np.asarray(masks.materialise(mask, length, length))
-    rows = max(len(found), len(wanted))
+    result = np.asarray(masks.materialise_blocks(mask, length, size))
+    expected = np.asarray(masks.materialise(mask, length, length))
+    rows = max(len(result), len(expected))
     whole = np.zeros((rows, length, length), int)
-    for row, i, t, s in zip(*found[:, :, 0].nonzero(), strict=True):
+    for row, i, t, s in zip(*result[:, :, 0].nonzero(), strict=True):
         query, key = i * size + t, (i - 1) * size + s
         if query < length:  # those that fill up the last block are cut off
-            whole[row if len(found) > 1 else slice(None), query, key] += 1
-    np.testing.assert_array_equal(whole, np.broadcast_to(wanted[:, 0], whole.shape))
+            whole[row if len(result) > 1 else slice(None), query, key] += 1
+    np.testing.assert_array_equal(whole, np.broadcast_to(expected[:, 0], whole.shape))

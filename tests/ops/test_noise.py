@@ -28,9 +28,9 @@ from jaxpt.ops import noise
     ],
 )
 def test_lengths_of_t5s_helper(inputs, density, mean_span, raw, targets):
-    found = noise.raw_length(inputs, density, mean_span)
-    assert found == raw
-    assert noise.corrupted_lengths(found, density, mean_span)[1] == targets
+    result = noise.raw_length(inputs, density, mean_span)
+    assert result == raw
+    assert noise.corrupted_lengths(result, density, mean_span)[1] == targets
 
 
 def test_t5s_invariant_of_thirty_two_tokens():
@@ -115,8 +115,8 @@ def test_segmentations_are_nonempty_and_equally_likely(is_uniform):
     cut = jax.vmap(lambda key: noise.random_segmentation(key, 6, 3))
     counts = Counter(map(tuple, np.asarray(jax.jit(cut)(keys)).tolist()))
     triples = itertools.product(range(1, 5), repeat=3)
-    wanted = {triple for triple in triples if sum(triple) == 6}
-    assert set(counts) == wanted
+    expected = {triple for triple in triples if sum(triple) == 6}
+    assert set(counts) == expected
     assert is_uniform(list(counts.values()))
 
 
@@ -156,10 +156,10 @@ def test_span_tables_are_t5s_wherever_t5_has_an_answer(length, density, mean_spa
     num_noise, num_spans = noise.span_tables(length, density, mean_span)
     assert num_noise[:2].tolist() == num_spans[:2].tolist() == [0, 0]
     for n in range(2, length + 1):
-        wanted = noise.count_spans(n, density, mean_span)
-        assert num_noise[n] == wanted[0]
-        fits = min(wanted[0], n - wanted[0])
-        assert num_spans[n] == min(wanted[1], fits) >= 1
+        expected = noise.count_spans(n, density, mean_span)
+        assert num_noise[n] == expected[0]
+        fits = min(expected[0], n - expected[0])
+        assert num_spans[n] == min(expected[1], fits) >= 1
 
 
 def compositions(total, num_parts):
@@ -183,17 +183,17 @@ def test_packed_lengths_are_the_most_of_all_compositions(
         inputs = n - num_noise[n] + num_spans[n] + 1 if n else 0
         return inputs, num_noise[n] + num_spans[n] + 1 if n > 1 else 0
 
-    wanted = np.zeros((2, length + 1), int)
+    expected = np.zeros((2, length + 1), int)
     for parts in compositions(length, num_documents):
         most = [
             sum(max(lengths(n, e)[half] for e in (0, 1)) for n in parts)
             for half in (0, 1)
         ]
         total = sum(parts)
-        wanted[:, total] = np.maximum(wanted[:, total], most)
-    wanted = np.maximum.accumulate(wanted, axis=1)
-    found = noise.packed_lengths(length, density, mean_span, num_documents)
-    np.testing.assert_array_equal(found, wanted)
+        expected[:, total] = np.maximum(expected[:, total], most)
+    expected = np.maximum.accumulate(expected, axis=1)
+    result = noise.packed_lengths(length, density, mean_span, num_documents)
+    np.testing.assert_array_equal(result, expected)
 
 
 def packed_ids(sizes, length):
@@ -217,11 +217,11 @@ def spans_packed(density, mean_span):
 @settings(max_examples=60, deadline=None)
 def test_each_packed_document_has_its_own_exact_spans(sizes, settings, seed):
     ids = packed_ids(sizes, 200)
-    found = np.asarray(spans_packed(*settings)(jax.random.key(seed), ids))
+    result = np.asarray(spans_packed(*settings)(jax.random.key(seed), ids))
     num_noise, num_spans = noise.span_tables(30, *settings)
-    assert not found[ids == 0].any()
+    assert not result[ids == 0].any()
     for number, size in enumerate(sizes):
-        hidden = found[ids == number + 1]
+        hidden = result[ids == number + 1]
         starts = hidden & ~np.concatenate([[False], hidden[:-1]])
         assert hidden.sum() == num_noise[size]
         assert starts.sum() == num_spans[size]
@@ -244,9 +244,9 @@ def test_spans_of_packed_documents_are_equally_likely_and_apart(is_uniform):
 def test_documents_are_rolled_round_their_own_ends(sizes, seed):
     ids = packed_ids(sizes, 200)
     hidden = np.random.default_rng(seed).random(200) < 0.5
-    found = np.asarray(roll(jax.random.key(seed), hidden, ids))
+    result = np.asarray(roll(jax.random.key(seed), hidden, ids))
     for number, size in enumerate(sizes):
-        old, new = hidden[ids == number + 1], found[ids == number + 1]
+        old, new = hidden[ids == number + 1], result[ids == number + 1]
         assert any((np.roll(old, by) == new).all() for by in range(size))
 
 
@@ -257,6 +257,6 @@ def test_every_roll_is_as_likely(is_uniform):
     ids = jnp.asarray(packed_ids([5, 3], 9))
     hidden = jnp.array([1, 0, 0, 0, 0, 1, 0, 0, 0]) > 0
     keys = jax.random.split(jax.random.key(0), 6000)
-    found = np.asarray(jax.vmap(lambda key: roll(key, hidden, ids))(keys))
-    counts = Counter(map(bytes, found))
+    result = np.asarray(jax.vmap(lambda key: roll(key, hidden, ids))(keys))
+    counts = Counter(map(bytes, result))
     assert len(counts) == 5 * 3 and is_uniform(list(counts.values()))

@@ -32,21 +32,21 @@ def make(weights):
 
 def test_the_predicted_are_side_by_side_in_their_order():
     states, targets, weights = make([[0, 0, 1, 0.5], [0, 0, 0, 2], [0, 0, 0, 0]])
-    found = packing.pack(states, targets, weights, TWO_OF_FOUR)
+    result = packing.pack(states, targets, weights, TWO_OF_FOUR)
     # 3 rows of 2 predictions: 6 slots, rounded to 8.
-    assert found.targets.shape == (1, 8) and found.states.shape == (1, 8, 2)
-    assert found.targets[0, :3].tolist() == [2, 3, 7]
-    assert found.states[0, :3].tolist() == [[2, -2], [3, -3], [7, -7]]
-    assert found.weights[0].tolist() == [1, 0.5, 2, 0, 0, 0, 0, 0]
-    assert [float(x) for x in found.overflow] == [0, 3]
+    assert result.targets.shape == (1, 8) and result.states.shape == (1, 8, 2)
+    assert result.targets[0, :3].tolist() == [2, 3, 7]
+    assert result.states[0, :3].tolist() == [[2, -2], [3, -3], [7, -7]]
+    assert result.weights[0].tolist() == [1, 0.5, 2, 0, 0, 0, 0, 0]
+    assert [float(x) for x in result.overflow] == [0, 3]
 
 
 def test_what_has_no_slot_is_counted():
     states, targets, weights = make(np.ones((4, 4)))
-    found = packing.pack(states, targets, weights, TWO_OF_FOUR)
-    assert found.targets.tolist() == [list(range(8))]
-    assert found.weights.tolist() == [8 * [1]]
-    assert [float(x) for x in found.overflow] == [8, 16]
+    result = packing.pack(states, targets, weights, TWO_OF_FOUR)
+    assert result.targets.tolist() == [list(range(8))]
+    assert result.weights.tolist() == [8 * [1]]
+    assert [float(x) for x in result.overflow] == [8, 16]
 
 
 LAWS = [Law(tuple(float(k == num) for k in range(7))) for num in (0, 2, 3, 6)]
@@ -61,15 +61,15 @@ def test_no_weight_is_lost_and_none_is_new(weights, law):
     states, targets, weights = make(np.reshape(weights, (8, 6)))
     weights = np.asarray(weights)
     # In NumPy, because every number of kept slots would be compiled.
-    found = jax.tree.map(np.asarray, pack(states, targets, weights, law))
-    kept = found.weights > 0
-    assert int(kept.sum()) + float(found.overflow[0]) == float(found.overflow[1])
-    assert float(found.overflow[1]) == int((weights > 0).sum())
+    result = jax.tree.map(np.asarray, pack(states, targets, weights, law))
+    kept = result.weights > 0
+    assert int(kept.sum()) + float(result.overflow[0]) == float(result.overflow[1])
+    assert float(result.overflow[1]) == int((weights > 0).sum())
     np.testing.assert_array_equal(
-        found.weights[kept], weights.reshape(-1)[found.targets[kept]]
+        result.weights[kept], weights.reshape(-1)[result.targets[kept]]
     )
-    assert len(set(found.targets[kept].tolist())) == int(kept.sum())
-    np.testing.assert_array_equal(found.states[..., 0], found.targets)
+    assert len(set(result.targets[kept].tolist())) == int(kept.sum())
+    np.testing.assert_array_equal(result.states[..., 0], result.targets)
 
 
 def test_laws_are_those_of_what_is_drawn():
@@ -84,19 +84,19 @@ def test_laws_are_those_of_what_is_drawn():
             np.where(draw.random(num) < 0.25, 2, draw.integers(3, 10, num)),
         ),
     ):
-        found = np.bincount(drawn, minlength=law.most + 1) / num
-        np.testing.assert_allclose(law.probabilities, found, atol=0.005)
+        result = np.bincount(drawn, minlength=law.most + 1) / num
+        np.testing.assert_allclose(law.probabilities, result, atol=0.005)
         assert sum(law.probabilities) == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("low", [1e-12, 0.5, 1 - 1e-12])
 def test_rates_at_both_ends(low):
     """From 0 on any number has the same probability; at 1 all are predicted."""
-    found = np.array(uniform_rate(3, low).probabilities)
-    wanted = {1e-12: [1 / 4] * 4, 1 - 1e-12: [0, 0, 0, 1]}
+    result = np.array(uniform_rate(3, low).probabilities)
+    expected = {1e-12: [1 / 4] * 4, 1 - 1e-12: [0, 0, 0, 1]}
     # Of 3 at a rate uniform in (1/2, 1): P(at most k of 4 fair coins) / 4 / (1/2).
     half = stats.binom.cdf(range(4), 4, 0.5) / 2
-    np.testing.assert_allclose(found, wanted.get(low, half), atol=1e-9)
+    np.testing.assert_allclose(result, expected.get(low, half), atol=1e-9)
 
 
 def tail(law, num_rows, slots):
@@ -151,8 +151,8 @@ def test_gradients_reach_the_states_that_are_predicted():
     states, targets, weights = make([[0, 1, 0], [0, 0, 1]])
 
     def loss(states):
-        found = packing.pack(states, targets, weights, uniform(0, 3))
-        return (found.states.sum(-1) * found.weights).sum()
+        result = packing.pack(states, targets, weights, uniform(0, 3))
+        return (result.states.sum(-1) * result.weights).sum()
 
     grad = jax.grad(loss)(states.astype(jnp.float32))
     np.testing.assert_array_equal(grad, weights[..., None].repeat(2, -1))
@@ -188,10 +188,10 @@ print("good")
 
 def test_each_device_packs_its_own_rows():
     """No state leaves its device: 8 of them, with 4 rows each."""
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", MESH],
         env=os.environ | many_devices(8) | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
-    assert found.stdout.strip() == "good", found.stderr[-2000:]
+    assert result.stdout.strip() == "good", result.stderr[-2000:]

@@ -35,12 +35,12 @@ def test_every_token_knows_its_document(sizes, is_full):
     ids = [number for number, size in enumerate(sizes, 1) for _ in range(size)]
     ids += [6 * is_full] * (LENGTH - len(ids))
     rows = np.array([ids, ids[::-1]], np.int32)  # padding may also come first
-    wanted = [one_by_one(row.tolist()) for row in rows]
-    found = both(rows)
-    assert found[0].dtype == found[1].dtype == jnp.int32
-    for i, array in enumerate(found):
-        np.testing.assert_array_equal(array, [row[i] for row in wanted])
-    for array, one in zip(found, both(rows[0])):  # a single row is as in a batch
+    expected = [one_by_one(row.tolist()) for row in rows]
+    result = both(rows)
+    assert result[0].dtype == result[1].dtype == jnp.int32
+    for i, array in enumerate(result):
+        np.testing.assert_array_equal(array, [row[i] for row in expected])
+    for array, one in zip(result, both(rows[0])):  # a single row is as in a batch
         np.testing.assert_array_equal(array[0], one)
 
 

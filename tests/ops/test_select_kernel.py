@@ -41,10 +41,10 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("asked, nvidia, tpu, cpu", TABLE, ids=lambda x: str(x))
-def test_auto_takes_the_fused_kernel_that_can(asked, nvidia, tpu, cpu):
-    for need, wanted in ((NVIDIA, nvidia), (TPU, tpu), (CPU, cpu)):
-        assert select_kernel("auto", dataclasses.replace(need, **asked)) == wanted
+@pytest.mark.parametrize("request, nvidia, tpu, cpu", TABLE, ids=lambda x: str(x))
+def test_auto_takes_the_fused_kernel_that_can(request, nvidia, tpu, cpu):
+    for need, expected in ((NVIDIA, nvidia), (TPU, tpu), (CPU, cpu)):
+        assert select_kernel("auto", dataclasses.replace(need, **request)) == expected
 
 
 def test_precision_and_platform_matter():
@@ -58,7 +58,7 @@ def test_precision_and_platform_matter():
 
 
 @pytest.mark.parametrize(
-    "kernel, need, asked, lacking",
+    "kernel, need, request, lacking",
     [
         ("cudnn", CPU, {}, "cudnn needs an NVIDIA GPU"),
         ("cudnn", NVIDIA, {"dtype": "float32"}, "cudnn needs model.dtype=bfloat16"),
@@ -91,9 +91,9 @@ def test_precision_and_platform_matter():
     ],
 )
 def test_a_kernel_that_was_named_and_cannot_is_refused(
-    kernel, need, asked, lacking, refuses
+    kernel, need, request, lacking, refuses
 ):
-    need = dataclasses.replace(need, **asked)
+    need = dataclasses.replace(need, **request)
     with refuses(f"model.attention={kernel}: must be auto or xla here: ", lacking):
         select_kernel(kernel, need)
     assert select_kernel(kernel, need, strict=False) == "xla"
@@ -117,7 +117,7 @@ LENGTHS = jnp.ones(1, jnp.int32)
 
 @pytest.mark.slow_cases("False-mask0-said0")
 @pytest.mark.parametrize(
-    "mask, said",
+    "mask, features",
     [
         (masks.full(), {}),
         (masks.causal(), {}),
@@ -131,7 +131,7 @@ LENGTHS = jnp.ones(1, jnp.int32)
     ],
 )
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_what_a_mask_asks_for(mask, said, with_bias, monkeypatch):
+def test_what_a_mask_asks_for(mask, features, with_bias, monkeypatch):
     needs = []
     monkeypatch.setattr(
         kernel_choice,
@@ -142,8 +142,10 @@ def test_what_a_mask_asks_for(mask, said, with_bias, monkeypatch):
     attention.attend(ONES, ONES, ONES, mask, bias)
     # Under jit the arrays have no values to look at.
     jax.jit(lambda mask: attention.attend(ONES, ONES, ONES, mask, bias))(mask)
-    wanted = AttentionRequest("cpu", "bfloat16", 4, 4, 8, has_bias=with_bias, **said)
-    assert needs == [wanted, wanted]
+    expected = AttentionRequest(
+        "cpu", "bfloat16", 4, 4, 8, has_bias=with_bias, **features
+    )
+    assert needs == [expected, expected]
     if with_bias:  # one for each row has the size of the logits
         attention.attend(ONES, ONES, ONES, mask, jnp.zeros((1, 1, 4, 4)))
         assert needs[2].is_array
@@ -157,12 +159,12 @@ def test_the_refusal_reaches_whoever_asks_for_attention():
                 ONES, ONES, ONES, masks.full(), None, rate, key, kernel="cudnn"
             )
     args = ONES, ONES, ONES, masks.full()
-    found = attention.attend(*args, kernel="cudnn", strict=False)
-    assert (found == attention.attend(*args)).all()
+    result = attention.attend(*args, kernel="cudnn", strict=False)
+    assert (result == attention.attend(*args)).all()
 
 
 @pytest.mark.parametrize(
-    "platform, capability, wanted",
+    "platform, capability, expected",
     [
         ("cpu", None, "cpu"),
         ("tpu", None, "tpu"),
@@ -175,12 +177,12 @@ def test_the_refusal_reaches_whoever_asks_for_attention():
         ("metal", None, "other"),
     ],
 )
-def test_platforms(platform, capability, wanted, monkeypatch):
+def test_platforms(platform, capability, expected, monkeypatch):
     values = {"platform": platform}
     if capability:
         values["compute_capability"] = capability
     monkeypatch.setattr(jax, "local_devices", lambda: [type("Device", (), values)()])
-    assert kernel_choice.find_platform() == wanted
+    assert kernel_choice.find_platform() == expected
 
 
 def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):

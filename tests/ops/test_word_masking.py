@@ -54,11 +54,11 @@ def outcomes(kind, text, count, ids=None, lengths=None):
 
 
 def test_berts_six_sets_of_whole_words():
-    found = outcomes("words", "[CLS] a ##b ##c d e ##f g h ##i [SEP]", 3)
-    wanted = {(1, 2, 3), (4, 5, 6), (4, 7), (4, 8, 9), (5, 6, 7), (7, 8, 9)}
-    assert set(found) == wanted
+    result = outcomes("words", "[CLS] a ##b ##c d e ##f g h ##i [SEP]", 3)
+    expected = {(1, 2, 3), (4, 5, 6), (4, 7), (4, 8, 9), (5, 6, 7), (7, 8, 9)}
+    assert set(result) == expected
     # The longest word fits only where it comes first, of five.
-    assert found[1, 2, 3] / 4000 == pytest.approx(1 / 5, abs=0.02)
+    assert result[1, 2, 3] / 4000 == pytest.approx(1 / 5, abs=0.02)
 
 
 def test_a_word_that_is_too_long_is_passed_over_for_good():
@@ -71,15 +71,15 @@ def test_a_word_that_is_too_long_is_passed_over_for_good():
 
 
 def test_words_end_with_documents_and_at_specials():
-    found = outcomes("words", "a b ##c ##d", 1, ids=[1, 1, 2, 2])
-    assert set(found) == {(0,), (1,)}  # ##c ##d are a word of two
+    result = outcomes("words", "a b ##c ##d", 1, ids=[1, 1, 2, 2])
+    assert set(result) == {(0,), (1,)}  # ##c ##d are a word of two
     assert set(outcomes("words", "a [SEP] ##b ##c", 2)) == {(0,), (2, 3)}
-    found = outcomes("spans", "a b c d", 3, ids=[1, 1, 2, 2], lengths=(0, 0, 0, 1))
-    assert set(found) == {(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)}
-    found = outcomes("spans", "a b c d", 2, [1, 1, 2, 2], (0, 1))
-    assert set(found) == {(0, 1), (2, 3), (0, 3), (1, 2), (1, 3)}
+    result = outcomes("spans", "a b c d", 3, ids=[1, 1, 2, 2], lengths=(0, 0, 0, 1))
+    assert set(result) == {(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)}
+    result = outcomes("spans", "a b c d", 2, [1, 1, 2, 2], (0, 1))
+    assert set(result) == {(0, 1), (2, 3), (0, 3), (1, 2), (1, 3)}
     # Nothing follows b: only then c is drawn, of three.
-    assert found[1, 2] / 4000 == pytest.approx(1 / 12, abs=0.02)
+    assert result[1, 2] / 4000 == pytest.approx(1 / 12, abs=0.02)
 
 
 def test_the_law_of_spans_is_cut_off_and_renormalised():
@@ -104,10 +104,10 @@ def test_lengths_of_spans_are_of_that_law_in_words():
     assert (masks[:, ::2] == masks[:, 1::2]).all()
     counts = np.bincount(masks[:, ::2].sum(1), minlength=11)[1:]
     # What would reach beyond the row ends there.
-    wanted = [
+    expected = [
         LENGTHS[n - 1] * (31 - n) / 30 + LENGTHS[n:].sum() / 30 for n in range(1, 11)
     ]
-    assert stats.chisquare(counts, 20_000 * np.array(wanted)).pvalue > 1e-6
+    assert stats.chisquare(counts, 20_000 * np.array(expected)).pvalue > 1e-6
 
 
 def test_counts_round_up_whatever_floating_point_says():

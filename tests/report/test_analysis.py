@@ -84,23 +84,23 @@ def test_the_numbers_are_those_of_the_runs_own_states(folders, seq2seq, result):
     np.testing.assert_allclose(layers, expected, atol=1e-5)
     other, _, params, _ = load_run(folders[0])
     first = inspection.read_layers(other, params, rows)
-    found = similarity.linear_cka(
+    results = similarity.linear_cka(
         first[1].reshape(96, -1), layers[1].reshape(96, -1), is_debiased=True
     )
-    assert result["cka"]["debiased"][1][3] == pytest.approx(found, abs=1e-5)
+    assert result["cka"]["debiased"][1][3] == pytest.approx(results, abs=1e-5)
     measured = similarity.measure_contextuality(layers[1], rows)
-    told = result["runs"][1]["contextuality"][1]
-    assert told["anisotropy"] == pytest.approx(measured.anisotropy, abs=1e-5)
-    assert told["num_tokens"] == measured.num_tokens > 0
+    output = result["runs"][1]["contextuality"][1]
+    assert output["anisotropy"] == pytest.approx(measured.anisotropy, abs=1e-5)
+    assert output["num_tokens"] == measured.num_tokens > 0
 
 
 def test_heads_are_those_of_the_weights(folders, seq2seq, result):
     program, _, params, _ = seq2seq
     members = analysis.load_members(folders)
     rows = analysis.read_rows(members[0], AnalysisSpec(**SHORT), 12)
-    found = list(inspection.read_attention(program, params, rows, batch_size=3))
-    assert [len(framed) for _, framed in found] == [3, 3, 2]
-    weights = np.concatenate([each["cross"] for each, _ in found], axis=1)
+    results = list(inspection.read_attention(program, params, rows, batch_size=3))
+    assert [len(framed) for _, framed in results] == [3, 3, 2]
+    weights = np.concatenate([each["cross"] for each, _ in results], axis=1)
     heads = result["runs"][1]["attention"]["cross"]
     assert np.array(heads["entropy"]).shape == (1, 2)
     own = np.trace(weights[0, :, 1], 0, 1, 2).mean() / 13
@@ -120,11 +120,11 @@ def test_heads_are_those_of_the_weights(folders, seq2seq, result):
 def test_a_head_is_drawn_on_the_sentence(analysed, result):
     maps = {each["name"]: each for each in result["sentence"]["maps"]}
     assert set(maps) == {"clm", "span_corruption"}
-    told = maps["span_corruption"]
-    assert (told["layer"], told["head"]) == (1, 2)
-    assert len(told["tokens"]) == len("the people") + 1
-    assert told["dec_tokens"][1:] == told["tokens"][:-1]
-    for weights in told["weights"].values():
+    output = maps["span_corruption"]
+    assert (output["layer"], output["head"]) == (1, 2)
+    assert len(output["tokens"]) == len("the people") + 1
+    assert output["dec_tokens"][1:] == output["tokens"][:-1]
+    for weights in output["weights"].values():
         np.testing.assert_allclose(np.sum(weights, axis=1), 1, atol=1e-5)
     rolled = np.array(maps["clm"]["rollout"])
     assert (np.triu(rolled, 1) == 0).all() and (np.diag(rolled) >= 0.5).all()
@@ -144,14 +144,14 @@ def test_again_into_the_same_folder_and_from_a_file(folders, analysed, tmp_path)
     file = tmp_path / "text.txt"
     file.write_text("the people of the states and the congress " * 9, encoding="utf-8")
     spec = AnalysisSpec(file=str(file), **SHORT)
-    found = analysis.analyse(folders[:1], spec, analysed)
-    assert found["text"] == str(file) and "sentence" not in found
+    results = analysis.analyse(folders[:1], spec, analysed)
+    assert results["text"] == str(file) and "sentence" not in results
     assert json.loads((analysed / "analysis.json").read_text())["rows"] == 8
     assert not (analysed / "attention.png").exists()  # of an earlier call
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, output",
     [
         (["--length=25"], "--length=25: must be at most 2"),
         (["--num_tokens=20", "--length=12"], "--num_tokens=20: must be at least 24"),
@@ -163,12 +163,12 @@ def test_again_into_the_same_folder_and_from_a_file(folders, analysed, tmp_path)
         (["--file=missing.txt"], "--file=missing.txt: cannot be read"),
     ],
 )
-def test_what_is_refused_in_one_line(folders, tmp_path, words, told, capsys):
+def test_what_is_refused_in_one_line(folders, tmp_path, words, output, capsys):
     to = tmp_path / "out"
     words = ["--runs", *map(str, folders[:2]), f"--to={to}", *words]
     assert cli.main(["analyse", *words]) == 2
     error = capsys.readouterr().err
-    assert told in error and len(error.splitlines()) == 1
+    assert output in error and len(error.splitlines()) == 1
     assert not to.exists()
 
 
@@ -182,10 +182,10 @@ def test_other_tokenizers_and_folders_are_refused(folders, speech, tmp_path, cap
         (["--runs", f"{tmp_path}"], "must be a training run's"),
         ([], "must be folders of finished runs"),
     ]
-    for words, told in cases:
+    for words, output in cases:
         assert cli.main(["analyse", *words, f"--to={tmp_path / 'out'}"]) == 2
         error = capsys.readouterr().err
-        assert told in error and len(error.splitlines()) == 1
+        assert output in error and len(error.splitlines()) == 1
     assert cli.main(["analyse", "--runs", f"{other}"]) == 2
     assert "--to: must name the folder" in capsys.readouterr().err
     assert cli.main(["analyse", "--runs", f"{folders[0]}", f"--to={other}"]) == 2

@@ -60,8 +60,8 @@ def test_metrics_with_the_same_result_share_a_clause():
         for seed in range(3)
     ]
     sentence, *_ = list_conclusions(make_report(runs))
-    wanted = f"mlm is significantly better than clm on {PROBE} and masked-word probe."
-    assert sentence.endswith(wanted)
+    expected = f"mlm is significantly better than clm on {PROBE} and masked-word probe."
+    assert sentence.endswith(expected)
 
 
 def test_costs_that_are_not_matched_are_not_called_equal():

@@ -29,8 +29,8 @@ def summarise_choice(values, references):
         for name, value in values.items()
         for seed in SEEDS
     ]
-    given = dict.fromkeys(values, references)
-    return runs, summarise(runs, references=given)
+    by_name = dict.fromkeys(values, references)
+    return runs, summarise(runs, references=by_name)
 
 
 def test_the_level_of_token_frequencies_is_not_learning():
@@ -46,9 +46,9 @@ def test_the_level_of_token_frequencies_is_not_learning():
     )
     numbers = {name: i for i, name in enumerate(values)}
     rows = forest.list_baselines(metrics[0], numbers)
-    told = {(row.first, row.second): row.outcome for row in rows}
-    assert told["clm", "token frequencies"] == "clm is ahead"
-    assert told["electra", "token frequencies"] == "electra is behind"
+    output = {(row.first, row.second): row.outcome for row in rows}
+    assert output["clm", "token frequencies"] == "clm is ahead"
+    assert output["electra", "token frequencies"] == "electra is behind"
     assert len(rows) == 9
 
 
@@ -92,13 +92,13 @@ def test_the_part_that_answers_is_named(cloze_runs):
     extra = {"teacher_flops": 1e13, "teacher_raw_tokens": 1.0}
     extra |= {"teacher_train_seconds": 1.0}
     half = {"flops": 1e14, "step": 500}
-    taught = [
+    finished = [
         run | extra | {"curve": [run["curve"][0] | half]}
         if run["name"] == "mlm"
         else run
         for run in cloze_runs
     ]
-    lines = judge_whole_cost(taught, "flops")["lines"]
+    lines = judge_whole_cost(finished, "flops")["lines"]
     assert any("mlm ahead of electra (its generator)" in line for line in lines), lines
 
 
@@ -114,13 +114,13 @@ def test_networks_say_which_part_of_them_fills_masks(speech):
         "cloze_accuracy": "its generator",
         "cloze_bits": "its generator",
     }
-    found = measure_references(tasks, corpora)["electra"]
-    assert found.keys() == {
+    result = measure_references(tasks, corpora)["electra"]
+    assert result.keys() == {
         CHOICE,
         *(f"{metric}_frequency" for metric in (CHOICE, "cloze_accuracy", "cloze_bits")),
         "bits_per_byte_frequency",
     }
-    assert found[f"{CHOICE}_frequency"].mean < found[CHOICE].mean
+    assert result[f"{CHOICE}_frequency"].mean < result[CHOICE].mean
 
 
 def test_runs_of_the_earlier_choice_are_not_judged_with_later_ones():
@@ -137,5 +137,5 @@ def test_runs_of_the_earlier_choice_are_not_judged_with_later_ones():
     mixed = [*old[:2], *(run | {"name": "clm"} for run in new[2:])]
     (entry,) = summarise(mixed)
     assert entry["by_name"]["clm"]["n"] == 2
-    told = list_omissions(make_report(mixed, metrics=[entry]))
-    assert any("mean of 2 of 4 seeds" in line for line in told)
+    omissions = list_omissions(make_report(mixed, metrics=[entry]))
+    assert any("mean of 2 of 4 seeds" in line for line in omissions)

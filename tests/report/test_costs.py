@@ -38,8 +38,8 @@ def test_parameters_that_are_not_equal_are_told():
     assert line in " ".join(format_table(make_report(runs)).split()).replace("- ", "-")
     # A report of runs that were trained separately has them in its inequalities.
     report = {"budget": FLOPS, "runs": runs}
-    told = ["parameters: 1,000 (clm); 1,500 (distillation)"]
-    assert costs.list_costs(report | {"inequalities": told}) == []
+    output = ["parameters: 1,000 (clm); 1,500 (distillation)"]
+    assert costs.list_costs(report | {"inequalities": output}) == []
     assert costs.list_costs(report | {"inequalities": ["device: a; b"]}) == [line]
     assert (
         costs.list_costs(
@@ -116,11 +116,11 @@ def test_a_teachers_cost_holds_that_of_its_own(tmp_path):
     second = claim(tmp_path / "second", "distillation", tmp_path / "first", 7.0)
     assert costs.find_teacher_costs(second)["flops"] == 5.0
     third = claim(tmp_path / "third", "distillation", tmp_path / "second")
-    told = {"flops": 12.0, "raw_tokens": 24.0, "train_seconds": 36.0}
-    assert costs.find_teacher_costs(third) == told
+    output = {"flops": 12.0, "raw_tokens": 24.0, "train_seconds": 36.0}
+    assert costs.find_teacher_costs(third) == output
     # What is not told is not known, and so is all that rests on it.
     (tmp_path / "first" / "result.json").unlink()
-    assert costs.find_teacher_costs(third) == dict.fromkeys(told)
+    assert costs.find_teacher_costs(third) == dict.fromkeys(output)
 
 
 @pytest.mark.slow  # three programs, and probes all along
@@ -145,8 +145,10 @@ def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
     teacher, _ = load_task(tmp_path / "teachers" / "distillation")
     for run in report["runs"]:
         assert 0 < run["flops_left_out"] < 0.5
-        taught = teacher.count_costs(6)["flops"] * (run["name"] == "distillation")
-        assert run["teacher_flops"] == taught and "tuning_flops" not in run
+        teacher_flops = teacher.count_costs(6)["flops"] * (
+            run["name"] == "distillation"
+        )
+        assert run["teacher_flops"] == teacher_flops and "tuning_flops" not in run
     whole = report["whole_cost"]
     of_mlm = next(run["flops"] for run in report["runs"] if run["name"] == "mlm")
     assert whole["amount"] == of_mlm and whole["read"]["mlm"] == 1
@@ -158,6 +160,6 @@ def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
     (pair,) = probe["pairs"]
     assert {pair["better"], pair["worse"]} == {"mlm", "distillation"}
     page, text = (tmp_path / "report.html").read_text(), format_table(report)
-    for told in (page, " ".join(text.split())):
-        assert "with teachers and tuning, at" in told and "teacher of" in told
-        assert "count left out: mlm" in told
+    for output in (page, " ".join(text.split())):
+        assert "with teachers and tuning, at" in output and "teacher of" in output
+        assert "count left out: mlm" in output

@@ -89,10 +89,10 @@ def test_the_other_runs_are_trained_and_reported(whole):
         assert not (folder / "result.json").exists()
         assert load_divergence(folder).items() <= run.items()
         assert "loss is" in run["reason"] and run["flops"] > 0
-    told = format_table(report)
-    assert "mlm seed 1 diverged at step 5 (the loss is nan)" in told
-    assert "all seeds of hot, which has no results" in told
-    rows = [line.split() for line in told.splitlines()]
+    output = format_table(report)
+    assert "mlm seed 1 diverged at step 5 (the loss is nan)" in output
+    assert "all seeds of hot, which has no results" in output
+    rows = [line.split() for line in output.splitlines()]
     assert ["mlm", "2", "of", "3"] in [row[:4] for row in rows]
     assert ["hot", "0", "of", "3", "diverged"] in [row[:5] for row in rows]
     page = (workdir / "report.html").read_text()
@@ -107,8 +107,8 @@ def test_a_run_that_diverged_is_not_trained_again(whole, config, monkeypatch, ca
         again = comparison.compare(config, workdir)
     assert without_times(again) == without_times(report)
     folder = workdir / "runs" / "hot-seed0"
-    told = capsys.readouterr().err
-    assert f"the run has diverged; remove {folder} to train it again" in told
+    stderr = capsys.readouterr().err
+    assert f"the run has diverged; remove {folder} to train it again" in stderr
     assert logs == {path: path.read_bytes() for path in logs} and len(logs) == 9
 
 
@@ -117,16 +117,16 @@ def test_a_run_without_its_folder_is_trained_again(whole, config, tmp_path):
     shutil.copytree(whole[0], workdir)
     shutil.rmtree(workdir / "runs" / "hot-seed0")
     record = load_divergence(whole[0] / "runs" / "hot-seed0")
-    told = do_part(Part("runs", "hot-seed0"), config, workdir)
-    assert told == "diverged: hot-seed0"
+    output = do_part(Part("runs", "hot-seed0"), config, workdir)
+    assert output == "diverged: hot-seed0"
     again = load_divergence(workdir / "runs" / "hot-seed0")
     assert without_times(again) == without_times(record)
 
 
 def test_parts_and_the_report_of_runs_say_the_same(whole, config, tmp_path, refuses):
     workdir, report, _ = whole
-    told = do_part(Part("runs"), config, workdir)
-    assert told.splitlines() == [
+    output = do_part(Part("runs"), config, workdir)
+    assert output.splitlines() == [
         "finished: clm-seed0, clm-seed1, clm-seed2, mlm-seed0, mlm-seed2",
         "diverged: hot-seed0, hot-seed1, hot-seed2, mlm-seed1",
     ]

@@ -60,9 +60,9 @@ def test_the_batch_shown_is_the_batch_trained_on(speech):
     rngs = split_step(stream(task.plan.train.seed, 3, "train"))
     batch = task.objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
     lines = inspect_rows(task, tokenizer, corpora, step=3, num_rows=1, width=200)
-    shown = next(line for line in lines if line.startswith("  inputs"))
-    wanted = tokenizer.decode(np.asarray(batch["inputs"][0])).replace("\n", "⏎")
-    assert shown.split(maxsplit=1)[1] in (wanted, wanted.lstrip())
+    inputs = next(line for line in lines if line.startswith("  inputs"))
+    expected = tokenizer.decode(np.asarray(batch["inputs"][0])).replace("\n", "⏎")
+    assert inputs.split(maxsplit=1)[1] in (expected, expected.lstrip())
     targets = next(line for line in lines if line.startswith("  targets"))
     for place, id_ in zip(
         batch["masked_positions"][0], batch["targets"][0], strict=True
@@ -109,8 +109,8 @@ def strips_of(view):
 
 @pytest.mark.slow
 def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
-    _, found = views(speech, CORE, 12, mlm__mask_rate=0.3)
-    clm, mlm, span, electra = map(strips_of, found)
+    _, result = views(speech, CORE, 12, mlm__mask_rate=0.3)
+    clm, mlm, span, electra = map(strips_of, result)
     text = clm["text"].tokens
     assert text == mlm["text"].tokens == span["text"].tokens  # one passage for all
     assert clm["input"].tokens == text[:-1]
@@ -119,22 +119,22 @@ def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
     assert set(clm["targets"].kinds) == {"target"}
     for place, kind in enumerate(mlm["text"].kinds):
         is_hidden = kind == "masked"
-        said = mlm["targets"]
-        assert (said.kinds[place] == "target") == is_hidden
-        assert said.tokens[place] == (text[place] if is_hidden else "")
+        targets = mlm["targets"]
+        assert (targets.kinds[place] == "target") == is_hidden
+        assert targets.tokens[place] == (text[place] if is_hidden else "")
         if mlm["input"].tokens[place] == "[MASK]":
             assert is_hidden and mlm["input"].kinds[place] == "replacement"
     assert mlm["text"].kinds.count("masked") == 4  # round(12 * 0.3)
     hidden = [t for t, k in zip(text, span["text"].kinds, strict=True) if k == "masked"]
-    said = [t for t in span["targets"].tokens if not t.startswith(("<", "[EOS"))]
-    assert hidden == said and len(hidden) == 2
+    targets = [t for t in span["targets"].tokens if not t.startswith(("<", "[EOS"))]
+    assert hidden == targets and len(hidden) == 2
     reads = span["input"]
     assert reads.kinds[reads.tokens.index("<extra_id_0>")] == "replacement"
     assert reads.kinds[-1] == "plain" and reads.tokens[-1] == "[EOS]"
     assert electra["replaced?"].kinds == ("target",) * 12
-    masks = [np.asarray(view.mask["mask"]) for view in found]
+    masks = [np.asarray(view.mask["mask"]) for view in result]
     assert (masks[0] == np.tri(11, dtype=bool)).all() and masks[1].all()
-    source, _ = found[2].mask["split"]
+    source, _ = result[2].mask["split"]
     assert masks[2][:source, :source].all() and not masks[2][:source, source:].any()
     assert masks[2][source:, :source].all()
 
@@ -143,9 +143,9 @@ def test_the_page_shows_the_label_of_a_pair(speech):
     task, tokenizer, corpora = make(speech, "bert")
     rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
     for label, answer in ((rows["is_random_next"], "no"), (np.zeros(1, int), "yes")):
-        shown = batch | {"nsp_labels": label}
+        labelled = batch | {"nsp_labels": label}
         terms = task.spec.terms
-        made = passage.make_strips(rows, shown, tokenizer, terms)
+        made = passage.make_strips(rows, labelled, tokenizer, terms)
         strips = {strip.name: strip for strip in made}
         text = strips["text"].tokens
         assert text[0] == "[CLS]" and text.count("[SEP]") == 2
@@ -166,8 +166,8 @@ def test_strips_are_named_by_the_terms_that_an_objective_declares(speech):
         ),
     }
     weights |= {"pair": np.ones(1)}
-    shown = batch | {"weights": weights, "which_labels": np.ones(1, int)}
-    made = {s.name: s for s in passage.make_strips(rows, shown, tokenizer, terms)}
+    weighted = batch | {"weights": weights, "which_labels": np.ones(1, int)}
+    made = {s.name: s for s in passage.make_strips(rows, weighted, tokenizer, terms)}
     assert set(made) == {"text", "input", "targets", "is it new?", "which?"}
     assert made["which?"].tokens == ("right",)
     hidden = [kind == "target" for kind in made["targets"].kinds]
@@ -181,8 +181,8 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert electra.signal["discriminator_loss"] == 1
     task, _, _ = make(speech, "clm")
     lengths, num_predictions = task.spec.lengths, task.spec.predictions.most
-    wanted = task.model.count_flops(lengths, num_predictions) / 24
-    assert clm.flops == pytest.approx(wanted)
+    expected = task.model.count_flops(lengths, num_predictions) / 24
+    assert clm.flops == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("min_rate, share", [(0.001, 0.5), (0.8, 0.9)])
@@ -191,8 +191,8 @@ def test_the_page_counts_masked_tokens_as_the_predictions_of_diffusion(
 ):
     """Its loss is a mean over all tokens, but masked tokens alone are predicted."""
     changes = {"masked_diffusion__min_rate": min_rate, "train__batch_size": 64}
-    _, (found,) = views(speech, ["masked_diffusion"], 12, **changes)
-    assert found.signal == {"loss": pytest.approx(share, abs=0.03)}
+    _, (result,) = views(speech, ["masked_diffusion"], 12, **changes)
+    assert result.signal == {"loss": pytest.approx(share, abs=0.03)}
 
 
 @pytest.mark.slow_except(
@@ -214,16 +214,16 @@ def test_the_page_counts_masked_tokens_as_the_predictions_of_diffusion(
 def test_every_objective_has_a_view(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}
     changes["masked_diffusion__min_rate"] = 0.5  # else a row may have nothing masked
-    _, (found,) = views(speech, [objective], 16, objective=objective, **changes)
-    assert found.name == objective and len(found.strips) >= 3
-    for strip in found.strips:
+    _, (result,) = views(speech, [objective], 16, objective=objective, **changes)
+    assert result.name == objective and len(result.strips) >= 3
+    for strip in result.strips:
         assert len(strip.tokens) == len(strip.kinds) and set(strip.kinds) <= set(
             passage.KINDS
         )
         assert any(strip.tokens)
-    kinds = {kind for strip in found.strips for kind in strip.kinds}
+    kinds = {kind for strip in result.strips for kind in strip.kinds}
     assert "target" in kinds and ("replacement" in kinds) == ("masked" in kinds)
-    assert found.flops > 0 and sum(found.signal.values()) > 0
+    assert result.flops > 0 and sum(result.signal.values()) > 0
 
 
 def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
@@ -246,7 +246,7 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names, length, step, told",
+    "names, length, step, output",
     [
         (["gpt"], 16, 0, "--objectives=gpt: must be among clm"),
         (["clm"], 16, -1, "--step=-1"),
@@ -254,7 +254,9 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
         (["prefix_lm"], 1, 0, "data.row_length=1: prefix_lm"),
     ],
 )
-def test_a_page_that_cannot_be_is_refused(names, length, step, told, speech, tmp_path):
-    with pytest.raises(UserError, match=told):
+def test_a_page_that_cannot_be_is_refused(
+    names, length, step, output, speech, tmp_path
+):
+    with pytest.raises(UserError, match=output):
         inspect_passage(make_config(speech), names, tmp_path / "page", length, step)
     assert not (tmp_path / "page").exists()

@@ -65,8 +65,8 @@ def test_too_few_test_passages_are_told_with_their_error(value, num, error):
     few = make_probed("mlm", 0, value, make_record(2, "mean", LOW, num))
     many = make_probed("clm", 0, 0.5, make_record(2, "mean", LOW, 9000))
     notes = [line for line in list_probed([few, many]) if line.startswith("note")]
-    wanted = f"has {num:,} test passages, a binomial standard error of {error};"
-    assert [wanted in note for note in notes] == [True] * bool(error)
+    expected = f"has {num:,} test passages, a binomial standard error of {error};"
+    assert [expected in note for note in notes] == [True] * bool(error)
 
 
 def test_a_layers_accuracy_is_the_mean_over_seeds():
@@ -110,13 +110,13 @@ def test_each_layer_is_a_mark_at_its_accuracy():
 
 def test_the_page_has_the_picture_where_there_is_one(tmp_path):
     probed = [make_probed("mlm", s, 0.6, make_record(2, "mean", LOW)) for s in (0, 1)]
-    for runs, wanted in (
+    for runs, expected in (
         (probed, True),
         ([make_run("mlm", probe_accuracy=0.6)], False),
     ):
         path = report_page.write_report(make_report(runs), tmp_path)
         page = path.read_text()
         assert (
-            ('id="layers-part"' in page) == ('<section id="layers"' in page) == wanted
+            ('id="layers-part"' in page) == ('<section id="layers"' in page) == expected
         )
-        assert ("#layers:has(#layers-0-1:checked)" in page) == wanted
+        assert ("#layers:has(#layers-0-1:checked)" in page) == expected

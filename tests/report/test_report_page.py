@@ -323,7 +323,9 @@ def test_every_report_has_a_page_whose_controls_control_something(name, tmp_path
     controls = set(re.findall(r'<input[^>]* id="(.*?)"', source))
     assert controls <= used
     panels = set(re.findall(r'class="plot panel (v[0-9-]+)', source))
-    assert panels <= {f"v{found}" for found in re.findall(r"\) \.v([0-9-]+) {", source)}
+    assert panels <= {
+        f"v{result}" for result in re.findall(r"\) \.v([0-9-]+) {", source)
+    }
     for section in re.findall(r"<section.*?</section>", source, re.S):
         chosen = re.findall(r'name="(.*?)"[^>]* checked', section)
         assert len(chosen) == len(set(chosen))
@@ -337,8 +339,8 @@ def test_every_choice_has_its_panel(section, tmp_path):
     groups = [
         name.split("-")[1] for name in re.findall(r'type="radio" name="(.*?)"', part)
     ]
-    wanted = math.prod(groups.count(group) for group in set(groups))
-    assert len(re.findall('class="plot panel v', part)) == wanted > 1
+    expected = math.prod(groups.count(group) for group in set(groups))
+    assert len(re.findall('class="plot panel v', part)) == expected > 1
 
 
 def test_a_curve_by_hand(tmp_path):
@@ -543,11 +545,11 @@ def test_colours_can_be_read_on_dark_paper_and_differ():
     st.lists(st.floats(-500, 800), max_size=20),
     st.floats(0.5, 40),
 )
-def test_names_beside_lines_keep_their_distance_and_order(wanted, gap):
-    places = charts.spread(wanted, gap, 0, 300)
+def test_names_beside_lines_keep_their_distance_and_order(positions, gap):
+    places = charts.spread(positions, gap, 0, 300)
     assert all(-1e-6 <= place <= 300 + 1e-6 for place in places)
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    room = min(gap, 300 / max(1, len(wanted) - 1))
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    room = min(gap, 300 / max(1, len(positions) - 1))
     steps = np.diff([places[i] for i in order])
     assert np.all(steps >= room - 1e-6)
 
@@ -579,8 +581,8 @@ def test_a_wide_picture_has_a_row_of_its_own(tmp_path):
         (tmp_path / name).write_bytes(PNG[:8] + bytes(8) + width.to_bytes(4, "big"))
     figures = {"mask_fill_clm": "a.png", "pretrained_vs_random_clm": "b.png"}
     report = make_report(make_runs({"clm": [0.5]}), figures=figures)
-    found = re.findall("<figure.*?>", build(report, tmp_path))
-    assert found == ['<figure class="broad">', "<figure>"]
+    matches = re.findall("<figure.*?>", build(report, tmp_path))
+    assert matches == ['<figure class="broad">', "<figure>"]
 
 
 def test_the_first_chart_shows_a_shared_metric_with_its_baselines(tmp_path):

@@ -43,8 +43,8 @@ def test_planted_constants_come_through_the_command(tmp_path, capsys):
     to = tmp_path / "out"
     words = ["--csv", str(table), "--to", str(to), "--num_draws", "20"]
     assert cli.main(["fit-scaling", *words]) == 0
-    told = capsys.readouterr().out
-    assert "clm: 15 runs" in told and "C = 6 N D" in told
+    stdout = capsys.readouterr().out
+    assert "clm: 15 runs" in stdout and "C = 6 N D" in stdout
     fit = json.loads((to / "scaling.json").read_text())["fits"]["clm"]
     law = fit["parametric"]["law"]
     for name in ("E", "alpha", "beta"):
@@ -72,7 +72,7 @@ def test_without_flops_they_are_6nd(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("params,loss\n1,2\n", "has no column tokens"),
         ("params,tokens,loss\n", "has no rows"),
@@ -83,17 +83,17 @@ def test_without_flops_they_are_6nd(tmp_path):
         ("params,tokens,loss\n1,2,3\n4,5,6\n", "cannot be fitted. Approach 3: 2 runs"),
     ],
 )
-def test_tables_that_are_refused_in_one_line(tmp_path, text, told, capsys):
+def test_tables_that_are_refused_in_one_line(tmp_path, text, output, capsys):
     path, to = tmp_path / "runs.csv", tmp_path / "out"
     path.write_text(text, encoding="utf-8")
     assert cli.main(["fit-scaling", f"--csv={path}", f"--to={to}"]) == 2
     error = capsys.readouterr().err
-    assert told in error and len(error.splitlines()) == 1
+    assert output in error and len(error.splitlines()) == 1
     assert not to.exists()
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, output",
     [
         ([], "--runs, --csv: exactly one"),
         (["--csv=a", "--runs=b"], "--runs, --csv: exactly one"),
@@ -103,10 +103,10 @@ def test_tables_that_are_refused_in_one_line(tmp_path, text, told, capsys):
         (["--workdir=a"], "--workdir: unknown flag"),
     ],
 )
-def test_flags_that_are_refused(words, told, capsys):
+def test_flags_that_are_refused(words, output, capsys):
     assert cli.main(["fit-scaling", *words]) == 2
     error = capsys.readouterr().err
-    assert told in error and len(error.splitlines()) == 1
+    assert output in error and len(error.splitlines()) == 1
 
 
 def test_few_draws_and_a_runs_folder_are_refused(tmp_path, refuses):
@@ -169,6 +169,12 @@ def test_runs_are_grouped_and_their_numbers_taken(make_found):
     assert points.tokens.tolist() == [1000, 1000] and points.flops[0] == 2e9
     assert points.params[0] == scaling.count_params(runs[0].task.model)
     assert points.params[1] > points.params[0] and points.loss.tolist() == [3, 3]
+
+
+def test_a_metric_by_its_earlier_name_is_taken(make_found, caplog):
+    run = make_found("mlm", {"masked_accuracy": 0.5})
+    assert scaling.read_runs([run], "heldout_top1")["mlm"].loss.tolist() == [0.5]
+    assert "--metric=heldout_top1: the metric is now masked_accuracy" in caplog.text
 
 
 def test_runs_that_do_not_fit_together_are_refused(make_found, refuses):

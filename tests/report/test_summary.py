@@ -102,12 +102,12 @@ def test_examples_widen_the_interval_and_are_of_the_runs():
         (run["name"], run["seed"]): {"probe_accuracy": make_examples(draw, 0.6)}
         for run in runs
     }
-    (told,) = reporting.summarise(runs, examples)
-    (before,), (pair,) = alone["pairs"], told["pairs"]
+    (output,) = reporting.summarise(runs, examples)
+    (before,), (pair,) = alone["pairs"], output["pairs"]
     assert before["examples_error"] == 0 and pair["examples_error"] > 0.01
     assert pair["documents"] == 20 and pair["outcome"] == "tie"
-    assert "needs more test documents" in told["verdict"]
-    reports = [make_report(runs, metrics=[entry]) for entry in (alone, told)]
+    assert "needs more test documents" in output["verdict"]
+    reports = [make_report(runs, metrics=[entry]) for entry in (alone, output)]
     notes = [reporting.list_omissions(report) for report in reports]
     assert "choice of seeds alone" in notes[0][0] and notes[1] == []
 
@@ -122,8 +122,8 @@ def test_who_learnt_nothing_is_said():
     outcomes = {pair["better"]: pair["outcome"] for pair in entry["baselines"]}
     assert outcomes["clm"] == "ahead"
     lines = reporting.list_verdicts(make_report(runs))
-    wanted = "linear probe on frozen features: ahead of random initialization: "
-    assert lines[1] == wanted + "clm, neither: mlm"
+    expected = "linear probe on frozen features: ahead of random initialization: "
+    assert lines[1] == expected + "clm, neither: mlm"
 
 
 def test_who_is_behind_an_answer_without_a_network_is_said():
@@ -150,7 +150,13 @@ def test_who_is_behind_an_answer_without_a_network_is_said():
 
 @pytest.mark.parametrize(
     "metric",
-    ["valid_loss", "valid_accuracy", "val_perplexity", "heldout_top1", "heldout_top5"],
+    [
+        "valid_loss",
+        "valid_accuracy",
+        "val_perplexity",
+        "masked_accuracy",
+        "masked_top5_accuracy",
+    ],
 )
 def test_what_is_not_common_gets_no_verdict(metric):
     (entry,) = reporting.summarise(make_runs({"clm": [1, 1], "mlm": [2, 2]}, metric))
@@ -274,5 +280,5 @@ def test_alpha_decides_what_is_ahead():
 def test_a_downstream_task_may_have_a_metric_of_which_less_is_better():
     task = {"metric": "task_x", "label": "x", "higher_is_better": False}
     task |= {"margin": 0.02, "reference": "a baseline"}
-    found = list_metrics([make_run("a", 0) | {"tasks": [task]}])["task_x"]
-    assert found == Metric("x", ".3f", False, True, 0.02, "a baseline")
+    result = list_metrics([make_run("a", 0) | {"tasks": [task]}])["task_x"]
+    assert result == Metric("x", ".3f", False, True, 0.02, "a baseline")

@@ -33,8 +33,8 @@ def make_runs(values, metric="probe_accuracy"):
 
 def make_report(runs, **changes):
     """What the tables read of a report."""
-    told = {"title": "Which?", "created": "2025-01-31", "version": "0.2.0"}
-    return told | {"runs": runs, "metrics": summarise(runs)} | changes
+    output = {"title": "Which?", "created": "2025-01-31", "version": "0.2.0"}
+    return output | {"runs": runs, "metrics": summarise(runs)} | changes
 
 
 def read(text):
@@ -55,8 +55,8 @@ def test_a_line_for_each_run_in_full_precision():
     assert text.endswith("\r\n") and text.count("\r\n") == 3
     first, second = lines
     assert float(first["valid_loss"]) == 0.1 + 0.2
-    told = (first["name"], first["objective"], first["seed"], first["cloze_bits"])
-    assert told == ("clm", "clm", "0", "")
+    output = (first["name"], first["objective"], first["seed"], first["cloze_bits"])
+    assert output == ("clm", "clm", "0", "")
     assert (second["valid_loss"], second["bits_per_byte"]) == ("", "")
     assert float(second["cloze_bits"]) == 1 / 3
     assert int(second["params"]) == 3_412_345 and float(second["flops"]) == 1.67e14
@@ -92,7 +92,7 @@ def test_a_line_for_each_pair_and_baseline():
 
 
 @pytest.mark.parametrize(
-    "text, shown",
+    "text, escaped",
     [
         ("a_b", r"a\_b"),
         ("5% & $3 #1 {x}", r"5\% \& \$3 \#1 \{x\}"),
@@ -102,8 +102,8 @@ def test_a_line_for_each_pair_and_baseline():
         ("ä ± —", r"ä $\pm$ ---"),
     ],
 )
-def test_latex_shows_the_text(text, shown):
-    assert tables.escape(text) == shown
+def test_latex_shows_the_text(text, escaped):
+    assert tables.escape(text) == escaped
 
 
 def find_rows(text):

@@ -30,23 +30,23 @@ FLAT = [0.5, 0.5, 0.5, 0.5]
 def test_a_teachers_pupil_is_read_earlier():
     """At the end the pupil is ahead; at equal total cost it is behind."""
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=60.0)
-    found = judge_whole_cost(runs, "flops")
-    assert found["amount"] == COST and found["extra"] == {"clm": 0.0, "pupil": 60.0}
+    result = judge_whole_cost(runs, "flops")
+    assert result["amount"] == COST and result["extra"] == {"clm": 0.0, "pupil": 60.0}
     # Of the 40 that are left, a quarter of its run is the last that was measured.
-    assert found["read"] == {"clm": 1, "pupil": 0.25}
-    (probe,) = found["metrics"]
+    assert result["read"] == {"clm": 1, "pupil": 0.25}
+    (probe,) = result["metrics"]
     assert probe["by_name"]["pupil"]["mean"] == pytest.approx(0.205)
     (pair,) = probe["pairs"]
     assert (pair["better"], pair["worse"], pair["outcome"]) == ("clm", "pupil", "ahead")
     assert pair["difference"] == pytest.approx(0.298)
-    first, second = found["lines"]
+    first, second = result["lines"]
     assert first.startswith(
         "with teachers and tuning, at 100 FLOPs in total: evaluated before"
     )
     assert "pupil after 25%;" in first and "choice of seeds alone" in first
     assert "clm ahead of pupil by 0.298" in second
-    report = make_report(runs) | {"whole_cost": found}
-    assert list_whole_cost(report) == found["lines"]
+    report = make_report(runs) | {"whole_cost": result}
+    assert list_whole_cost(report) == result["lines"]
     (plain,) = (y for y in report["metrics"] if y["metric"] == "probe_accuracy")
     assert plain["pairs"][0]["better"] == "pupil"
 
@@ -61,28 +61,28 @@ def test_where_nobody_has_another_cost_there_is_none():
 def test_what_all_have_spent_alike_changes_nothing():
     runs = make_group("clm", FLAT, 250.0, kind="tuning")
     runs += make_group("mlm", RISING, 254.0, cost=103.0, kind="tuning")
-    found = judge_whole_cost(runs, "flops")
-    assert found["amount"] == 350 and set(found["read"].values()) == {1}
-    (line,) = found["lines"]
+    result = judge_whole_cost(runs, "flops")
+    assert result["amount"] == 350 and set(result["read"].values()) == {1}
+    (line,) = result["lines"]
     assert line.endswith("all costs are equal, and the verdicts are the same")
-    assert "metrics" not in found
+    assert "metrics" not in result
 
 
 def test_a_teacher_may_cost_more_than_all_that_others_spent():
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=90.0)
-    found = judge_whole_cost(runs, "flops")
-    assert found["read"] == {"clm": 1, "pupil": 0}
-    assert "no verdict on pupil: it has no measurement" in found["lines"][0]
-    assert found["metrics"] == []
+    result = judge_whole_cost(runs, "flops")
+    assert result["read"] == {"clm": 1, "pupil": 0}
+    assert "no verdict on pupil: it has no measurement" in result["lines"][0]
+    assert result["metrics"] == []
 
 
 def test_a_cost_that_is_not_known_is_not_taken_for_none():
     runs = make_group("clm", FLAT) + make_group("mlm", RISING)
     runs += make_group("pupil", RISING, extra=None)
-    found = judge_whole_cost(runs, "flops")
-    assert found["extra"]["pupil"] is None and set(found["read"]) == {"clm", "mlm"}
+    result = judge_whole_cost(runs, "flops")
+    assert result["extra"]["pupil"] is None and set(result["read"]) == {"clm", "mlm"}
     unknown = "no verdict on pupil, as the cost of its teacher is unknown"
-    assert unknown in found["lines"][0]
+    assert unknown in result["lines"][0]
 
 
 def test_between_two_that_are_read_at_the_end_the_first_verdict_holds():
@@ -98,8 +98,8 @@ def test_what_was_not_measured_on_the_way_is_said():
     for run in runs:
         for point in run["curve"]:
             del point["probe_accuracy"]
-    found = judge_whole_cost(runs, "flops")
-    assert found["metrics"] == [] and "eval.probe_every_eval" in found["lines"][-1]
+    result = judge_whole_cost(runs, "flops")
+    assert result["metrics"] == [] and "eval.probe_every_eval" in result["lines"][-1]
 
 
 def test_without_a_matched_cost_there_is_no_verdict():

@@ -22,8 +22,8 @@ def place_last(num, score):
     for _ in range(200):
         middle = (low + high) / 2
         values = np.append(base, middle)
-        found = (middle - values.mean()) / values.std(ddof=1)
-        low, high = (middle, high) if found < score else (low, middle)
+        result = (middle - values.mean()) / values.std(ddof=1)
+        low, high = (middle, high) if result < score else (low, middle)
     return dict(enumerate(values.tolist()))
 
 

@@ -32,8 +32,8 @@ def test_a_bound_below_a_value_is_ahead():
     entry = judge(make_runs(2.0, 3.0))
     assert set(entry["by_name"]) == {"clm"} and entry["pairs"] == []
     (pair,) = entry["bounds"]
-    told = pair["better"], pair["worse"], pair["outcome"]
-    assert told == ("diffusion", "clm", "ahead")
+    output = pair["better"], pair["worse"], pair["outcome"]
+    assert output == ("diffusion", "clm", "ahead")
     assert pair["difference"] == pytest.approx(3.06 - 1.98)
     assert entry["verdict"].startswith(
         "diffusion, at most 1.980, is ahead of clm by 1.08"

@@ -16,9 +16,9 @@ from jaxpt.statistics.intervals import (
 
 def test_wilson_of_a_textbook():
     # 81 of 263 (Newcombe 1998, table I, method 3): 0.2553 to 0.3662.
-    found = mean_interval(np.array([1.0] * 81 + [0.0] * 182))
-    assert found.method == "Wilson"
-    assert [round(x, 4) for x in found[:2]] == [0.2553, 0.3662]
+    result = mean_interval(np.array([1.0] * 81 + [0.0] * 182))
+    assert result.method == "Wilson"
+    assert [round(x, 4) for x in result[:2]] == [0.2553, 0.3662]
 
 
 def test_all_right_has_a_width():
@@ -37,12 +37,12 @@ def test_shares_are_drawn_again():
 
 
 def test_one_item_has_no_interval():
-    for found in (
+    for result in (
         mean_interval(np.array([2.5])),
         mean_interval(np.array([0.0])),
         ratio_interval(np.ones(1), np.ones(1)),
     ):
-        assert np.isnan(found[:2]).all() and found.method.startswith("none")
+        assert np.isnan(result[:2]).all() and result.method.startswith("none")
 
 
 def test_a_ratio_weighs_its_items():
@@ -52,9 +52,9 @@ def test_a_ratio_weighs_its_items():
 
 
 def test_a_falling_function_turns_the_ends():
-    found = mean_interval(np.array([1.0, 0.0, 1.0]))
-    turned = map_interval(found, lambda x: -x)
-    assert turned[:2] == (-found.high, -found.low)
+    result = mean_interval(np.array([1.0, 0.0, 1.0]))
+    turned = map_interval(result, lambda x: -x)
+    assert turned[:2] == (-result.high, -result.low)
 
 
 @pytest.mark.parametrize("n, unbiased", [(2, 0.783333), (3, 0.85), (4, 0.9)])

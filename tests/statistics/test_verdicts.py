@@ -24,12 +24,12 @@ def of_values(values, **changes):
 def test_a_difference_is_a_paired_t_test_where_no_examples_were_kept():
     draw = np.random.default_rng(0)
     first, second = draw.normal(0, 1, (2, 7))
-    found = subtract(dict(enumerate(first)), dict(enumerate(second)))
-    theirs = stats.ttest_rel(first, second)
-    assert found.mean == pytest.approx((first - second).mean())
-    assert found.p == pytest.approx(theirs.pvalue)
-    wanted = theirs.confidence_interval(0.9)
-    assert found.interval(0.1) == pytest.approx((wanted.low, wanted.high))
+    result = subtract(dict(enumerate(first)), dict(enumerate(second)))
+    reference = stats.ttest_rel(first, second)
+    assert result.mean == pytest.approx((first - second).mean())
+    assert result.p == pytest.approx(reference.pvalue)
+    expected = reference.confidence_interval(0.9)
+    assert result.interval(0.1) == pytest.approx((expected.low, expected.high))
 
 
 def resample(first, second, num_draws):
@@ -40,8 +40,8 @@ def resample(first, second, num_draws):
     rng, draws = np.random.default_rng(0), np.empty(num_draws)
     num_seeds, num_examples = first.shape
     for i in range(num_draws):
-        asked = rng.integers(num_examples, size=num_examples)
-        counts = np.bincount(asked, minlength=num_examples) / num_examples
+        picks = rng.integers(num_examples, size=num_examples)
+        counts = np.bincount(picks, minlength=num_examples) / num_examples
         draws[i] = ((second - first) @ counts)[
             rng.integers(num_seeds, size=num_seeds)
         ].mean()
@@ -67,8 +67,8 @@ def test_the_spread_is_that_of_a_multi_bootstrap():
 
 
 def test_only_seeds_that_both_have_count():
-    found = subtract({0: 1.0, 1: 2.0, 5: 9.0}, {1: 1.5, 0: 0.5, 7: -9.0})
-    assert (found.mean, found.num_seeds) == (0.5, 2)
+    result = subtract({0: 1.0, 1: 2.0, 5: 9.0}, {1: 1.5, 0: 0.5, 7: -9.0})
+    assert (result.mean, result.num_seeds) == (0.5, 2)
     assert subtract({0: 1.0}, {1: 1.0}).num_seeds == 0
 
 
@@ -77,15 +77,15 @@ def draw_examples(draw, num_seeds=3, num_groups=40, per_group=5, skills=(0.3, 0.
     groups = np.repeat(np.arange(num_groups), per_group)
     weights = draw.integers(1, 4, len(groups)).astype(float)
     ease = draw.normal(0, 1, num_groups)[groups]
-    found = []
+    results = []
     for skill in skills:
         taste = draw.normal(0, 0.7, num_groups)[groups]
         by_seed = {}
         for seed in range(num_seeds):
             chance = 1 / (1 + np.exp(-(ease + taste + skill + draw.normal(0, 0.2))))
             by_seed[seed] = Examples(draw.binomial(weights.astype(int), chance).astype(float), weights, groups)  # noqa: E501  # fmt: skip
-        found.append(by_seed)
-    return found
+        results.append(by_seed)
+    return results
 
 
 def test_errors_are_those_that_a_bootstrap_draws():
@@ -93,7 +93,7 @@ def test_errors_are_those_that_a_bootstrap_draws():
     draw = np.random.default_rng(1)
     first, second = draw_examples(draw, num_seeds=25)
     means = [{seed: e.mean for seed, e in each.items()} for each in (first, second)]
-    found = subtract(*means, first, second)
+    result = subtract(*means, first, second)
     groups = first[0].groups
     totals = np.stack(
         [[np.bincount(groups, e.totals) for e in each.values()]
@@ -107,17 +107,17 @@ def test_errors_are_those_that_a_bootstrap_draws():
         gap = rates[0] - rates[1]
         only.append(gap.mean())
         both.append(gap[draw.integers(0, 25, 25)].mean())
-    assert found.examples_error == pytest.approx(np.std(only), rel=0.05)
-    assert found.error == pytest.approx(np.std(both), rel=0.07)
-    assert found.num_groups == 40 and found.num_seeds == 25
+    assert result.examples_error == pytest.approx(np.std(only), rel=0.05)
+    assert result.error == pytest.approx(np.std(both), rel=0.07)
+    assert result.num_groups == 40 and result.num_seeds == 25
 
 
 def test_the_error_of_few_documents_is_that_of_their_mean():
     """With Bessel's correction, which counts if they are few."""
     totals, ones = np.array([0.3, -1.0, 2.0, 0.5]), np.ones(4)
     sides = [{0: Examples(x, ones, np.arange(4))} for x in (totals, np.zeros(4))]
-    found = subtract({0: totals.mean()}, {0: 0.0}, *sides)
-    assert found.examples_error == pytest.approx(stats.sem(totals))
+    result = subtract({0: totals.mean()}, {0: 0.0}, *sides)
+    assert result.examples_error == pytest.approx(stats.sem(totals))
 
 
 def test_examples_of_one_document_are_no_more_than_one():
@@ -147,8 +147,8 @@ def test_documents_may_be_cut_into_other_rows():
         )
         for seed, e in first.items()
     }
-    found = subtract(*means, halves, second)
-    assert found == pytest.approx(subtract(*means, first, second))
+    result = subtract(*means, halves, second)
+    assert result == pytest.approx(subtract(*means, first, second))
 
 
 def test_equal_differences_without_examples_are_no_proof():
@@ -160,11 +160,11 @@ def test_equal_differences_without_examples_are_no_proof():
 
 def test_seeds_that_agree_by_chance_are_no_proof():
     """Two seeds with equally many correct answers: their spread is unknown, not 0."""
-    found = Difference(0.4, 0.0, 0.05, 2, 24)
-    assert found.p == 0.5 and found.interval(0.05) == (-math.inf, math.inf)
-    ten = found._replace(num_seeds=10)
+    result = Difference(0.4, 0.0, 0.05, 2, 24)
+    assert result.p == 0.5 and result.interval(0.05) == (-math.inf, math.inf)
+    ten = result._replace(num_seeds=10)
     assert ten.p == 2**-9 and ten.interval(0.05)[0] > 0
-    assert found.seeds_needed(0.01) == 8  # 2 ** (1 - 8) < .01
+    assert result.seeds_needed(0.01) == 8  # 2 ** (1 - 8) < .01
 
 
 def test_holm_by_hand():
@@ -175,10 +175,10 @@ def test_holm_by_hand():
 
 def test_each_source_of_error_keeps_its_own_quantile():
     """By hand: t[2] = 4.3027 and t[39] = 2.0227 at 5 %; the tables of any textbook."""
-    found = Difference(0.5, 0.3, 0.4, 3, 40)
+    result = Difference(0.5, 0.3, 0.4, 3, 40)
     half = math.hypot(4.3027 * 0.3, 2.0227 * 0.4)
-    assert found.half_width(0.05) == pytest.approx(half, rel=1e-4)
-    assert found.interval(0.05) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-4)
+    assert result.half_width(0.05) == pytest.approx(half, rel=1e-4)
+    assert result.interval(0.05) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-4)
 
 
 @settings(deadline=None)
@@ -187,13 +187,13 @@ def test_each_source_of_error_keeps_its_own_quantile():
     st.integers(2, 12), st.integers(2, 300),
 )  # fmt: skip
 def test_the_p_value_is_the_level_whose_interval_ends_at_0(mean, a, b, seeds, groups):
-    found = Difference(mean, a, b, seeds, groups)
-    assert found.half_width(found.p) == pytest.approx(mean, rel=1e-6)
+    result = Difference(mean, a, b, seeds, groups)
+    assert result.half_width(result.p) == pytest.approx(mean, rel=1e-6)
 
 
 def test_p_values_can_be_tiny():
-    found = Difference(1e6, 1e-9, 1e-9, 500, 500)
-    assert 0 < found.p < 1e-200
+    result = Difference(1e6, 1e-9, 1e-9, 500, 500)
+    assert 0 < result.p < 1e-200
 
 
 @settings(deadline=None)
@@ -250,8 +250,8 @@ def test_as_many_seeds_as_are_asked_for_do_tell():
     assert pair.outcome == "tie"
     draw, mean, std = np.random.default_rng(3), first.mean(), first.std(ddof=1)
     drawn = draw.normal(mean, std, (2000, pair.seeds_needed))
-    told = np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < verdicts.ALPHA)
-    assert 0.76 < told < 0.9
+    output = np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < verdicts.ALPHA)
+    assert 0.76 < output < 0.9
     # More seeds do not help where the examples are too few.
     stuck = pair.difference._replace(examples_error=5.0, num_groups=9)
     assert stuck.seeds_needed(0.05) is None

@@ -41,19 +41,19 @@ def make_writer(folder, objective, positions, **settings):
 def test_a_text_longer_than_the_model_is_read_whole(objective, tmp_path, monkeypatch):
     positions = "relative" if objective == "span_corruption" else "rotary"
     program, items, rows = make_writer(tmp_path, objective, positions)
-    asked = text_to_text.encode(
+    encoded = text_to_text.encode(
         items, program.base.encoder, program.spec, is_training=False
     )
-    tokens = asked[0]["tokens"]
+    tokens = encoded[0]["tokens"]
     assert len(tokens) > program.base.task.model_spec.max_len + 4
     np.testing.assert_array_equal(rows[0]["tokens"][: len(tokens)], tokens)
     params = program.init_params(0)
-    (written,) = read_outputs(program, params, Examples(items, asked))
+    (written,) = read_outputs(program, params, Examples(items, encoded))
     assert written["tokens"].shape == (4,)
     with monkeypatch.context() as patch:
         patch.setattr(model, "generate", lambda *args, **_: (args[2], args[3]))
         (read,) = read_outputs(
-            program, params, Examples(items, asked), jax.jit(program._outputs)
+            program, params, Examples(items, encoded), jax.jit(program._outputs)
         )
     np.testing.assert_array_equal(read["tokens"][-read["counts"] :], tokens)
 
@@ -71,8 +71,8 @@ def test_the_first_word_of_a_long_text_is_learnt(repeats, tmp_path):
     rows = [{"sentence": word + rest, "label": word} for word in WORDS]
     path = write_lines(tmp_path / "a.jsonl", rows)
     settings = {"task__max_target": 8, "task__max_len": 64}
-    found = fit(run, "text_to_text", path, tmp_path / "tuned", epochs=200, **settings)
-    assert found["picked"]["dev"]["accuracy"]["median"] == 1.0
+    result = fit(run, "text_to_text", path, tmp_path / "tuned", epochs=200, **settings)
+    assert result["picked"]["dev"]["accuracy"]["median"] == 1.0
 
 
 @pytest.mark.parametrize("max_target, is_good", [(23, True), (24, False), (90, False)])

@@ -60,8 +60,8 @@ def test_rows_of_pairs_in_both_orders():
         "[e|c|",
     ]
     assert [int(row["example"]) for row in rows] == [0, 0, 1, 1]
-    asked = classification.encode(examples, encoder, spec, is_training=False)
-    assert len(asked) == 2
+    encoded = classification.encode(examples, encoder, spec, is_training=False)
+    assert len(encoded) == 2
 
 
 def test_the_loss_is_the_mean_over_rows_that_count():
@@ -84,11 +84,11 @@ def test_several_labels_to_an_example():
     rows = classification.encode(examples, make_encoder(), spec, is_training=True)
     assert [row["targets"].tolist() for row in rows] == [[1, 1], [0, 0], [0, 1]]
     logits = np.array([[1.0, -1.0], [-1.0, -1.0], [-1.0, 2.0]])
-    found = classification.predict(list(logits), rows, examples, spec)
-    assert found == [(0,), (), (1,)]
-    told = classification.metrics(found, examples, spec)
-    assert told["accuracy"] == pytest.approx(2 / 3)
-    assert told["micro_f1"] == pytest.approx(2 * 2 / (2 + 3))
+    result = classification.predict(list(logits), rows, examples, spec)
+    assert result == [(0,), (), (1,)]
+    output = classification.metrics(result, examples, spec)
+    assert output["accuracy"] == pytest.approx(2 / 3)
+    assert output["micro_f1"] == pytest.approx(2 * 2 / (2 + 3))
     batch = {"targets": jnp.array([[1.0, 0.0]]), "row_weights": jnp.ones(1)}
     total, _ = classification.loss(jnp.array([[0.0, 1.0]]), batch, spec)["loss"]
     right = (np.log(2) + np.log(1 + np.e)) / 2
@@ -97,8 +97,8 @@ def test_several_labels_to_an_example():
 
 def test_metrics_of_classes():
     """downstream evaluation's vector: MCC .466667, F1 .8, macro .733333."""
-    found = class_metrics([1, 0, 1, 0, 1, 1, 0, 1], [1, 1, 1, 0, 0, 1, 0, 1], 2, 1)
-    assert {k: round(v, 6) for k, v in found.items()} == {
+    result = class_metrics([1, 0, 1, 0, 1, 1, 0, 1], [1, 1, 1, 0, 0, 1, 0, 1], 2, 1)
+    assert {k: round(v, 6) for k, v in result.items()} == {
         "accuracy": 0.75,
         "mcc": 0.466667,
         "f1": 0.8,
@@ -114,9 +114,9 @@ def test_metrics_of_classes():
 
 
 def test_metrics_of_numbers():
-    found = number_metrics([0.1, 0.9, 2.5, 2.4, 5], [0, 1, 2, 3, 5])
-    assert round(found["pearson"], 6) == 0.97856
-    assert round(found["spearman"], 6) == 0.9
+    result = number_metrics([0.1, 0.9, 2.5, 2.4, 5], [0, 1, 2, 3, 5])
+    assert round(result["pearson"], 6) == 0.97856
+    assert round(result["spearman"], 6) == 0.9
     tied = number_metrics([1, 3, 2, 4], [1, 2, 2, 4])
     assert round(tied["spearman"], 6) == 0.948683
     assert number_metrics([2.0, 2.0], [1.0, 3.0])["pearson"] == 0
@@ -126,9 +126,9 @@ def test_constant_answers():
     spec = classification.Spec()
     made = table(sentence=list("abcd"), label=["x", "y", "y", "y"])
     examples, _ = classification.read(made, spec, None)
-    said = classification.constant(examples, examples[:2], spec)
-    assert said == [1, 1]
-    assert classification.metrics(said, examples[:2], spec)["accuracy"] == 0.5
+    predictions = classification.constant(examples, examples[:2], spec)
+    assert predictions == [1, 1]
+    assert classification.metrics(predictions, examples[:2], spec)["accuracy"] == 0.5
 
 
 def test_regression_reads_numbers(refuses):
@@ -163,5 +163,5 @@ def test_choice_reads_options_in_columns_and_in_lists(refuses):
         "[ab|ef|",
     ]
     assert rows[1]["segment_ids"].sum(1).tolist() == [5, 5, 0]
-    logits = np.array([[0.0, 2.0, 1.0], [0.0, 1.0, choice.ABSENT]])
+    logits = np.array([[0.0, 2.0, 1.0], [0.0, 1.0, choice.PAD_LOGIT]])
     assert choice.predict(list(logits), rows, [example, other], listed) == [1, 1]

@@ -27,27 +27,30 @@ def test_records_and_report_of_three_labels():
     names = ("no", "maybe", "yes")
     logits, right = draw_logits(60, 3)
     examples, spec = read_classes([names[i] for i in right], names)
-    said = classification.predict(list(logits), None, examples, spec)
-    found = classification.describe(list(logits), said, examples, spec, names)
+    predictions = classification.predict(list(logits), None, examples, spec)
+    result = classification.describe(list(logits), predictions, examples, spec, names)
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    first = found.records[0]
-    assert first["gold"] == names[right[0]] and first["prediction"] == names[said[0]]
-    assert first["score"] == float(right[0] == said[0])
+    first = result.records[0]
+    assert (
+        first["gold"] == names[right[0]]
+        and first["prediction"] == names[predictions[0]]
+    )
+    assert first["score"] == float(right[0] == predictions[0])
     np.testing.assert_allclose(first["probabilities"], probabilities[0], atol=1e-8)
-    report = found.report
-    assert report["confusion"] == sk.confusion_matrix(right, said).tolist()
+    report = result.report
+    assert report["confusion"] == sk.confusion_matrix(right, predictions).tolist()
     assert report["auc"] == pytest.approx(
         sk.roc_auc_score(right, probabilities, multi_class="ovr")
     )
-    told = sk.classification_report(
-        right, said, target_names=names, output_dict=True, zero_division=0
+    output = sk.classification_report(
+        right, predictions, target_names=names, output_dict=True, zero_division=0
     )
     for name in names:
         own = report["per_label"][name]
-        assert own["f1"] == pytest.approx(told[name]["f1-score"])
-        assert own["precision"] == pytest.approx(told[name]["precision"])
-        assert own["support"] == told[name]["support"]
-    json.dumps(found.report | {"records": found.records}, allow_nan=False)
+        assert own["f1"] == pytest.approx(output[name]["f1-score"])
+        assert own["precision"] == pytest.approx(output[name]["precision"])
+        assert own["support"] == output[name]["support"]
+    json.dumps(result.report | {"records": result.records}, allow_nan=False)
 
 
 def test_two_labels_have_the_area_of_either():
@@ -71,20 +74,20 @@ def test_a_label_that_no_example_has():
 
 def test_sets_of_labels():
     logits, _ = draw_logits(30, 3)
-    told = np.random.default_rng(1).integers(2, size=(30, 3)) > 0
+    output = np.random.default_rng(1).integers(2, size=(30, 3)) > 0
     names = ("a", "b", "c")
-    right = [[n for n, has in zip(names, row) if has] for row in told]
+    right = [[n for n, has in zip(names, row) if has] for row in output]
     settings = {"separator": ",", "metric": "micro_f1"}
     examples, spec = read_classes(right, names, **settings)
-    said = classification.predict(list(logits), None, examples, spec)
-    found = classification.describe(list(logits), said, examples, spec, names)
-    assert [record["gold"] for record in found.records] == right
-    scores = [record["score"] for record in found.records]
-    metrics = classification.metrics(said, examples, spec)
+    predictions = classification.predict(list(logits), None, examples, spec)
+    result = classification.describe(list(logits), predictions, examples, spec, names)
+    assert [record["gold"] for record in result.records] == right
+    scores = [record["score"] for record in result.records]
+    metrics = classification.metrics(predictions, examples, spec)
     assert np.mean(scores) == pytest.approx(metrics["accuracy"])
-    ours = sk.multilabel_confusion_matrix(told, logits > 0)
-    assert found.report["confusion"] == ours.tolist()
-    assert found.report["auc"] == pytest.approx(sk.roc_auc_score(told, logits))
+    ours = sk.multilabel_confusion_matrix(output, logits > 0)
+    assert result.report["confusion"] == ours.tolist()
+    assert result.report["auc"] == pytest.approx(sk.roc_auc_score(output, logits))
 
 
 def test_calibration_by_hand():
@@ -92,21 +95,21 @@ def test_calibration_by_hand():
     is_right = np.array([True, True, True, False])
     assert calibration_error(sure, is_right) == pytest.approx(0.25)
     # Bins of a tenth: (.5, .6] has .55 and .6, of which one is right; (.9, 1] has .95.
-    found = calibration_error(
+    result = calibration_error(
         np.array([0.55, 0.6, 0.95]), np.array([True, False, True]), 10
     )
-    assert found == pytest.approx((abs(1 - 1.15) + abs(1 - 0.95)) / 3)
+    assert result == pytest.approx((abs(1 - 1.15) + abs(1 - 0.95)) / 3)
     exact = np.array([0.5, 0.5])
     assert calibration_error(exact, np.array([True, False])) == 0
 
 
 def test_other_tasks():
     options = [choice.Example("q", ("a", "b"), 1), choice.Example("q", ("a", "b"), 0)]
-    found = choice.describe(None, [1, 1], options, choice.Spec(), ())
-    assert found.records[1] == {"gold": 0, "prediction": 1, "score": 0.0}
+    result = choice.describe(None, [1, 1], options, choice.Spec(), ())
+    assert result.records[1] == {"gold": 0, "prediction": 1, "score": 0.0}
     number = regression.Example("a", None, 2.5)
-    found = regression.describe(None, [2.0], [number], regression.Spec(), ())
-    assert found.records == [{"gold": 2.5, "prediction": 2.0}]
+    result = regression.describe(None, [2.0], [number], regression.Spec(), ())
+    assert result.records == [{"gold": 2.5, "prediction": 2.0}]
 
 
 def read_target(kind, *targets, **settings):
@@ -119,24 +122,24 @@ def read_target(kind, *targets, **settings):
 def describe_texts(kind, texts, *targets, **settings):
     examples, spec, labels = read_target(kind, *targets, **settings)
     rows = [{"example": i} for i in range(len(texts))]
-    said = text_to_text.predict(texts, rows, examples, spec)
-    found = text_to_text.describe(texts, said, examples, spec, labels)
-    json.dumps(found.records, allow_nan=False)
-    metrics = text_to_text.metrics(said, examples, spec)
-    return found.records, metrics
+    predictions = text_to_text.predict(texts, rows, examples, spec)
+    result = text_to_text.describe(texts, predictions, examples, spec, labels)
+    json.dumps(result.records, allow_nan=False)
+    metrics = text_to_text.metrics(predictions, examples, spec)
+    return result.records, metrics
 
 
 def test_written_answers():
     names = {"labels": ("0", "1"), "words": ("bad", "good")}
-    found, _ = describe_texts("classes", ["Good", "well"], 1, 0, **names)
-    assert found[0] == {"gold": "1", "prediction": "1", "text": "Good", "score": 1.0}
-    assert found[1]["prediction"] is None and found[1]["text"] == "well"
-    found, _ = describe_texts("number", ["2 . 6", "much"], "2.5", "1")
-    assert [x["prediction"] for x in found] == [2.6, None]
-    found, metrics = describe_texts("text", ["a cat", "dog"], "the cat", "a dog sat")
-    assert np.mean([x["score"] for x in found]) == pytest.approx(metrics["rougeL"])
-    found, metrics = describe_texts("answer", ["cat", "mat"], "a cat", "a mat sat")
-    assert np.mean([x["score"] for x in found]) == pytest.approx(metrics["f1"])
+    result, _ = describe_texts("classes", ["Good", "well"], 1, 0, **names)
+    assert result[0] == {"gold": "1", "prediction": "1", "text": "Good", "score": 1.0}
+    assert result[1]["prediction"] is None and result[1]["text"] == "well"
+    result, _ = describe_texts("number", ["2 . 6", "much"], "2.5", "1")
+    assert [x["prediction"] for x in result] == [2.6, None]
+    result, metrics = describe_texts("text", ["a cat", "dog"], "the cat", "a dog sat")
+    assert np.mean([x["score"] for x in result]) == pytest.approx(metrics["rougeL"])
+    result, metrics = describe_texts("answer", ["cat", "mat"], "a cat", "a mat sat")
+    assert np.mean([x["score"] for x in result]) == pytest.approx(metrics["f1"])
 
 
 def test_spans():
@@ -145,10 +148,13 @@ def test_spans():
         span_qa.Example("q", "the cat", ("cat",), ((4, 7),)),
         span_qa.Example("q", "the cat", (), ()),
     ]
-    said = [span_qa.Prediction("the cat", 2.0, 0.0), span_qa.Prediction("x", 0.0, 9.0)]
-    found = span_qa.describe(None, said, examples, spec, ())
-    assert found.records[0] == {"gold": ["cat"], "prediction": "the cat", "score": 1.0}
-    assert found.records[1]["prediction"] == "" and found.records[1]["score"] == 1.0
+    predictions = [
+        span_qa.Prediction("the cat", 2.0, 0.0),
+        span_qa.Prediction("x", 0.0, 9.0),
+    ]
+    result = span_qa.describe(None, predictions, examples, spec, ())
+    assert result.records[0] == {"gold": ["cat"], "prediction": "the cat", "score": 1.0}
+    assert result.records[1]["prediction"] == "" and result.records[1]["score"] == 1.0
     bare = [span_qa.Prediction("", float("-inf"), 0.0)] * 2  # no span could be read
     json.dumps(
         span_qa.describe(None, bare, examples, spec, ()).records, allow_nan=False

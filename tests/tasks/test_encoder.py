@@ -61,8 +61,8 @@ def test_words_have_the_ids_of_their_text():
 @pytest.mark.parametrize("text", ["ab c.", "é aé", " a  b"])
 def test_spans_cut_the_text_at_its_tokens(text):
     ids, starts, ends = make_encoder().spans(text)
-    found = [text[a:b] for a, b in zip(starts, ends)]
-    assert found == [x.strip() for x in text]
+    results = [text[a:b] for a, b in zip(starts, ends)]
+    assert results == [x.strip() for x in text]
     np.testing.assert_array_equal(ids, TOKENIZER.encode(text))
 
 

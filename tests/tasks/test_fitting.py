@@ -43,11 +43,11 @@ def write_questions(path):
 def test_tagging(objective, tmp_path):
     run = make_run(tmp_path, objective)
     path = write_sentences(tmp_path / "a.conll")
-    found = fit(run, "tagging", path, tmp_path / "tuned", task__max_len=24)
-    assert found["picked"]["test"]["entity_f1"]["median"] == 1.0
-    assert found["picked"]["dev"]["entity_f1_strict"]["median"] == 1.0
-    assert found["constant"]["dev"]["entity_f1"] == 0.0
-    assert found["labels"] == ["O", "B-X", "B-Y", "I-X"]
+    result = fit(run, "tagging", path, tmp_path / "tuned", task__max_len=24)
+    assert result["picked"]["test"]["entity_f1"]["median"] == 1.0
+    assert result["picked"]["dev"]["entity_f1_strict"]["median"] == 1.0
+    assert result["constant"]["dev"]["entity_f1"] == 0.0
+    assert result["labels"] == ["O", "B-X", "B-Y", "I-X"]
 
 
 @pytest.mark.slow_cases("mlm")
@@ -57,10 +57,10 @@ def test_span_qa(objective, tmp_path):
     run = make_run(tmp_path, objective, **changes)
     path = write_questions(tmp_path / "a.jsonl")
     settings = {"task__has_null": True, "task__max_len": 48, "task__max_question": 8}
-    found = fit(run, "span_qa", path, tmp_path / "tuned", **settings)
-    assert found["picked"]["test"]["exact_match"]["median"] == 1.0
-    assert found["picked"]["test"]["no_answer_f1"]["median"] == 1.0
-    assert found["constant"]["dev"]["f1"] == 0.25  # that there is no answer
+    result = fit(run, "span_qa", path, tmp_path / "tuned", **settings)
+    assert result["picked"]["test"]["exact_match"]["median"] == 1.0
+    assert result["picked"]["test"]["no_answer_f1"]["median"] == 1.0
+    assert result["constant"]["dev"]["f1"] == 0.25  # that there is no answer
 
 
 WORDS = [
@@ -83,7 +83,7 @@ def test_text_to_text(objective, tmp_path):
     rows = [{"sentence": text, "label": label} for text, label in WORDS]
     path = write_lines(tmp_path / "a.jsonl", rows)
     settings = {"task__max_target": 8, "task__max_len": 32}
-    found = fit(run, "text_to_text", path, tmp_path / "tuned", **settings)
-    test = {name: x["median"] for name, x in found["picked"]["test"].items()}
+    result = fit(run, "text_to_text", path, tmp_path / "tuned", **settings)
+    test = {name: x["median"] for name, x in result["picked"]["test"].items()}
     assert test["accuracy"] == test["f1"] == test["mcc"] == 1.0
-    assert test["invalid"] == 0 and found["constant"]["dev"]["accuracy"] == 0.5
+    assert test["invalid"] == 0 and result["constant"]["dev"]["accuracy"] == 0.5

@@ -35,9 +35,9 @@ ENTITIES = [
 
 @pytest.mark.parametrize("right, predicted, default, strict", ENTITIES)
 def test_entities_in_both_modes(right, predicted, default, strict):
-    found = entity_metrics([split(predicted)], [split(right)])
-    assert found["entity_f1"] == pytest.approx(default)
-    assert found["entity_f1_strict"] == pytest.approx(strict)
+    result = entity_metrics([split(predicted)], [split(right)])
+    assert result["entity_f1"] == pytest.approx(default)
+    assert result["entity_f1_strict"] == pytest.approx(strict)
 
 
 def test_sentences_stay_apart():
@@ -51,18 +51,18 @@ def test_entities_count_alike_whatever_their_type_and_sentence():
     """Micro: of 4 predicted 3 are right, of 6 there are 3 found."""
     right = [split("B-A O B-A"), split("B-A B-A"), split("B-B O B-B")]
     predicted = [split("B-A O B-A"), split("B-A O"), split("O B-B O")]
-    found = entity_metrics(predicted, right)
-    assert found["entity_precision"] == pytest.approx(3 / 4)
-    assert found["entity_recall"] == pytest.approx(3 / 6)
-    assert found["entity_f1"] == pytest.approx(0.6)
+    result = entity_metrics(predicted, right)
+    assert result["entity_precision"] == pytest.approx(3 / 4)
+    assert result["entity_recall"] == pytest.approx(3 / 6)
+    assert result["entity_f1"] == pytest.approx(0.6)
     # Of one sentence each, 1, 2/3 and 0.
-    assert found["entity_f1"] != pytest.approx((1 + 2 / 3) / 3)
+    assert result["entity_f1"] != pytest.approx((1 + 2 / 3) / 3)
 
 
 def test_precision_and_recall_are_not_swapped():
-    found = entity_metrics([split("B-A B-A B-A")], [split("B-A O O")])
-    assert found["entity_precision"] == pytest.approx(1 / 3)
-    assert found["entity_recall"] == 1.0
+    result = entity_metrics([split("B-A B-A B-A")], [split("B-A O O")])
+    assert result["entity_precision"] == pytest.approx(1 / 3)
+    assert result["entity_recall"] == 1.0
 
 
 # gold, predicted, default, strict; by hand. BILOU spells E- as L- and S- as U-.
@@ -88,9 +88,9 @@ OTHER_SCHEMES += [
 
 @pytest.mark.parametrize("scheme, right, predicted, default, strict", OTHER_SCHEMES)
 def test_entities_of_other_schemes(scheme, right, predicted, default, strict):
-    found = entity_metrics([split(predicted)], [split(right)], scheme)
-    assert found["entity_f1"] == pytest.approx(default)
-    assert found["entity_f1_strict"] == pytest.approx(strict)
+    result = entity_metrics([split(predicted)], [split(right)], scheme)
+    assert result["entity_f1"] == pytest.approx(default)
+    assert result["entity_f1_strict"] == pytest.approx(strict)
 
 
 @pytest.mark.parametrize("scheme, prefixes", SCHEMES.items())
@@ -107,12 +107,12 @@ def test_strict_scores_are_those_of_seqevals_scheme(scheme, prefixes):
         for sentence in right
     ]
     assert find_scheme(tags) == scheme
-    wanted = seqeval.metrics.f1_score(
+    expected = seqeval.metrics.f1_score(
         right, predicted, mode="strict", scheme=getattr(seqeval.scheme, scheme)
     )
-    assert 0.1 < wanted < 0.9
-    found = entity_metrics(predicted, right, scheme)["entity_f1_strict"]
-    assert found == pytest.approx(wanted)
+    assert 0.1 < expected < 0.9
+    result = entity_metrics(predicted, right, scheme)["entity_f1_strict"]
+    assert result == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_the_best_of_several_answers():
 
 
 def test_means_over_both_kinds_of_question():
-    found = answer_metrics(["x", "", "y"], [["x", "z"], [], []])
-    assert found == {
+    result = answer_metrics(["x", "", "y"], [["x", "z"], [], []])
+    assert result == {
         "exact_match": pytest.approx(2 / 3),
         "f1": pytest.approx(2 / 3),
         "has_answer_f1": 1.0,
@@ -181,11 +181,11 @@ def search_threshold(odds, scores, is_null):
     """The best mean over every threshold that separates the questions."""
 
     def mean(threshold):
-        said = [
+        values = [
             float(null) if odd > threshold else (0.0 if null else score)
             for odd, score, null in zip(odds, scores, is_null)
         ]
-        return sum(said) / len(said)
+        return sum(values) / len(values)
 
     return max(mean(t) for t in [float("-inf"), *odds]), mean
 
@@ -194,8 +194,8 @@ def search_threshold(odds, scores, is_null):
 def test_the_threshold_is_the_best_there_is(is_null):
     odds, scores = [0.5, -1.0, 0.5, 2.0], [0.9, 0.2, 0.4, 1.0]
     best, mean = search_threshold(odds, scores, is_null)
-    threshold, found = best_null_threshold(odds, scores, is_null)
-    assert found == pytest.approx(best) == pytest.approx(mean(threshold))
+    threshold, result = best_null_threshold(odds, scores, is_null)
+    assert result == pytest.approx(best) == pytest.approx(mean(threshold))
 
 
 def test_seqeval_missing(monkeypatch):

@@ -57,8 +57,8 @@ def test_targets_point_at_the_answer(kind):
     # A perfect network gets it back: not one token more or less.
     logits = np.zeros((len(row["tokens"]) + 5, 2))
     logits[first, 0] = logits[last, 1] = 3
-    (found,) = span_qa.predict([logits], [row], [example], Spec())
-    assert found == Prediction(text, 6.0, 0.0)
+    (result,) = span_qa.predict([logits], [row], [example], Spec())
+    assert result == Prediction(text, 6.0, 0.0)
     shifted = np.roll(logits, 1, axis=0)
     (wrong,) = span_qa.predict([shifted], [row], [example], Spec())
     assert wrong.text != text
@@ -97,8 +97,8 @@ def test_no_answer_is_the_least_likely_of_the_windows():
         logits = np.zeros((len(row["tokens"]), 2))
         logits[0] = 5.0 - 3 * (i == 1)  # neither the first nor the last is the least
         outputs.append(logits)
-    (found,) = span_qa.predict(outputs, rows, [example], spec)
-    assert found.null_score == 2 * 2.0 and len(rows) > 2
+    (result,) = span_qa.predict(outputs, rows, [example], spec)
+    assert result.null_score == 2 * 2.0 and len(rows) > 2
 
 
 def test_the_best_span():
@@ -157,8 +157,8 @@ def test_the_marks_and_groups_of_subjqa():
     assert {example.context for example in train} == {"the cat sat on the mat"}
     dev, _ = span_qa.read(make_table(rows), Spec(**settings), ())
     assert [example.golds for example in dev] == [("cat", "cat sat"), ()]
-    said = [Prediction("cat sat", 1.0, 0.0), Prediction("mat", 0.0, 1.0)]
-    assert span_qa.metrics(said, dev, Spec(**settings))["exact_match"] == 1.0
+    predictions = [Prediction("cat sat", 1.0, 0.0), Prediction("mat", 0.0, 1.0)]
+    assert span_qa.metrics(predictions, dev, Spec(**settings))["exact_match"] == 1.0
 
 
 def test_subjqa_itself(tmp_path):
@@ -184,9 +184,9 @@ def test_subjqa_itself(tmp_path):
     assert sum(not example.golds for example in groups) == 577
     assert not any("ANSWERNOTFOUND" in example.context for example in groups)
     constant = span_qa.constant(rows, groups, spec)
-    found = span_qa.metrics(constant, groups, spec)
+    result = span_qa.metrics(constant, groups, spec)
     # Two more have answers of articles and marks alone, which SQuAD's rule leaves out.
-    assert found["exact_match"] == pytest.approx(579 / 1727)
+    assert result["exact_match"] == pytest.approx(579 / 1727)
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def test_the_first_piece_of_a_word_has_its_label(kind):
         places = np.flatnonzero(row["targets"] >= 0)
         np.testing.assert_array_equal(places, np.flatnonzero(row["words"] >= 0))
         assert row["words"][places].tolist() == list(range(len(example.words)))
-        told = [labels[i] for i in row["targets"][places]]
-        assert told == list(example.tags)
+        output = [labels[i] for i in row["targets"][places]]
+        assert output == list(example.tags)
         assert set(row["targets"]) - {0, 1, 2} == {tagging.IGNORED}
         # Each label is at a piece that its word begins with.
         for place, word in zip(places, example.words):
@@ -70,15 +70,17 @@ def test_long_sentences_are_cut_between_words_and_scored_whole():
     spec = tagging.Spec()
     predicted = tagging.predict(outputs, rows, examples, spec)
     assert predicted == [tags]
-    found = tagging.metrics(predicted, examples, spec)
-    assert found["entity_f1"] == found["entity_f1_strict"] == found["accuracy"] == 1.0
+    result = tagging.metrics(predicted, examples, spec)
+    assert (
+        result["entity_f1"] == result["entity_f1_strict"] == result["accuracy"] == 1.0
+    )
 
 
 def test_a_label_that_is_off_by_one_is_seen():
     examples, _ = read()
     shifted = [[tags[-1], *tags[:-1]] for tags in TAGS]
-    found = tagging.metrics(shifted, examples, tagging.Spec())
-    assert found["entity_f1"] == 0 and found["accuracy"] == 0
+    result = tagging.metrics(shifted, examples, tagging.Spec())
+    assert result["entity_f1"] == 0 and result["accuracy"] == 0
 
 
 def test_a_word_without_tokens_is_in_no_entity():
@@ -94,9 +96,12 @@ def test_a_word_without_tokens_is_in_no_entity():
 
 def test_the_constant_answer_is_the_commonest_tag():
     train, _ = read()
-    said = tagging.constant(train, train, tagging.Spec())
-    assert said == [["B-X"] * 3, ["B-X"] * 2] or said == [["O"] * 3, ["O"] * 2]
-    assert said[0][0] == min("B-X", "O")  # both occur twice
+    predictions = tagging.constant(train, train, tagging.Spec())
+    assert predictions == [["B-X"] * 3, ["B-X"] * 2] or predictions == [
+        ["O"] * 3,
+        ["O"] * 2,
+    ]
+    assert predictions[0][0] == min("B-X", "O")  # both occur twice
 
 
 @pytest.mark.parametrize("single, end", ["SE", "UL"])
@@ -106,18 +111,18 @@ def test_entities_are_scored_by_the_scheme_of_their_labels(single, end):
     examples, _ = read(tags=tags)
     assert tagging.metrics(tags, examples, tagging.Spec())["entity_f1_strict"] == 1.0
     # The same where the sentence to score has no single and no end.
-    found = tagging.metrics([["O", "B-X", "O"]], examples[:1], tagging.Spec())
-    assert found["entity_f1"] == found["entity_f1_strict"] == 0.0
-    found = tagging.metrics([tags[0], ["B-X", "O"]], examples, tagging.Spec())
-    assert found["entity_f1"] == 1.0
-    assert found["entity_f1_strict"] == pytest.approx(2 / 3)
+    result = tagging.metrics([["O", "B-X", "O"]], examples[:1], tagging.Spec())
+    assert result["entity_f1"] == result["entity_f1_strict"] == 0.0
+    result = tagging.metrics([tags[0], ["B-X", "O"]], examples, tagging.Spec())
+    assert result["entity_f1"] == 1.0
+    assert result["entity_f1_strict"] == pytest.approx(2 / 3)
 
 
 def test_tags_that_are_no_entities_have_accuracy_alone():
     tags = [["DT", "JJ", "NN"], ["JJ", "NN"]]
     examples, _ = read(tags=tags, metric="accuracy")
-    found = tagging.metrics([["DT", "JJ", "JJ"], ["JJ", "NN"]], examples, None)
-    assert found == {"accuracy": 0.8}
+    result = tagging.metrics([["DT", "JJ", "JJ"], ["JJ", "NN"]], examples, None)
+    assert result == {"accuracy": 0.8}
 
 
 @pytest.mark.parametrize(

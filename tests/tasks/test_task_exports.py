@@ -44,21 +44,21 @@ def test_heads_of_tokens(task, write, kind, class_name, tmp_path):
     lines = export_finetuned(tmp_path / "tuned", tmp_path / "out")
     assert class_name in lines[0]
     model = getattr(transformers, kind).from_pretrained(tmp_path / "out").eval()
-    found = load_finetuned(tmp_path / "tuned")
+    finetuned = load_finetuned(tmp_path / "tuned")
     ids = np.array([[5, 9, 12, 7, 6, 8], [10, 7, 8, 0, 0, 0]])
     real = np.array([[1] * 6, [1] * 3 + [0] * 3])
     batch = {"inputs": ids, "segment_ids": real, "type_ids": 0 * ids}
-    ours = np.asarray(found.program.outputs(found.params, batch))
+    ours = np.asarray(finetuned.program.outputs(finetuned.params, batch))
     with torch.no_grad():
-        told = model(torch.tensor(ids), attention_mask=torch.tensor(real))
+        output = model(torch.tensor(ids), attention_mask=torch.tensor(real))
     if task == "tagging":
-        theirs = told.logits.numpy()
+        reference = output.logits.numpy()
         labels = list(model.config.id2label.values())
         assert labels == ["O", "B-X", "B-Y", "I-X"]
         assert model.config.label2id == {name: i for i, name in enumerate(labels)}
     else:
-        theirs = torch.stack([told.start_logits, told.end_logits], -1).numpy()
-    np.testing.assert_allclose(ours[real > 0], theirs[real > 0], atol=1e-4)
+        reference = torch.stack([output.start_logits, output.end_logits], -1).numpy()
+    np.testing.assert_allclose(ours[real > 0], reference[real > 0], atol=1e-4)
 
 
 def test_a_writer_writes_the_same(tmp_path):
@@ -74,18 +74,18 @@ def test_a_writer_writes_the_same(tmp_path):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     sources = [f"sentence: {text}" for text, _ in WORDS]
-    given = reader(sources, return_tensors="pt", padding=True)
-    given.pop("token_type_ids", None)
-    theirs = model.generate(**given, max_new_tokens=8, do_sample=False)
-    texts = reader.batch_decode(theirs, skip_special_tokens=True)
-    found = load_finetuned(tmp_path / "tuned")
-    width = given["input_ids"].shape[1]
+    inputs = reader(sources, return_tensors="pt", padding=True)
+    inputs.pop("token_type_ids", None)
+    reference = model.generate(**inputs, max_new_tokens=8, do_sample=False)
+    texts = reader.batch_decode(reference, skip_special_tokens=True)
+    finetuned = load_finetuned(tmp_path / "tuned")
+    width = inputs["input_ids"].shape[1]
     batch = {
-        "inputs": given["input_ids"].numpy()[:, :width],
-        "segment_ids": given["attention_mask"].numpy()[:, :width],
+        "inputs": inputs["input_ids"].numpy()[:, :width],
+        "segment_ids": inputs["attention_mask"].numpy()[:, :width],
     }
-    outputs = found.program.outputs(found.params, batch)
-    answer = found.program.base.encoder.answer
+    outputs = finetuned.program.outputs(finetuned.params, batch)
+    answer = finetuned.program.base.encoder.answer
     pairs = zip(np.asarray(outputs["tokens"]), outputs["counts"])
     ours = [answer(tokens[: int(count)]) for tokens, count in pairs]
     assert [text.strip() for text in texts] == ours

@@ -43,12 +43,16 @@ def make_pair(name, task, num_outputs, folder):
             setattr(config, key, 0.0)
     prefix, body = NAMES[name]
     torch.manual_seed(1)
-    theirs = getattr(transformers, f"{prefix}For{task}")(config).eval()
-    getattr(theirs, body).load_state_dict(
+    reference = getattr(transformers, f"{prefix}For{task}")(config).eval()
+    getattr(reference, body).load_state_dict(
         getattr(base, body).state_dict(), strict=False
     )
     with torch.no_grad():
-        out = theirs.qa_outputs if task == "QuestionAnswering" else theirs.classifier
+        out = (
+            reference.qa_outputs
+            if task == "QuestionAnswering"
+            else reference.classifier
+        )
         out.weight.normal_()
         out.bias.normal_()
     ours = Ours(*save(base, folder), head)
@@ -61,7 +65,7 @@ def make_pair(name, task, num_outputs, folder):
         "extra": {},
     }
     model = TaskModel(network, TokenHead(ours.spec, "bert", num_outputs, 0.0), "bert")
-    return theirs, ours, model, params, out
+    return reference, ours, model, params, out
 
 
 def make_batch(name, ours):
@@ -89,7 +93,7 @@ def give(batch, rows=slice(None), length=None):
     }
 
 
-def compare(theirs, ours, out, model, params, batch, task, spec):
+def compare(reference, ours, out, model, params, batch, task, spec):
     """The gap of the loss, and of all gradients as one."""
 
     def loss(params):
@@ -102,13 +106,16 @@ def compare(theirs, ours, out, model, params, batch, task, spec):
     network = dict(grads["network"])
     if "score" in ours.params:
         network["score"] = jax.tree.map(jnp.zeros_like, ours.params["score"])
-    found = to_hf(network, ours.family, ours.spec, ours.head)
-    held = {n: p.grad for n, p in theirs.named_parameters() if p.grad is not None}
-    mine = {id(out.weight): grads["head"]["out"]["kernel"].T}
-    mine[id(out.bias)] = grads["head"]["out"]["bias"]
-    parts = dict(theirs.named_parameters())
+    result = to_hf(network, ours.family, ours.spec, ours.head)
+    held = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
+    gradients = {id(out.weight): grads["head"]["out"]["kernel"].T}
+    gradients[id(out.bias)] = grads["head"]["out"]["bias"]
+    parts = dict(reference.named_parameters())
     pairs = [
-        (held[name].numpy(), np.asarray(mine.get(id(parts[name]), found.get(name))))
+        (
+            held[name].numpy(),
+            np.asarray(gradients.get(id(parts[name]), result.get(name))),
+        )
         for name in held
     ]
     assert len(pairs) > 10
@@ -119,27 +126,29 @@ def compare(theirs, ours, out, model, params, batch, task, spec):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_token_classification(name, tmp_path):
-    theirs, ours, model, params, out = make_pair(
+    reference, ours, model, params, out = make_pair(
         name, "TokenClassification", 5, tmp_path
     )
     batch, real = make_batch(name, ours)
     rng = np.random.default_rng(2)
-    asked = real & (rng.random(real.shape) < 0.6)
-    batch["targets"] = np.where(asked, rng.integers(0, 5, real.shape), -100)
-    told = theirs(**give(batch), labels=torch.tensor(batch["targets"]))
-    told.loss.backward()
+    is_target = real & (rng.random(real.shape) < 0.6)
+    batch["targets"] = np.where(is_target, rng.integers(0, 5, real.shape), -100)
+    output = reference(**give(batch), labels=torch.tensor(batch["targets"]))
+    output.loss.backward()
     logits = jax.jit(lambda p: tagging.outputs(model, p, batch, None))(params)
-    gap = np.abs(np.asarray(logits) - told.logits.detach().numpy())[real].max()
-    args = theirs, ours, out, model, params, batch, tagging, tagging.Spec()
+    gap = np.abs(np.asarray(logits) - output.logits.detach().numpy())[real].max()
+    args = reference, ours, out, model, params, batch, tagging, tagging.Spec()
     value, grads = compare(*args)
     print(f"{name}: logits {gap:.1e}, gradients {grads:.1e}")
-    assert gap < 1e-4 and abs(value - told.loss.item()) < 1e-5 and grads < 1e-4
+    assert gap < 1e-4 and abs(value - output.loss.item()) < 1e-5 and grads < 1e-4
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_question_answering(name, tmp_path):
     """Their loss takes padding for places of the answer, so each row is given alone."""
-    theirs, ours, model, params, out = make_pair(name, "QuestionAnswering", 2, tmp_path)
+    reference, ours, model, params, out = make_pair(
+        name, "QuestionAnswering", 2, tmp_path
+    )
     batch, _ = make_batch(name, ours)
     batch["targets"] = np.array([[2, 5], [12, 12], [0, 0]])
     total, logits = (
@@ -149,17 +158,17 @@ def test_question_answering(name, tmp_path):
     for row, length in enumerate(LENGTHS):
         places = batch["targets"][row : row + 1]
         start, end = torch.tensor(places).unbind(1)
-        told = theirs(
+        output = reference(
             **give(batch, slice(row, row + 1), length),
             start_positions=start,
             end_positions=end,
         )
-        (told.loss / len(LENGTHS)).backward()
-        total += told.loss.item() / len(LENGTHS)
-        both = torch.stack([told.start_logits[0], told.end_logits[0]], -1).detach()
+        (output.loss / len(LENGTHS)).backward()
+        total += output.loss.item() / len(LENGTHS)
+        both = torch.stack([output.start_logits[0], output.end_logits[0]], -1).detach()
         gap = np.abs(np.asarray(logits[row, :length]) - both.numpy()).max()
         assert gap < 1e-4
-    args = theirs, ours, out, model, params, batch, span_qa, span_qa.Spec()
+    args = reference, ours, out, model, params, batch, span_qa, span_qa.Spec()
     value, grads = compare(*args)
     print(f"{name}: gradients {grads:.1e}")
     assert abs(value - total) < 1e-5 and grads < 1e-4
@@ -176,8 +185,8 @@ WRITINGS = {
 @pytest.mark.parametrize("name", WRITINGS)
 def test_answers_after_a_step(name, num_beams, tmp_path):
     """The same gradient; and one step later the same texts."""
-    theirs = make_theirs(name)
-    ours = Ours(*save(theirs, tmp_path), "seq2seq")
+    reference = make_theirs(name)
+    ours = Ours(*save(reference, tmp_path), "seq2seq")
     writing = Writing(True, False, (), (), max_len=20, **WRITINGS[name])
     spec = text_to_text.Spec(kind="text", max_target=9, num_beams=num_beams)
     network = EncoderDecoder(ours.spec)
@@ -192,10 +201,10 @@ def test_answers_after_a_step(name, num_beams, tmp_path):
     answers = rng.integers(4, V, (3, 6))
     answers[:, -1] = writing.end
     answers[1, 3:] = [writing.end, -1, -1]
-    told = theirs(
+    output = reference(
         **give(batch), labels=torch.tensor(np.where(answers < 0, -100, answers))
     )
-    told.loss.backward()
+    output.loss.backward()
     params = {"network": ours.params, "head": {}, "extra": {}}
 
     def loss(params):
@@ -204,23 +213,23 @@ def test_answers_after_a_step(name, num_beams, tmp_path):
         return total / weight
 
     value, grads = jax.jit(jax.value_and_grad(loss))(params)
-    assert abs(float(value) - told.loss.item()) < 1e-5
-    found = to_hf(grads["network"], ours.family, ours.spec, "seq2seq")
-    held = {n: p.grad.numpy() for n, p in theirs.named_parameters()}
-    apart = sum(np.sum(np.square(held[n] - found[n])) for n in held)
+    assert abs(float(value) - output.loss.item()) < 1e-5
+    result = to_hf(grads["network"], ours.family, ours.spec, "seq2seq")
+    held = {n: p.grad.numpy() for n, p in reference.named_parameters()}
+    apart = sum(np.sum(np.square(held[n] - result[n])) for n in held)
     size = sum(np.sum(np.square(grad)) for grad in held.values())
     gap = float(np.sqrt(apart / size))
     print(f"{name}: gradients {gap:.1e}")
     assert gap < 1e-4
     rate = 0.5 / float(np.sqrt(size))
     with torch.no_grad():
-        for parameter in theirs.parameters():
+        for parameter in reference.parameters():
             parameter -= rate * parameter.grad
     params = jax.tree.map(lambda x, g: x - rate * g, params, grads)
-    found = jax.jit(lambda p: text_to_text.outputs(model, p, batch, None))(params)
-    wanted = theirs.generate(
+    result = jax.jit(lambda p: text_to_text.outputs(model, p, batch, None))(params)
+    expected = reference.generate(
         **give(batch), max_new_tokens=9, num_beams=num_beams, do_sample=False
     ).numpy()[:, 1:]
-    for tokens, count, row in zip(found["tokens"], found["counts"], wanted):
+    for tokens, count, row in zip(result["tokens"], result["counts"], expected):
         ids = [i for i in row.tolist() if i != writing.pad]
         assert np.asarray(tokens)[: int(count)].tolist() == ids

@@ -17,10 +17,10 @@ LOG = "The quick brown dog jumps on the log."
 
 
 def test_rouge():
-    found = rouge_metrics([LOG], [[FOX]])
-    assert found["rouge1"] == pytest.approx(0.705882, abs=1e-6)
-    assert found["rouge2"] == pytest.approx(0.266667, abs=1e-6)
-    assert found["rougeL"] == pytest.approx(0.588235, abs=1e-6)
+    result = rouge_metrics([LOG], [[FOX]])
+    assert result["rouge1"] == pytest.approx(0.705882, abs=1e-6)
+    assert result["rouge2"] == pytest.approx(0.266667, abs=1e-6)
+    assert result["rougeL"] == pytest.approx(0.588235, abs=1e-6)
 
 
 def test_the_stemmer():
@@ -32,8 +32,8 @@ def test_the_stemmer():
 def test_rouge_lsum_is_of_lines():
     lines = ["first sentence here.\nsecond one follows."]
     swapped = ["second one follows.\nfirst sentence here."]
-    found = rouge_metrics(lines, [swapped])
-    assert found["rougeL"] == 0.5 and found["rougeLsum"] == 1.0
+    result = rouge_metrics(lines, [swapped])
+    assert result["rougeL"] == 0.5 and result["rougeLsum"] == 1.0
     # Sentences on one line are split, too.
     flat = [text.replace("\n", " ") for text in swapped]
     assert rouge_metrics(lines, [flat])["rougeLsum"] == 1.0
@@ -65,9 +65,9 @@ def test_bleu_of_several_references():
         ["He has read the book"],
     ]
     streams = [[gold[0] for gold in golds], [golds[0][1], None]]
-    found = bleu_metrics(texts, golds)["bleu"]
-    assert found == pytest.approx(sacrebleu.corpus_bleu(texts, streams).score / 100)
-    assert found > 0.36
+    result = bleu_metrics(texts, golds)["bleu"]
+    assert result == pytest.approx(sacrebleu.corpus_bleu(texts, streams).score / 100)
+    assert result > 0.36
     with_intl = bleu_metrics(
         ["a\u2014b c d e"], [["a \u2014 b c d e"]], tokenize="intl"
     )
@@ -76,13 +76,13 @@ def test_bleu_of_several_references():
 
 def test_an_invalid_answer_is_wrong_in_every_metric():
     right = [1, 1, 0, 0]
-    found = written_class_metrics([1, -1, 0, -1], right, 2, 1)
-    assert found["accuracy"] == 0.5 and found["invalid"] == 0.5
+    result = written_class_metrics([1, -1, 0, -1], right, 2, 1)
+    assert result["accuracy"] == 0.5 and result["invalid"] == 0.5
     # Flipped, the predictions are 1 0 0 1.
-    assert found["f1"] == pytest.approx(0.5)
-    assert found["macro_f1"] == pytest.approx(2 / 3)
+    assert result["f1"] == pytest.approx(0.5)
+    assert result["macro_f1"] == pytest.approx(2 / 3)
     valid = written_class_metrics([1, 0, 0, 1], right, 2, 1)
-    assert valid["f1"] == found["f1"] and valid["invalid"] == 0
+    assert valid["f1"] == result["f1"] and valid["invalid"] == 0
     assert written_class_metrics([-1] * 4, right, 2, 1)["f1"] == 0
     three = written_class_metrics([0, 1, -1], [0, 1, 2], 3, 1)
     assert three["macro_f1"] == pytest.approx(2 / 3) and "f1" not in three

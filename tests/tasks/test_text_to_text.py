@@ -55,14 +55,14 @@ def test_t5s_strings():
 
 def test_numbers_are_rounded_to_a_fifth_half_to_even():
     # shared/reference/downstream.md, section A.
-    told = {2.57: "2.6", 0.5: "0.4", 2.5: "2.4", 3.5: "3.6", 4.5: "4.4", 5.0: "5.0"}
-    assert {value: round_fifth(value) for value in told} == told
+    output = {2.57: "2.6", 0.5: "0.4", 2.5: "2.4", 3.5: "3.6", 4.5: "4.4", 5.0: "5.0"}
+    assert {value: round_fifth(value) for value in output} == output
     spec = Spec(kind="number")
     examples, _ = read({"sentence": ["a", "b"], "label": ["2.57", 4]}, kind="number")
     assert [x.target for x in examples] == ["2.6", "4.0"]
     rows = [{"example": i} for i in range(2)]
-    said = text_to_text.predict(["2 . 6", "much"], rows, examples, spec)
-    assert said == [2.6, -1.0]
+    predictions = text_to_text.predict(["2 . 6", "much"], rows, examples, spec)
+    assert predictions == [2.6, -1.0]
 
 
 def test_any_other_answer_is_wrong():
@@ -71,12 +71,12 @@ def test_any_other_answer_is_wrong():
     examples, _ = read(columns, **settings)
     rows = [{"example": i} for i in (0, 2, 1)]
     texts = ["Un acceptable", "acceptable indeed", "acceptable"]
-    said = text_to_text.predict(texts, rows, examples, Spec(**settings))
-    assert said == [0, 1, -1]
-    found = text_to_text.metrics(said, examples, Spec(**settings))
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["invalid"] == pytest.approx(1 / 3)
-    assert found["f1"] == pytest.approx(2 / 3)  # 0 1 0 of 0 1 1
+    predictions = text_to_text.predict(texts, rows, examples, Spec(**settings))
+    assert predictions == [0, 1, -1]
+    result = text_to_text.metrics(predictions, examples, Spec(**settings))
+    assert result["accuracy"] == pytest.approx(2 / 3)
+    assert result["invalid"] == pytest.approx(1 / 3)
+    assert result["f1"] == pytest.approx(2 / 3)  # 0 1 0 of 0 1 1
     constant = text_to_text.constant(examples, examples, Spec(**settings))
     assert constant == [1, 1, 1]
 
@@ -111,14 +111,14 @@ def test_rows_may_differ_in_their_references():
         ("a mat", "mats", "the mat"),
     ]
     assert [x.target for x in examples] == ["a cat", "a dog", "a mat"]
-    said = ["cats", "a dog", "the mat"]
-    found = text_to_text.metrics(said, examples, Spec(**settings))
-    assert found["rouge1"] == found["rougeL"] == 1.0
+    predictions = ["cats", "a dog", "the mat"]
+    result = text_to_text.metrics(predictions, examples, Spec(**settings))
+    assert result["rouge1"] == result["rougeL"] == 1.0
     mean = Spec(over_references="mean", **settings)
     # cats: (0 + 1) / 2 stemmed 2/3 of "a cat"; a dog: 1; the mat: (1/2 + 2/3 + 1) / 3.
-    found = text_to_text.metrics(said, examples, mean)
-    wanted = ((2 / 3 + 1) / 2 + 1 + (1 / 2 + 2 / 3 + 1) / 3) / 3
-    assert found["rouge1"] == pytest.approx(wanted)
+    result = text_to_text.metrics(predictions, examples, mean)
+    expected = ((2 / 3 + 1) / 2 + 1 + (1 / 2 + 2 / 3 + 1) / 3) / 3
+    assert result["rouge1"] == pytest.approx(expected)
 
 
 def test_bleu_of_ragged_references_is_sacrebleus():
@@ -126,10 +126,12 @@ def test_bleu_of_ragged_references_is_sacrebleus():
 
     golds = [["the cat sat on the mat", "a cat sat on a mat"], ["he read the book"]]
     examples, _ = read({"sentence": ["a", "b"], "label": golds}, kind="text")
-    said = ["the cat sat on a mat", "he has read the book"]
-    found = text_to_text.metrics(said, examples, Spec(kind="text"))["bleu"]
+    predictions = ["the cat sat on a mat", "he has read the book"]
+    result = text_to_text.metrics(predictions, examples, Spec(kind="text"))["bleu"]
     streams = [[golds[0][0], golds[1][0]], [golds[0][1], None]]
-    assert found == pytest.approx(sacrebleu.corpus_bleu(said, streams).score / 100)
+    assert result == pytest.approx(
+        sacrebleu.corpus_bleu(predictions, streams).score / 100
+    )
 
 
 def test_rows_of_a_group_are_references_of_one_text():
@@ -170,8 +172,8 @@ def test_answers_of_squad():
     answers = [{"text": ["a cat", "cat"], "answer_start": [0, 2]}, "mat"]
     examples, _ = read({"sentence": ["x", "y"], "label": answers}, kind="answer")
     assert [x.golds for x in examples] == [("a cat", "cat"), ("mat",)]
-    found = text_to_text.metrics(["Cat.", "dog"], examples, Spec(kind="answer"))
-    assert found == {"exact_match": 0.5, "f1": 0.5}
+    result = text_to_text.metrics(["Cat.", "dog"], examples, Spec(kind="answer"))
+    assert result == {"exact_match": 0.5, "f1": 0.5}
 
 
 COLUMNS = {"sentence": ["the cat", "lower mat sat"], "label": ["wide", "slower cat"]}
@@ -199,14 +201,14 @@ def test_one_stack_reads_the_answer_behind_the_text():
 def test_a_decoder_writes_the_answer():
     encoder, rows = encode(COLUMNS, TWO, **PLAIN)
     assert rows[0]["tokens"].tolist() == [*encoder.ids("the cat"), 4]
-    wanted = [*encoder.ids("wide"), 4]
-    assert rows[0]["answer"][: len(wanted)].tolist() == wanted
-    assert set(rows[0]["answer"][len(wanted) :]) <= {-1}
+    expected = [*encoder.ids("wide"), 4]
+    assert rows[0]["answer"][: len(expected)].tolist() == expected
+    assert set(rows[0]["answer"][len(expected) :]) <= {-1}
     assert len({len(row["answer"]) for row in rows}) == 1
     # BART's answers open with a token that is forced.
     forced = dataclasses.replace(TWO, first=9)
     _, rows = encode(COLUMNS, forced, **PLAIN)
-    assert rows[0]["answer"][: len(wanted) + 1].tolist() == [9, *wanted]
+    assert rows[0]["answer"][: len(expected) + 1].tolist() == [9, *expected]
     assert forced.cut_answer(np.array([9, 5, 4])).tolist() == [5]
     assert ONE.cut_answer(np.array([5, 6])).tolist() == [5, 6]
 

@@ -230,8 +230,8 @@ def test_a_store_is_known_by_what_its_tokenizer_is(tmp_path, refuses):
     open_stores(spec, folder=tmp_path / "store", reporter=quiet)
     shutil.copy(tmp_path / "one.json", tmp_path / "copy.json")
     for name in ("one.json", "copy.json", "store"):
-        mine = TokenizerSpec("file", str(tmp_path / name))
-        there = TextSpec(path=str(tmp_path / "store"), tokenizer=mine)
+        tokenizer_spec = TokenizerSpec("file", str(tmp_path / name))
+        there = TextSpec(path=str(tmp_path / "store"), tokenizer=tokenizer_spec)
         assert open_stores(there)[0].vocab.size == 260
     two = TokenizerSpec("file", str(tmp_path / "two.json"))
     with refuses(f"data.path={tmp_path / 'store'}", "another tokenizer"):
@@ -242,12 +242,12 @@ def test_a_store_is_known_by_what_its_tokenizer_is(tmp_path, refuses):
 @pytest.mark.parametrize("where", ["path", "valid_path", "mixture"])
 def test_a_text_is_known_by_what_it_holds(tmp_path, kind, where):
     """Not by its size and the time of its change, which anyone can set."""
-    mine = write_lines(tmp_path, ["one two", "three", "four five six"])
+    text_path = write_lines(tmp_path, ["one two", "three", "four five six"])
     other = write_lines(tmp_path, ["seven", "eight nine"], name="other")
     paths = {
-        "path": {"path": mine},
-        "valid_path": {"path": other, "valid_path": mine},
-        "mixture": {"path": "", "mixture": (f"{other}=1", f"{mine}=2")},
+        "path": {"path": text_path},
+        "valid_path": {"path": other, "valid_path": text_path},
+        "mixture": {"path": "", "mixture": (f"{other}=1", f"{text_path}=2")},
     }[where]
     spec = TextSpec(
         **paths,
@@ -256,11 +256,11 @@ def test_a_text_is_known_by_what_it_holds(tmp_path, kind, where):
         tokenizer=TokenizerSpec(kind, vocab_size=300 if kind == "bpe" else 8192),
     )
     load_text(spec, reporter=Reporter(lambda text: None))
-    before = os.stat(mine)
+    before = os.stat(text_path)
     write_lines(tmp_path, ["one TWO", "THREE", "four FIVE six"])
-    os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert os.stat(mine).st_size == before.st_size
-    assert os.stat(mine).st_mtime_ns == before.st_mtime_ns
+    os.utime(text_path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(text_path).st_size == before.st_size
+    assert os.stat(text_path).st_mtime_ns == before.st_mtime_ns
     tokenizer, splits = load_text(spec, reporter=Reporter(lambda text: None))
     texts = [
         text
@@ -310,13 +310,13 @@ def test_a_prepared_folder_is_a_path(tmp_path, refuses):
     spec = TextSpec(path=path, valid_fraction=0.4)
     folder = tmp_path / "store"
     open_stores(spec, folder=folder)
-    wanted_tokenizer, wanted = load(spec)
+    wanted_tokenizer, expected = load(spec)
     (tmp_path / "docs.jsonl").unlink()  # the store is enough
     there = dataclasses.replace(spec, path=str(folder))
     tokenizer, corpora = load(there)
     assert tokenizer.characters == wanted_tokenizer.characters
     for name in ("train", "valid"):
-        assert corpora[name].fingerprint == wanted[name].fingerprint
+        assert corpora[name].fingerprint == expected[name].fingerprint
     for changes, parts in (
         ({"documents": "line"}, ["data.documents='line'", "'file'"]),
         ({"limit_chars": 5}, ["data.limit_chars=5", "0"]),

@@ -90,11 +90,11 @@ def digest(batch) -> str:
     return hashlib.sha256(batch["tokens"].tobytes()).hexdigest()[:16]
 
 
-def assert_same(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same(result, expected):
+    assert result.keys() == expected.keys()
     for key, values in expected.items():
-        assert found[key].dtype == values.dtype == np.int32
-        np.testing.assert_array_equal(found[key], values)
+        assert result[key].dtype == values.dtype == np.int32
+        np.testing.assert_array_equal(result[key], values)
 
 
 GOLDEN = {
@@ -177,8 +177,8 @@ def test_hosts_may_change_at_any_step(make):
 def test_a_process_may_read_any_places(make):
     """As where devices that are split over differently share a machine."""
     spec, places = FeedSpec(batch_size=12, seed=3), [0, 1, 6, 7, 11]
-    whole, found = make(spec).stack(7, 3), make(spec, places).stack(7, 3)
-    assert_same(found, {key: values[:, places] for key, values in whole.items()})
+    whole, result = make(spec).stack(7, 3), make(spec, places).stack(7, 3)
+    assert_same(result, {key: values[:, places] for key, values in whole.items()})
 
 
 def test_batch_keys(make):
@@ -370,11 +370,11 @@ def test_permutation_is_one():
 def test_permutation_of_many(num, data):
     places = data.draw(st.lists(st.integers(0, num - 1), max_size=20, unique=True))
     keys = random_bits(1, EPOCH, 2, ROUNDS)
-    found = permute(np.array(places, np.int64), num, keys).tolist()
-    assert len(set(found)) == len(places)
-    assert all(0 <= place < num for place in found)
+    result = permute(np.array(places, np.int64), num, keys).tolist()
+    assert len(set(result)) == len(places)
+    assert all(0 <= place < num for place in result)
     # An index is mapped independently of the other indices.
-    assert [permute(np.array([p]), num, keys)[0] for p in places] == found
+    assert [permute(np.array([p]), num, keys)[0] for p in places] == result
 
 
 def test_permutations_differ_by_epoch_and_seed():
@@ -438,8 +438,11 @@ def test_prefetch_places_in_its_thread():
         return stack["tokens"].sum()
 
     feed = make_feed()
-    found = list(prefetch(feed, 3, [1, 2], place=place))
-    assert found == [feed.stack(3, 1)["tokens"].sum(), feed.stack(4, 2)["tokens"].sum()]
+    result = list(prefetch(feed, 3, [1, 2], place=place))
+    assert result == [
+        feed.stack(3, 1)["tokens"].sum(),
+        feed.stack(4, 2)["tokens"].sum(),
+    ]
     assert threads == ["jaxpt-feed"] * 2
     assert list(prefetch(feed, 0, [1, 1], place=lambda stack: None)) == [None, None]
 

@@ -120,12 +120,12 @@ def find_shares(tree):
 
 if __name__ == "__main__":
     path, objective, *names = sys.argv[1:]
-    found, cases = {}, CASES | (MICROBATCHES if objective == "mlm" else {})
+    results, cases = {}, CASES | (MICROBATCHES if objective == "mlm" else {})
     cases = {name: cases[name] for name in names or cases}
     first = None
     for name, case in cases.items():
         begin = time.process_time()
         size = (13 if name == "one" else 8) if name in MEASURED else 0
-        found[name], first = run(path, objective, *case, first, size)
+        results[name], first = run(path, objective, *case, first, size)
         print(f"{name}: {time.process_time() - begin:.1f} s of the processor")
-    print(json.dumps(found))
+    print(json.dumps(results))

@@ -327,8 +327,8 @@ def test_a_manifest_that_names_a_file_elsewhere(saved, tmp_path):
     body.pop("crc32")
     for name in ("../victim", str(saved / "victim")):
         files = body["files"] | {name: manifest._measure(saved / "victim")}
-        told = body | {"files": files}
-        path.write_text(json.dumps({"crc32": manifest._crc(told), **told}))
+        output = body | {"files": files}
+        path.write_text(json.dumps({"crc32": manifest._crc(output), **output}))
         assert_falls_back(saved, "victim is missing")
     with Checkpointer(saved) as checkpointer:
         checkpointer.save(2, make_state(2))

@@ -75,8 +75,8 @@ def test_a_run_ends_nearest_to_its_seconds(call, num_calls, clock, made, tmp_pat
     before = (tmp_path / "result.json").read_bytes()
     assert train(made, tmp_path) == result
     assert (tmp_path / "result.json").read_bytes() == before
-    (found,) = load_runs([tmp_path])
-    assert found.result["steps"] == 2 * num_calls
+    (results,) = load_runs([tmp_path])
+    assert results.result["steps"] == 2 * num_calls
 
 
 @pytest.mark.slow_cases("0.5")
@@ -86,10 +86,10 @@ def test_the_learning_rate_follows_the_time(call, clock, made, tmp_path):
     result = train(made, tmp_path)
     task = made[0]
     schedule = make_schedule(task.plan.optim, 12)
-    found = {
+    results = {
         line["step"]: line["lr"] for line in read_metrics(tmp_path) if "lr" in line
     }
-    for step, rate in found.items():
+    for step, rate in results.items():
         end = min(round(step / 2 * call / 5 * 12), 12)
         if step == 2:  # nobody knew how long a call takes
             end = 2
@@ -98,7 +98,7 @@ def test_the_learning_rate_follows_the_time(call, clock, made, tmp_path):
         assert rate == pytest.approx(float(schedule(at)), abs=1e-9), step
     evals = [point["step"] for point in result["curve"]]
     assert evals == {0.5: [0, 6, 14, 20], 1.0: [0, 4, 8, 10]}[call]
-    assert len(found) == result["steps"] / 2 and found[result["steps"]] < 1e-4
+    assert len(results) == result["steps"] / 2 and results[result["steps"]] < 1e-4
 
 
 def test_a_call_takes_the_rates_of_its_place_in_the_schedule(made, clock):
@@ -111,8 +111,8 @@ def test_a_call_takes_the_rates_of_its_place_in_the_schedule(made, clock):
         for step in (6, 12)
     )
     moved = [
-        optax.tree.norm(jax.tree.map(jnp.subtract, found, params))
-        for found in (at_half, at_end)
+        optax.tree.norm(jax.tree.map(jnp.subtract, result, params))
+        for result in (at_half, at_end)
     ]
     assert moved[0] > 1e-2 > 1e-6 > moved[1]
 

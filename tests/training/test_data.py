@@ -53,7 +53,7 @@ def test_a_uniform_model_has_its_tokens_bits_over_the_texts_bytes(kind, tmp_path
     rows = likelihood_rows(task, splits["valid"], 0)
     sizes = likelihood_bytes(task, splits["valid"], 0)
     assert rows.shape == sizes.shape == (1, num)
-    found = measure_likelihood(
+    likelihood = measure_likelihood(
         lambda params, tokens: np.full((len(tokens), num - 1), math.log(1000)),
         None,
         rows,
@@ -65,9 +65,9 @@ def test_a_uniform_model_has_its_tokens_bits_over_the_texts_bytes(kind, tmp_path
     held_out = [text.encode() for text in DOCUMENTS[1::2]]
     num_tokens = num - len(held_out) - 1  # each ends in [EOS]
     assert (rows == task.vocab.eos).sum() == len(held_out)
-    given = 0 if kind == "unigram" else 1  # "▁" is no text, "A" is a byte
-    wanted = math.log2(1000) * num_tokens / (sum(map(len, held_out)) - given)
-    assert means(found) == {"bits_per_byte": pytest.approx(wanted, rel=1e-12)}
+    first = 0 if kind == "unigram" else 1  # "▁" is no text, "A" is a byte
+    expected = math.log2(1000) * num_tokens / (sum(map(len, held_out)) - first)
+    assert means(likelihood) == {"bits_per_byte": pytest.approx(expected, rel=1e-12)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -79,8 +79,8 @@ def test_rows_have_the_bytes_of_their_own_text(kind, tmp_path):
     # Documents one after the other, token by token: ids, bytes.
     ids, num_bytes = [], []
     for text in DOCUMENTS[::2]:
-        found, of_text = tokenizer.encode_sized(text)
-        ids += [*found.tolist(), task.vocab.eos]
+        result, of_text = tokenizer.encode_sized(text)
+        ids += [*result.tolist(), task.vocab.eos]
         of_text[-1] += len(text.encode()) - of_text.sum()
         num_bytes += [*of_text.tolist(), 0]
     starts = np.arange(11) * (len(ids) - 7) // 10

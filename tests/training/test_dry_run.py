@@ -14,28 +14,28 @@ def test_it_says_what_the_run_says(speech, tmp_path, capsys, monkeypatch):
     write_config(tmp_path / "config.py", speech, train__steps=4)
     argv = ["train", "--config", "config.py", "--config.objective=mlm"]
     assert main([*argv, "--dry_run", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
     assert main([*argv, "--dry_run"]) == 0
     lines = capsys.readouterr().out
-    assert f"mlm: {told['parameters']:,} parameters on" in lines
+    assert f"mlm: {output['parameters']:,} parameters on" in lines
     assert sorted(x.name for x in tmp_path.iterdir()) == ["config.py"]
     assert main([*argv, "--workdir", "run", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert told["parameters"] == result["params"]
-    assert told["flops"] == result["flops"]
+    assert output["parameters"] == result["params"]
+    assert output["flops"] == result["flops"]
     # Parameters and two moments of float32, and a few counts of steps.
-    size = 3 * 4 * told["parameters"]
-    assert size <= told["state_bytes"] <= size + 64
-    assert told["rows_bytes"] >= 2 * 8 * 24 * 4 and told["temporary_bytes"] > 0
-    assert told["step_seconds"] > 0 and told["steps"] == 4
-    assert told["train_seconds"] == told["step_seconds"] * 4
-    kernel = "cpu" if jax.default_backend() == "cpu" else told["attention"][0]
-    assert told["attention"] == [kernel]
+    size = 3 * 4 * output["parameters"]
+    assert size <= output["state_bytes"] <= size + 64
+    assert output["rows_bytes"] >= 2 * 8 * 24 * 4 and output["temporary_bytes"] > 0
+    assert output["step_seconds"] > 0 and output["steps"] == 4
+    assert output["train_seconds"] == output["step_seconds"] * 4
+    kernel = "cpu" if jax.default_backend() == "cpu" else output["attention"][0]
+    assert output["attention"] == [kernel]
 
 
 def test_a_run_by_the_clock_takes_its_seconds(speech):
-    told = dry_run(make_config(speech, train__seconds=5.0))
-    assert told["train_seconds"] == 5.0
+    output = dry_run(make_config(speech, train__seconds=5.0))
+    assert output["train_seconds"] == 5.0
 
 
 def test_what_cannot_be_trained_is_refused(speech, refuses):

@@ -32,8 +32,8 @@ def run(config, workdir):
 def first(tmp_path_factory, speech):
     """The folder of a short masked run."""
     folder = tmp_path_factory.mktemp("start")
-    given = write_stored(folder / "given.json", make_config(speech, "mlm"))
-    flags = ["--config", str(given), "--workdir", str(folder / "run")]
+    config_path = write_stored(folder / "given.json", make_config(speech, "mlm"))
+    flags = ["--config", str(config_path), "--workdir", str(folder / "run")]
     assert main(["train", *flags]) == 0
     return folder / "run"
 
@@ -74,9 +74,9 @@ def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
         )
         start = tmp_path / objective
         metrics = run(config, start)["metrics"]
-        _, _, found, _ = load_run(start)
+        _, _, result, _ = load_run(start)
         jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), found, held
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), result, held
         )
         assert metrics["bits_per_byte"] > 0 and metrics["val_perplexity"] > 1
     assert set(metrics) & {"valid_loss", "valid_clm_loss"} == {"valid_loss"}
@@ -130,7 +130,7 @@ def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figu
 
 
 @pytest.mark.parametrize(
-    "objective, changes, told",
+    "objective, changes, output",
     [
         slow("mlm", {"model__d_model": 32}, ("mlm model has embed/", "16]", "32]")),
         slow("electra", {}, ("mlm model has", "electra one", "not at all")),
@@ -138,7 +138,7 @@ def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figu
     ],
 )
 def test_another_model_or_tokenizer_is_refused(
-    first, tmp_path, speech, refuses, objective, changes, told
+    first, tmp_path, speech, refuses, objective, changes, output
 ):
     config = make_config(
         speech,
@@ -148,7 +148,7 @@ def test_another_model_or_tokenizer_is_refused(
         compare__budget="steps",
         **changes,
     )
-    with refuses(f"train.init_from={first}", *told):
+    with refuses(f"train.init_from={first}", *output):
         compare(config, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -200,8 +200,10 @@ def test_a_model_that_reads_the_same_parameters_otherwise_is_refused(
     changes["train__init_from"] = str(folder)
     plan = make_plan(make_config(speech, objective, **changes))
     task = make_task(plan, tokenizer.vocab)
-    told = [f"model.{next(iter(values))}="] if values else [f"{next(iter(held))[6:]}="]
-    with refuses(f"train.init_from={folder}: its {objective} model has ", *told):
+    output = (
+        [f"model.{next(iter(values))}="] if values else [f"{next(iter(held))[6:]}="]
+    )
+    with refuses(f"train.init_from={folder}: its {objective} model has ", *output):
         check_start(task, tokenizer)
 
 
@@ -247,8 +249,10 @@ def test_distances_that_are_counted_otherwise_are_refused(
     directions = ("past", "both")[:: 1 if two == "clm" else -1]
     assert plan.model.relative_directions == directions[0]
     assert plan.config["model"]["relative_directions"] == "auto"
-    told = f"its {one} model has model.relative_directions={directions[1]}, this {two}"
-    with refuses(f"train.init_from={folder}: {told} one {directions[0]}"):
+    output = (
+        f"its {one} model has model.relative_directions={directions[1]}, this {two}"
+    )
+    with refuses(f"train.init_from={folder}: {output} one {directions[0]}"):
         check_start(make_task(plan, tokenizer.vocab), tokenizer)
 
 
@@ -257,13 +261,13 @@ def test_who_goes_on_reads_as_the_other_did(tmp_path, speech):
     held = write_run(make_config(speech, "clm_mlm", **RELATIVE), tmp_path / "held")
     program, _, params, _ = load_run(held)
     tokens = np.arange(40, dtype=np.int32).reshape(2, 20) % program.task.vocab.size
-    wanted = program.next_logits(params, tokens)
+    expected = program.next_logits(params, tokens)
     both = {"model__relative_directions": "both", "train__init_from": str(held)}
     config = make_config(speech, "clm", **RELATIVE, **both)
     own = Program(make_task(make_plan(config), program.task.vocab))
     start = make_start(own, own.task.plan.train).params
-    found = own.next_logits(start, tokens)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    result = own.next_logits(start, tokens)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -279,9 +283,9 @@ def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, ca
     assert main(["train", f"--workdir={tmp_path / 'run'}"]) == 0
     assert main(["evaluate", f"--workdir={tmp_path / 'run'}"]) == 0
     held = json.loads((first / "result.json").read_text())["metrics"]["valid_loss"]
-    found = capsys.readouterr().out.splitlines()
-    shown = [line.split()[1] for line in found if line.startswith("valid_loss")]
-    assert shown == [f"{held:.4f}"] * 2
+    output = capsys.readouterr().out.splitlines()
+    losses = [line.split()[1] for line in output if line.startswith("valid_loss")]
+    assert losses == [f"{held:.4f}"] * 2
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
@@ -293,7 +297,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, output",
     [
         ("{", "not readable as JSON"),
         ("[]", "must hold sections"),
@@ -311,12 +315,12 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
         ('{"version": [], "model": {}}', "was written by jaxpt []; jaxpt "),
     ],
 )
-def test_a_bad_stored_config_is_one_line(tmp_path, capsys, text, told):
+def test_a_bad_stored_config_is_one_line(tmp_path, capsys, text, output):
     path = tmp_path / "config.json"
     path.write_text(text)
     assert main(["train", f"--config={path}", f"--workdir={tmp_path / 'run'}"]) == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert output in error and error.count("\n") == 1
 
 
 def test_the_start_needs_a_checkpoint(first, tmp_path, speech, refuses):

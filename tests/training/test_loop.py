@@ -309,9 +309,9 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     far, near = (distance(tree, state.params) for tree in (fresh, mean))
     assert 0 < near < far / 2 and off < near / 1000
     _, corpora = load_text(task.plan.text)
-    for params, found in ((mean, result), (state.params, plain_result)):
+    for params, results in ((mean, result), (state.params, plain_result)):
         loss = measure_valid(program, params, corpora)["valid_loss"]
-        assert found["metrics"]["valid_loss"] == pytest.approx(loss, rel=1e-6)
+        assert results["metrics"]["valid_loss"] == pytest.approx(loss, rel=1e-6)
     lines = read_metrics(tmp_path / "mean")
     assert all(("valid_loss" in line) == ("ema_decay" in line) for line in lines)
 
@@ -330,11 +330,13 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
         hashes.append(final_hash(task, folder))
         logs.append(read_metrics(folder))
     assert hashes[0] == hashes[1]
-    told = [line.pop("sample").splitlines() for line in logs[1] if "sample" in line]
-    assert len(told) == 3 and all(len(lines) == 2 for lines in told)  # steps 0, 2, 4
+    output = [line.pop("sample").splitlines() for line in logs[1] if "sample" in line]
+    assert len(output) == 3 and all(
+        len(lines) == 2 for lines in output
+    )  # steps 0, 2, 4
     form = list_forms(task)[0]
     printed = capsys.readouterr().out.splitlines()
-    for step, lines in zip((0, 2, 4), told):
+    for step, lines in zip((0, 2, 4), output):
         places = [printed.index(f"step {step}  {line}") for line in lines]
         assert all(line.startswith(f"{form}: ") for line in lines)
         # Behind the evaluation's own line.
@@ -358,7 +360,7 @@ def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
         hashes.append(final_hash(task, tmp_path / str(num)))
         traces.append(list((tmp_path / str(num)).rglob("profile/**/*.xplane.pb")))
     assert hashes[0] == hashes[1]
-    assert [len(found) for found in traces] == [0, 1]
+    assert [len(result) for result in traces] == [0, 1]
     # Two calls of two steps are in it, as many as hold three, but not the first.
     data = jax.profiler.ProfileData.from_file(str(traces[1][0]))
     events = [e for p in data.planes for line in p.lines for e in line.events]
@@ -411,8 +413,8 @@ def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
         if "mfu" in line:
             # A row's operations by its 24 tokens, times tokens a second.
             per_token = result["flops"] / result["raw_tokens"]
-            wanted = line["tokens_per_second"] * per_token / 1e12
-            assert line["mfu"] == pytest.approx(wanted)
+            expected = line["tokens_per_second"] * per_token / 1e12
+            assert line["mfu"] == pytest.approx(expected)
 
 
 def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
@@ -423,8 +425,8 @@ def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     log = run_log.RunLog(program, feed, corpora, tmp_path)
     assert not any("fused" in line for line in log.describe_run())
     monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
-    wanted = "without the fused kernel: xla, as cudnn has no model.attention_dropout"
-    assert any(line.endswith(wanted) for line in log.describe_run())
+    expected = "without the fused kernel: xla, as cudnn has no model.attention_dropout"
+    assert any(line.endswith(expected) for line in log.describe_run())
 
 
 def test_a_run_that_leaves_out_predictions_warns_once(
@@ -438,29 +440,29 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
     lines = capsys.readouterr().err.splitlines()
-    (found,) = [line for line in lines if line.startswith("jaxpt: warning: ")]
-    share = re.search(r"masked_diffusion leaves (\d+\.\d\d)% of its pred", found)[1]
+    (result,) = [line for line in lines if line.startswith("jaxpt: warning: ")]
+    share = re.search(r"masked_diffusion leaves (\d+\.\d\d)% of its pred", result)[1]
     assert float(share) == pytest.approx(100 * (1 - 16 / 21.6), abs=3)
-    assert "train.num_microbatches" in found
+    assert "train.num_microbatches" in result
 
 
 def test_controls_are_of_the_evaluation_before_the_first_step(
     speech, tmp_path, monkeypatch
 ):
     """A run that evaluates its probes as it goes does not measure them again."""
-    given = {}
+    kwargs = {}
 
     def measure(program, params, corpora, seed, known, control):
-        given.update(known=known, control=control)
+        kwargs.update(known=known, control=control)
         return Measured({"valid_loss": 1.0}, {}, {})
 
     monkeypatch.setattr(loop, "measure", measure)
     _, result = run(make_config(speech, eval__probe_every_eval=True), tmp_path)
     lines = {line["step"]: line for line in read_metrics(tmp_path)}
     for name, step in (("control", 0), ("known", 12)):
-        values = given[name].metrics
+        values = kwargs[name].metrics
         assert values.items() <= lines[step].items() and "valid_loss" in values
-    assert given["control"].metrics != given["known"].metrics
+    assert kwargs["control"].metrics != kwargs["known"].metrics
     assert result["metrics"] == {"valid_loss": 1.0}
 
 
@@ -534,15 +536,17 @@ def test_the_time_left_is_of_the_calls_left(speech, tmp_path):
     task, _ = run(make_config(speech), tmp_path)
     program = Program(task)
     log = run_log.RunLog(program, None, {}, tmp_path)
-    said = []
-    log.say = said.append
+    lines = []
+    log.info = lines.append
     call, size = task.plan.train.steps_per_call, task.plan.train.steps
-    log.say_end(call, 0.0, 3600.0 * call / (size - call), call)  # an hour for the rest
-    log.say_end(size, 0.0, 9.0, call)  # nothing is left
-    assert len(said) == 1 and "takes 1:00 hours more" in said[0]
+    log.log_end_time(
+        call, 0.0, 3600.0 * call / (size - call), call
+    )  # an hour for the rest
+    log.log_end_time(size, 0.0, 9.0, call)  # nothing is left
+    assert len(lines) == 1 and "takes 1:00 hours more" in lines[0]
     log.spec = dataclasses.replace(log.spec, seconds=3 * 3600.0)
-    log.say_end(call, 100.0, 1.0, call)  # by the clock, not by steps
-    assert "takes 2:58 hours more" in said[1] and said[2].startswith("warning: ")
+    log.log_end_time(call, 100.0, 1.0, call)  # by the clock, not by steps
+    assert "takes 2:58 hours more" in lines[1] and lines[2].startswith("warning: ")
 
 
 def test_a_finished_run_is_not_trained_again(speech, tmp_path):
@@ -646,17 +650,17 @@ def test_a_folder_of_other_text_or_tokenizer_is_refused(speech, tmp_path):
 @pytest.mark.slow
 def test_a_runs_tokenizer_is_the_one_in_its_folder(speech, tmp_path, capsys):
     """Wherever the run lies, and whatever became of the file that it was given."""
-    given, first = tmp_path / "given.json", tmp_path / "first"
+    tokenizer_path, first = tmp_path / "given.json", tmp_path / "first"
     tokenizer, _ = load_text(make_plan(make_config(speech)).text)
-    tokenizers.save(tokenizer, given)
+    tokenizers.save(tokenizer, tokenizer_path)
     few = {"train__steps": 2, "tokenizer__kind": "file"}
-    config = make_config(speech, tokenizer__path=str(given), **few)
+    config = make_config(speech, tokenizer__path=str(tokenizer_path), **few)
     _, result = run(config, first)
     # Its own copy is the same file, so this is the same run.
     own = make_config(speech, tokenizer__path=str(first), **few)
     assert run(own, first)[1] == result
     first.rename(tmp_path / "moved")
-    tokenizers.save(ByteTokenizer(("pad", "unk", "mask", "eos"), 4), given)
+    tokenizers.save(ByteTokenizer(("pad", "unk", "mask", "eos"), 4), tokenizer_path)
     (tmp_path / "moved" / "result.json").unlink()
     assert main(["train", f"--workdir={tmp_path / 'moved'}"]) == 0
     assert main(["evaluate", f"--workdir={tmp_path / 'moved'}"]) == 0

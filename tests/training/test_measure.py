@@ -71,20 +71,20 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     program, corpora, fresh = measured
     trained = jax.tree.map(lambda x: 0 * x, fresh)  # which cannot be told by chance
     measured_before = measure(program, trained, corpora, seed=SEED)
-    found = measured_before.metrics
+    result = measured_before.metrics
     untrained = measure(program, fresh, corpora, seed=SEED).metrics
     # Without scores none is the highest; without features the answer is always one.
-    assert found["heldout_top1"] == found["heldout_top5"] == 0
-    assert found["probe_accuracy"] == found["probe_majority"] < 1
-    for name in ("heldout_top1", "heldout_top5", "probe_accuracy"):
-        assert found[f"{name}_random"] == untrained[name] > found[name], name
+    assert result["masked_accuracy"] == result["masked_top5_accuracy"] == 0
+    assert result["probe_accuracy"] == result["probe_majority"] < 1
+    for name in ("masked_accuracy", "masked_top5_accuracy", "probe_accuracy"):
+        assert result[f"{name}_random"] == untrained[name] > result[name], name
     # What a comparison has measured for all of its runs is not measured again.
-    given = {"known": measured_before, "control": of(probe_accuracy=0.25)}
-    again = measure(program, trained, corpora, seed=SEED, **given).metrics
+    kwargs = {"known": measured_before, "control": of(probe_accuracy=0.25)}
+    again = measure(program, trained, corpora, seed=SEED, **kwargs).metrics
     assert again["probe_accuracy_random"] == 0.25
     assert (
         measure_frozen(program, fresh, corpora).metrics["probe_accuracy"]
-        == (found["probe_accuracy_random"])
+        == (result["probe_accuracy_random"])
     )
 
 
@@ -112,7 +112,7 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
         return Measured(means(examples), examples, {})
 
     monkeypatch.setattr(measuring, "measure_frozen", measure_all_frozen)
-    fills = give("fill_top1", "fill_top5", make=float)
+    fills = give("masked_accuracy", "masked_top5_accuracy", make=float)
     monkeypatch.setattr(measuring, "evaluate", fills)
     plan = make_plan(make_config(speech, "clm_mlm"))
     tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
@@ -123,10 +123,10 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
         **dict.fromkeys(abilities, True),
     )
     known = of(valid_loss=1.0)
-    found = measure(program, 0.75, corpora, seed=SEED, known=known).metrics
+    result = measure(program, 0.75, corpora, seed=SEED, known=known).metrics
     names = [name for names in measurements.values() for name in names]
-    names += ["heldout_top1", "heldout_top5"]
-    assert found == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
+    names += ["masked_accuracy", "masked_top5_accuracy"]
+    assert result == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
         f"{name}_random": 0.25 + SEED for name in names
     }
 
@@ -138,13 +138,13 @@ def test_a_likelihood_is_that_of_text_not_trained_on(measured):
 
     def bits(train, valid):
         splits = {"train": train, "valid": valid}
-        given = {"known": known, "control": known}
-        found = measure(program, params, splits, seed=SEED, **given).metrics
-        return {name: found[name] for name in ("bits_per_byte", "cloze_bits")}
+        kwargs = {"known": known, "control": known}
+        result = measure(program, params, splits, seed=SEED, **kwargs).metrics
+        return {name: result[name] for name in ("bits_per_byte", "cloze_bits")}
 
-    found, on_train = bits(train, valid), bits(train, train)
-    assert bits(valid, valid) == found
-    assert all(abs(found[name] - on_train[name]) > 1e-4 for name in found)
+    result, on_train = bits(train, valid), bits(train, train)
+    assert bits(valid, valid) == result
+    assert all(abs(result[name] - on_train[name]) > 1e-4 for name in result)
 
 
 def test_each_number_is_of_its_split(measured):
@@ -156,25 +156,30 @@ def test_each_number_is_of_its_split(measured):
     def find(**splits):
         return measure(program, params, splits, seed=SEED, control=control).metrics
 
-    found, swapped = find(train=train, valid=valid), find(train=valid, valid=train)
-    fills = [name for name in found if name.startswith("heldout")]
-    assert fills and found["heldout_top5"] > found["heldout_top1"]
-    assert found["valid_loss"] != swapped["valid_loss"]
-    assert find(train=valid, valid=valid)["valid_loss"] == found["valid_loss"]
+    result, swapped = find(train=train, valid=valid), find(train=valid, valid=train)
+    fills = [name for name in result if name.startswith("masked")]
+    assert fills and result["masked_top5_accuracy"] > result["masked_accuracy"]
+    assert result["valid_loss"] != swapped["valid_loss"]
+    assert find(train=valid, valid=valid)["valid_loss"] == result["valid_loss"]
     with_more = find(train=train, valid=valid, heldout=train)
     assert [with_more[name] for name in fills] == [swapped[name] for name in fills]
-    assert [with_more[name] for name in fills] != [found[name] for name in fills]
-    assert with_more["valid_loss"] == found["valid_loss"]
-    assert found["val_perplexity"] == pytest.approx(math.exp(found["valid_clm_loss"]))
+    assert [with_more[name] for name in fills] != [result[name] for name in fills]
+    assert with_more["valid_loss"] == result["valid_loss"]
+    # Without a held-out split, fills are of valid and have no second name.
+    of_trained = [name for name in fills if not name.endswith("_random")]
+    assert not any(f"valid_{name}" in result for name in fills)
+    for name in of_trained:
+        assert with_more[f"valid_{name}"] == result[name]
+    assert result["val_perplexity"] == pytest.approx(math.exp(result["valid_clm_loss"]))
 
 
 def test_a_loss_is_its_terms_by_their_coefficients():
     spec = types.SimpleNamespace(coefficients={"a": 2.0, "b": 50.0})
     task = types.SimpleNamespace(spec=spec)
     program = types.SimpleNamespace(task=task)
-    found = {"a": (6.0, 3.0), "b": (1.0, 2.0), "accuracy": (9.0, 1.0)}
-    assert total_loss(program, found) == 2 * 2 + 50 * 0.5
-    assert total_loss(program, found | {"b": (0.0, 0.0)}) == 4  # none was there
+    result = {"a": (6.0, 3.0), "b": (1.0, 2.0), "accuracy": (9.0, 1.0)}
+    assert total_loss(program, result) == 2 * 2 + 50 * 0.5
+    assert total_loss(program, result | {"b": (0.0, 0.0)}) == 4  # none was there
     assert math.isnan(total_loss(program, dict.fromkeys("ab", (0.0, 0.0))))
 
 
@@ -199,15 +204,15 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
 
     def ask(banned):
         args = (task.vocab.mask, banned, task.model_spec.vocab_size, spec.batch_size)
-        found = measure_cloze(
+        cloze = measure_cloze(
             program.fill_scores, params, rows, *args, task.read_length
         )
-        return means(found)
+        return means(cloze)
 
     known = of(valid_loss=1.0, probe_accuracy=0.5)
-    found = measure(program, params, corpora, SEED, known, known).metrics
-    assert found["cloze_bits"] == ask(task.nonwords)["cloze_bits"]
-    assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
+    result = measure(program, params, corpora, SEED, known, known).metrics
+    assert result["cloze_bits"] == ask(task.nonwords)["cloze_bits"]
+    assert result["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
 
 
 @pytest.mark.slow_except("mlm-before1-after1-gap1")
@@ -239,12 +244,12 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
     assert program.text_length == program.task.read_length - num_around
     params = program.init_state(SEED).params
     tokens = np.array([[9, 12, 10, 8, 11]] * 2, np.int32)
-    found = program.features(params, tokens)
+    result = program.features(params, tokens)
     around = [np.tile(np.int32(ids(names)), (2, 1)) for names in (before, after)]
     framed = np.concatenate([around[0], tokens, around[1]], axis=1)
     states = program.task.model.features(params, jnp.asarray(framed))
-    wanted = states[:, len(before) : len(before) + 5]
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    expected = states[:, len(before) : len(before) + 5]
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow_except("clm")
@@ -256,22 +261,22 @@ def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
     params, model = program.init_state(SEED).params, program.task.model
     rows = [[9, 12, 10, 8, 11], [8, 8, 9, 13, 10], [13, 9, 9, 11, 12]]
     tokens = np.array(rows, np.int32)
-    found = pool(program.pooled_layers, params, tokens, 5, 2)  # the last row twice
+    result = pool(program.pooled_layers, params, tokens, 5, 2)  # the last row twice
     before, after = program.frame
     assert bool(before or after) == (objective == "ul2")
     read = jax.jit(model.layer_features)
-    for vectors, row in zip(found, rows, strict=True):
+    for vectors, row in zip(result, rows, strict=True):
         states = read(params, jnp.array([[*before, *row, *after]]))
         own = states[:, 0, len(before) : len(before) + 5].astype(jnp.float32)
-        wanted = np.stack([own.mean(1), own[:, 0], own[:, 4]], axis=1)
-        np.testing.assert_allclose(vectors, wanted, rtol=1e-4, atol=1e-5)
+        expected = np.stack([own.mean(1), own[:, 0], own[:, 4]], axis=1)
+        np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_what_the_probe_read_is_told_of_trained_and_untrained_parameters(measured):
     program, corpora, fresh = measured
-    found, _, probes = measure(program, fresh, corpora, seed=SEED)
+    result, _, probes = measure(program, fresh, corpora, seed=SEED)
     assert probes["trained"] == probes["untrained"]  # the same parameters
-    assert found["probe_accuracy"] == found["probe_accuracy_random"]
+    assert result["probe_accuracy"] == result["probe_accuracy_random"]
     record = probes["trained"]
     assert record["num_layers"] == 1 and record["is_chosen"]
     best = max(max(layer) for layer in record["accuracies"])
@@ -299,12 +304,12 @@ def test_words_are_asked_for_where_settings_say_so(speech):
     task, _, corpora = prepare(make_config(speech, "clm", **settings))
     program = Program(task)
     zeros = jax.tree.map(lambda x: 0 * x, program.init_state(SEED).params)
-    found, examples, _ = measure(program, zeros, corpora, SEED)
-    assert found["word_accuracy_random"] > found["word_accuracy"]
+    result, examples, _ = measure(program, zeros, corpora, SEED)
+    assert result["word_accuracy_random"] > result["word_accuracy"]
     train, valid = list_questions(program.task, corpora)
     # States that are all 0 give each question the same answer.
     shares = np.bincount(valid.words) / len(valid.words)
-    assert found["word_accuracy"] in shares and count_words((train, valid)) == 4
+    assert result["word_accuracy"] in shares and count_words((train, valid)) == 4
     assert len(examples["word_accuracy"].totals) == len(valid.words)
     known = of(word_accuracy=0.5)
     again = measure(program, zeros, corpora, SEED, known, known).metrics
@@ -320,7 +325,7 @@ def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
     params, model = program.init_state(SEED).params, program.task.model
     left, right = np.array([[9, 12, 10, 8]] * 2), np.array([[11, 9, 13, 10]] * 2)
     rows = {"left": left.astype(np.int32), "right": right.astype(np.int32)}
-    found = program.read_gap(params, rows)
+    result = program.read_gap(params, rows)
     gap, end, start = {
         "mlm": ([vocab.mask], [], None),
         "electra": ([], [], None),
@@ -332,10 +337,12 @@ def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
         "bart": ([vocab.mask], [], [vocab.pad, 9, 12, 10, 8]),
     }[objective]
     ids = jnp.array([[9, 12, 10, 8, *gap, 11, 9, 13, 10, *end]] * 2)
-    wanted = [model.features(params, ids)[:, 3:7].reshape(2, -1)]
+    expected = [model.features(params, ids)[:, 3:7].reshape(2, -1)]
     if start is not None:
-        wanted.append(model.answer_states(params, ids, jnp.array([start] * 2))[:, -1])
-    np.testing.assert_allclose(found, jnp.concatenate(wanted, 1), rtol=1e-4, atol=1e-5)
+        expected.append(model.answer_states(params, ids, jnp.array([start] * 2))[:, -1])
+    np.testing.assert_allclose(
+        result, jnp.concatenate(expected, 1), rtol=1e-4, atol=1e-5
+    )
 
 
 CHOOSERS = {
@@ -375,9 +382,9 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
         "right": np.array([[11, 9, 13], [12, 8, 9]], np.int32),
         "candidates": np.array([[10, 14, 9], [11, 12, 8]], np.int32),
     }
-    found = np.asarray(program.choice_scores(params, rows))
+    result = np.asarray(program.choice_scores(params, rows))
     sides = list(zip(rows["left"].tolist(), rows["right"].tolist(), strict=True))
-    wanted = np.zeros((2, 3))
+    expected = np.zeros((2, 3))
     for i, (left, right) in enumerate(sides):
         for j, candidate in enumerate(rows["candidates"][i].tolist()):
             whole = jnp.array([[*left, candidate, *right]])
@@ -386,17 +393,17 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                 case "likelihood":
                     logits = model.next_logits(params, whole)[0]
                     scores = jax.nn.log_softmax(logits)
-                    wanted[i, j] = sum(
+                    expected[i, j] = sum(
                         scores[k, whole[0, k + 1]] for k in range(len(whole[0]) - 1)
                     )
                 case "mask" | "mask before":
-                    wanted[i, j] = model.fill_logits(params, masked)[0, 3, candidate]
+                    expected[i, j] = model.fill_logits(params, masked)[0, 3, candidate]
                 case "restored":
                     batch = {"inputs": whole, "segment_ids": jnp.ones_like(whole)}
                     place = jnp.array([[3]])
                     batch |= {"positions": place, "targets": whole[:, 3:4]}
-                    given = params, batch, "discriminator"
-                    wanted[i, j] = model.target_log_probs(*given)[0, 0]
+                    args = params, batch, "discriminator"
+                    expected[i, j] = model.target_log_probs(*args)[0, 0]
                 case "original":
                     batch = {"inputs": whole, "masked_positions": whole[:, :1]}
                     seen = {"self": full()}
@@ -404,19 +411,19 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                     states = model.apply({"params": params}, batch, seen, **call)
                     read = lambda model, x: model.score(x)  # noqa: E731
                     logits = model.apply({"params": params}, states, method=read)
-                    wanted[i, j] = -logits[0, 3]
+                    expected[i, j] = -logits[0, 3]
                 case "answer":  # which [EOS] or the next sentinel ends
                     gap, following = vocab.sentinels[:2]
                     ids = jnp.array([[*left, gap, *right, vocab.eos]])
                     written = jnp.array([[vocab.pad, gap, candidate]])
                     scores = jnp.exp(score_decoder(model, params, ids, written))
                     ends = scores[2, vocab.eos] + scores[2, following]
-                    wanted[i, j] = jnp.log(scores[1, candidate] * ends)
+                    expected[i, j] = jnp.log(scores[1, candidate] * ends)
                 case "whole text":
                     text = [*left, candidate, *right]
                     written = jnp.array([[vocab.pad, *text[:-1]]])
                     scores = score_decoder(model, params, masked, written)
-                    wanted[i, j] = sum(scores[k, text[k]] for k in range(3, 7))
+                    expected[i, j] = sum(scores[k, text[k]] for k in range(3, 7))
                 case "prefix":
                     batch = {
                         "inputs": jnp.array([[vocab.pad, *left, candidate, *right]]),
@@ -428,10 +435,10 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                     }
                     module = program.task.objective
                     seen = module.masks(batch)
-                    given = params, model, batch, seen, {}
-                    terms, _ = module.loss(*given)
-                    wanted[i, j] = -terms["loss"][0]
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+                    args = params, model, batch, seen, {}
+                    terms, _ = module.loss(*args)
+                    expected[i, j] = -terms["loss"][0]
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -440,13 +447,13 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     plan = program.task.plan
     spec = dataclasses.replace(plan.eval, num_choices=3, word_context=4)
     task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
-    asked = Program(task)
+    with_choices = Program(task)
     zeros = jax.tree.map(lambda x: 0 * x, fresh)
-    found, examples, _ = measure(asked, zeros, corpora, SEED)
-    wanted = list_choices(task, corpora)
-    rarest = wanted.log_draws.argmax(1) == 0  # p is the same for all tokens
-    assert found["choice_bayes_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)
-    assert "choice_bayes_accuracy_random" in found
+    result, examples, _ = measure(with_choices, zeros, corpora, SEED)
+    expected = list_choices(task, corpora)
+    rarest = expected.log_draws.argmax(1) == 0  # p is the same for all tokens
+    assert result["choice_bayes_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)
+    assert "choice_bayes_accuracy_random" in result
     np.testing.assert_array_equal(
-        examples["choice_bayes_accuracy"].groups, wanted.documents
+        examples["choice_bayes_accuracy"].groups, expected.documents
     )

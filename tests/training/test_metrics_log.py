@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def read_tensorboard(workdir):
     """[(step, tag, value)] as TensorBoard shows them: a start hides later steps."""
-    shown = []
+    rows = []
     for path in sorted((workdir / "tensorboard").iterdir()):
         data = path.read_bytes()
         while data:
@@ -36,11 +36,11 @@ def read_tensorboard(workdir):
             event = Event.FromString(data[12 : 12 + length])
             data = data[16 + length :]
             if event.session_log.status == SessionLog.START:
-                shown = [row for row in shown if row[0] < event.step]
+                rows = [row for row in rows if row[0] < event.step]
             for value in event.summary.value:
                 number = value.simple_value
-                shown.append((event.step, value.tag, number))
-    return shown
+                rows.append((event.step, value.tag, number))
+    return rows
 
 
 # MetricWriter.
@@ -128,8 +128,8 @@ def test_a_resumed_file_is_that_of_one_run(tmp_path, resume_step, cut):
     write_steps(tmp_path / "resumed", range(first, 10), resume_step)
     assert path.read_bytes() == (tmp_path / "whole" / "metrics.jsonl").read_bytes()
     assert not path.with_name("metrics.jsonl.tmp").exists()
-    shown = read_tensorboard(tmp_path / "resumed")
-    assert shown == read_tensorboard(tmp_path / "whole")
+    logged = read_tensorboard(tmp_path / "resumed")
+    assert logged == read_tensorboard(tmp_path / "whole")
 
 
 def test_killed_in_the_middle(tmp_path):
@@ -161,7 +161,7 @@ def test_damage_before_the_last_checkpoint_is_found(tmp_path, refuses):
         for step in range(6):
             writer.write(step, {"loss": 1.5})
             if step == 3:
-                writer.vouch()
+                writer.record_checksum()
     whole = path.read_bytes()
     vouched = b"".join(whole.splitlines(keepends=True)[:4])
     for place in range(len(vouched)):
@@ -203,7 +203,7 @@ def test_killed_as_it_resumes_it_is_no_damage(tmp_path, monkeypatch, last, resum
     with MetricWriter(tmp_path / "killed") as writer:
         for step in range(8):
             writer.write(step, {"loss": 1 / (step + 1)})
-            writer.vouch()
+            writer.record_checksum()
     more = range(resume_step + 1 if resume_step else 0, 8)
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", stop)
@@ -211,7 +211,7 @@ def test_killed_as_it_resumes_it_is_no_damage(tmp_path, monkeypatch, last, resum
             with MetricWriter(tmp_path / "killed", resume_step) as writer:
                 for step in more:
                     writer.write(step, {"loss": 1 / (step + 1)})
-                    writer.vouch()
+                    writer.record_checksum()
     assert all(row["step"] < 8 for row in read_metrics(tmp_path / "killed"))
     write_steps(tmp_path / "killed", more, resume_step)
     write_steps(tmp_path / "whole", range(8))
@@ -315,7 +315,7 @@ class Terminal(io.StringIO):
 
 
 @contextlib.contextmanager
-def shown(stream):
+def printed_to(stream):
     """Progress is printed to the stream."""
     with contextlib.redirect_stdout(stream), logs.terminal():
         yield
@@ -323,7 +323,10 @@ def shown(stream):
 
 def test_plain_lines():
     stream, clock = io.StringIO(), Clock()
-    with shown(stream), Progress(6000, prefix="mlm seed 1", clock=clock) as progress:
+    with (
+        printed_to(stream),
+        Progress(6000, prefix="mlm seed 1", clock=clock) as progress,
+    ):
         clock.now += 60
         progress.update(1200, {"loss": 2.31124}, tokens_per_second=41_234, mfu=0.371)
         logs.LOGGER.info("saved [bold]step[/] 1200")
@@ -339,7 +342,7 @@ def test_plain_lines():
 def etas(total, start, updates):
     """The ETA shown at each (step, seconds since the start)."""
     stream, clock = io.StringIO(), Clock()
-    with shown(stream), Progress(total, start, clock=clock) as progress:
+    with printed_to(stream), Progress(total, start, clock=clock) as progress:
         for step, seconds in updates:
             clock.now = 1000.0 + seconds
             progress.update(step, {}, tokens_per_second=1.0)
@@ -358,9 +361,9 @@ def test_eta():
 
 def test_eta_forgets_compiling():
     # 100 s of compiling, then a second a step.
-    shown = etas(100, 0, [(step, 100.0 + step) for step in range(1, 21)])
-    assert shown[0] == "2:46:39"
-    assert shown[-1] == "01:20"
+    remaining = etas(100, 0, [(step, 100.0 + step) for step in range(1, 21)])
+    assert remaining[0] == "2:46:39"
+    assert remaining[-1] == "01:20"
 
 
 @pytest.mark.parametrize(
@@ -377,7 +380,7 @@ def test_eta_forgets_compiling():
 )
 def test_rates(rate, text):
     stream = io.StringIO()
-    with shown(stream):
+    with printed_to(stream):
         Progress(1).update(1, {}, tokens_per_second=rate)
     assert f"  {text} tokens/s" in stream.getvalue()
 
@@ -396,7 +399,7 @@ def test_rates(rate, text):
 )
 def test_values(value, text):
     stream = io.StringIO()
-    with shown(stream):
+    with printed_to(stream):
         Progress(1).update(1, {"x": value}, tokens_per_second=1.0)
     assert f"  x {text}  " in stream.getvalue()
 
@@ -406,7 +409,7 @@ def test_bar_on_a_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm-256color")
     stream, clock = Terminal(), Clock()
-    with shown(stream), Progress(6000, prefix="[mlm]", clock=clock) as progress:
+    with printed_to(stream), Progress(6000, prefix="[mlm]", clock=clock) as progress:
         clock.now += 60
         progress.update(1200, {"loss": 2.3}, tokens_per_second=41_234, mfu=0.371)
         logs.LOGGER.info("saved [bold]step[/] 1200 :tada:" + "." * 200)
@@ -421,7 +424,7 @@ def test_bar_on_a_terminal(monkeypatch, columns):
 def test_no_bar_on_a_dumb_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
-    with shown(stream), Progress(10) as progress:
+    with printed_to(stream), Progress(10) as progress:
         progress.update(5, {}, tokens_per_second=1.0)
     assert stream.getvalue().startswith("step 5/10  1 tokens/s")
     assert "\x1b" not in stream.getvalue()

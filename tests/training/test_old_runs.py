@@ -15,6 +15,7 @@ import pytest
 
 import jaxpt
 from jaxpt.cli import main
+from jaxpt.training.result import load_result
 
 ARCHIVE = Path(__file__).parent / "old" / "runs.tar.xz"
 
@@ -32,10 +33,10 @@ def test_they_fill_and_score_as_before(old):
     run = jaxpt.load(old / "mlm-seed0")
     expected = json.loads((old / "expected.json").read_text())
     (filled,) = run.fill("the sta[MASK]e of")
-    (wanted,) = expected["fill"]
-    assert [token for token, _ in filled] == [token for token, _ in wanted]
+    (reference,) = expected["fill"]
+    assert [token for token, _ in filled] == [token for token, _ in reference]
     np.testing.assert_allclose(
-        [p for _, p in filled], [p for _, p in wanted], rtol=1e-4
+        [p for _, p in filled], [p for _, p in reference], rtol=1e-4
     )
     nll = run.nll(["the state of", "the sky"])
     np.testing.assert_allclose(nll, expected["nll"], rtol=1e-4)
@@ -43,15 +44,15 @@ def test_they_fill_and_score_as_before(old):
 
 def test_they_resume_to_the_same_result(old, tmp_path):
     run = shutil.copytree(old / "mlm-seed0", tmp_path / "run")
-    wanted = json.loads((run / "result.json").read_text())
+    expected = load_result(run)  # with the present names of metrics
     for path in run.glob("checkpoints/12*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for name in ("result.json", "examples.npz"):
         (run / name).unlink()
     assert main(["train", f"--workdir={run}", "--quiet"]) == 0
     result = json.loads((run / "result.json").read_text())
-    assert result["metrics"].keys() == wanted["metrics"].keys()
-    for name, value in wanted["metrics"].items():
+    assert result["metrics"].keys() == expected["metrics"].keys()
+    for name, value in expected["metrics"].items():
         assert result["metrics"][name] == pytest.approx(value, rel=1e-3), name
     assert [point["step"] for point in result["curve"]] == [0, 4, 8, 12]
 

@@ -64,10 +64,10 @@ def test_fills_are_right_where_the_text_has_them(speech, monkeypatch):
     space = int(more[0].encode(" ")[0])
 
     def fill_with_spaces(self, params, tokens):
-        wanted = 5.0 * (jnp.arange(task.vocab.size) == space)
+        expected = 5.0 * (jnp.arange(task.vocab.size) == space)
         of_specials = 9.0 * jnp.asarray(task.vocab.is_special)  # never written
         shape = *tokens.shape, task.vocab.size
-        return jnp.broadcast_to(wanted + of_specials, shape)
+        return jnp.broadcast_to(expected + of_specials, shape)
 
     monkeypatch.setattr(MaskedLM, "fill_logits", fill_with_spaces)
     texts, taken = take("fills", task, *more, num=8)
@@ -116,10 +116,10 @@ def test_spans_are_read_behind_their_sentinels(speech, monkeypatch):
     (row,) = passage_samples.choose_passages(corpora["valid"], length, 1)
     most = task.spec.needs.num_sentinels
     (start, stop), *others = samples.hide_spans(np.zeros(length, bool), most)
-    asked = {}
+    prompts_read = {}
 
     def generate(decoder, params, prompts, lengths, num_tokens, **more):
-        asked["prompt"] = prompts
+        prompts_read["prompt"] = prompts
         answer = [task.vocab.sentinels[0], *row[start:stop], task.vocab.eos]
         tokens = jnp.array([answer], jnp.int32)
         return tokens, jnp.array([len(answer)]) + 0 * lengths
@@ -133,7 +133,7 @@ def test_spans_are_read_behind_their_sentinels(speech, monkeypatch):
     assert [(piece.text, piece.truth) for piece in wrong] == [
         ("", tokenizer.decode(row[slice(*span)])) for span in others
     ]
-    assert asked["prompt"].shape == (1, length - 2 * len([0, *others]) + 1)
+    assert prompts_read["prompt"].shape == (1, length - 2 * len([0, *others]) + 1)
 
 
 def test_too_little_text_or_room_gives_no_passages(speech):
@@ -143,7 +143,8 @@ def test_too_little_text_or_room_gives_no_passages(speech):
     assert passage_samples.choose_passages(valid, 23, 2).shape == (2, 23)
     assert len(passage_samples.choose_passages(valid, 23, 0)) == 0
     assert (
-        len(passage_samples.choose_passages(valid, passage_samples.LEAST - 1, 2)) == 0
+        len(passage_samples.choose_passages(valid, passage_samples.MIN_LENGTH - 1, 2))
+        == 0
     )
     assert len(passage_samples.choose_passages(valid, valid.num_tokens + 1, 2)) == 0
 
@@ -165,16 +166,16 @@ def test_samples_are_what_generate_writes(name, speech, tmp_path):
     taker = passage_samples.make_taker(form, program, tokenizer, passages)
     taken = taker(params)
     for row, sample in zip(passages, taken):
-        told = [piece for piece in sample if piece.kind != "written"]
-        spelt = "".join(piece.truth or piece.text for piece in told)
+        output = [piece for piece in sample if piece.kind != "written"]
+        spelt = "".join(piece.truth or piece.text for piece in output)
         if form != "rewriting":
             assert spelt == tokenizer.decode(row)
         if form == "continuation":
-            given, *rest = sample
+            prompt, *rest = sample
             new = "".join(piece.text for piece in rest if piece.kind == "written")
             num = length - length // 2
-            (text,) = generate_texts(load_run(run), [given.text], num, temperature=0.0)
-            begins = "" if program.task.model.HAS_DECODER else given.text
+            (text,) = generate_texts(load_run(run), [prompt.text], num, temperature=0.0)
+            begins = "" if program.task.model.HAS_DECODER else prompt.text
             assert text == begins + new and new
         elif form == "rewriting":
             assert "".join(piece.text for piece in sample)

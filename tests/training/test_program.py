@@ -72,13 +72,13 @@ def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    one = found.pop("one")
+    data = json.loads(done.stdout.splitlines()[-1])
+    one = data.pop("one")
     scale = max(map(abs, one["grads"]))
     assert scale > 1e-4  # there is a gradient to compare
     every = {"data 8", "fsdp 8", "tensor 2, fsdp 4", "pmap 8"}
-    assert set(cases) - {"one"} <= set(found) if cases else every <= set(found)
-    for name, other in found.items():
+    assert set(cases) - {"one"} <= set(data) if cases else every <= set(data)
+    for name, other in data.items():
         check_shares(name, other["shares"])
         pairs = zip(one["grads"], other["grads"], strict=True)
         assert max(abs(a - b) for a, b in pairs) < 1e-5 * scale, name
@@ -88,18 +88,17 @@ def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
         # The last of 13 rows are measured with three that only fill up their batch.
         for metric, pair in (other["measured"] or {}).items():
             assert pair == pytest.approx(one["measured"][metric], rel=1e-5), metric
-    is_measured = [bool(other["measured"]) for other in found.values()]
+    is_measured = [bool(other["measured"]) for other in data.values()]
     assert sum(is_measured) == (1 if cases else 2)
     # A device gathers matrices; no hidden states, which are larger here, are exchanged.
     if objective == ALL:
         assert not one["collectives"]
         # Matrices are gathered, and gradients summed up.
         (_, gathered), (_, summed) = (
-            found["fsdp 8"]["collectives"][kind]
-            for kind in ("all-gather", "all-reduce")
+            data["fsdp 8"]["collectives"][kind] for kind in ("all-gather", "all-reduce")
         )
         assert gathered > 4 * one["largest"] and summed > 2 * len(one["grads"])
-        assert found["fsdp 8"]["moved"] <= one["largest"] < 16 * 20 * 16
+        assert data["fsdp 8"]["moved"] <= one["largest"] < 16 * 20 * 16
 
 
 def test_a_batch_that_devices_cannot_share_is_refused(speech):
@@ -116,9 +115,9 @@ def test_ids_that_the_devices_do_not_divide_are_told(speech):
     for tensor in (2, 7):
         shape = {"data": 1, "fsdp": 1, "tensor": tensor}
         program.mesh, program.devices = types.SimpleNamespace(shape=shape), [None] * 7
-        told = [line for line in program.describe_mesh() if "vocab_size" in line]
-        assert len(told) == (size % tensor > 0), (size, tensor)
-    assert told[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
+        output = [line for line in program.describe_mesh() if "vocab_size" in line]
+        assert len(output) == (size % tensor > 0), (size, tensor)
+    assert output[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
 
 
 @pytest.mark.slow
@@ -130,11 +129,11 @@ def test_every_step_draws_its_own_corruption(speech):
     same = {key: value.repeat(3, axis=0) for key, value in batch.items()}
     for seed in (1, 1, 2):
         state = program.init_state(1)
-        found = []
+        results = []
         for _ in range(2):
             state, sums = program.train_call(state, program.place(same), seed)
-            found += np.asarray(sums["loss"][0]).tolist()
-        losses.append(found)
+            results += np.asarray(sums["loss"][0]).tolist()
+        losses.append(results)
     assert len(set(losses[0])) == 6
     assert losses[0] == losses[1] and not set(losses[0]) & set(losses[2])
     # The last call of a run may be shorter.

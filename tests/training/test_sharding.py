@@ -53,10 +53,10 @@ def make_shapes():
         for name in FORMS:
             if family in families and num_served:
                 break
-            objective, given = VARIANTS.get(name, (name, {}))
+            objective, changes = VARIANTS.get(name, (name, {}))
             module = OBJECTIVES[objective]
             try:
-                settings = module.Spec.for_seq_len(32, **given)
+                settings = module.Spec.for_seq_len(32, **changes)
                 model = settings.make_network(spec, VOCAB)
             except UserError:
                 continue
@@ -84,13 +84,13 @@ def names_of(tree):
 def test_every_parameter_of_every_family_has_a_rule(shapes):
     assert {name.split()[0] for name in shapes} == set(PRESETS)
     assert {name.split()[1] for name in shapes} == set(FORMS)
-    found = {}  # parameters, by the rules of the networks that have them
+    result = {}  # parameters, by the rules of the networks that have them
     for model, params in shapes.values():
         for name, leaf in names_of(params).items():
             partition(name, leaf.shape, SIZES, model.RULES)
-            found.setdefault(model.RULES, set()).add(name)
-    names = set().union(*found.values())
-    for rules, own in found.items():
+            result.setdefault(model.RULES, set()).add(name)
+    names = set().union(*result.values())
+    for rules, own in result.items():
         for rule, _ in rules:
             # Of those that all Transformers share, each is some network's.
             held = names if (rule, _) in TRANSFORMER_RULES else own
@@ -166,7 +166,7 @@ def specs_of(state):
 def test_what_an_optimizer_keeps_lies_as_its_parameter(optimizer, shapes):
     _, params = shapes["bert-base mlm"]
     state = jax.eval_shape(lambda p: make_state(p, optimizer), params)
-    found = specs_of(state)
+    result = specs_of(state)
     known = {
         name: (leaf.shape, spec)
         for (name, leaf), spec in zip(
@@ -182,14 +182,14 @@ def test_what_an_optimizer_keeps_lies_as_its_parameter(optimizer, shapes):
     for name, leaf in names_of(state).items():
         own = [known[path] for path in known if name.endswith("/" + path)]
         if own and own[0][0] == leaf.shape:
-            assert found[name] == own[0][1], name
+            assert result[name] == own[0][1], name
             num_split += "opt_state" in name and any(own[0][1])
         else:
-            assert found[name] == PartitionSpec(), name
+            assert result[name] == PartitionSpec(), name
             assert leaf.ndim < 2, name
-    is_factored = any("v_row" in name for name in found)
+    is_factored = any("v_row" in name for name in result)
     assert num_split > 10 or is_factored
-    assert found["step"] == PartitionSpec()
+    assert result["step"] == PartitionSpec()
 
 
 @given(

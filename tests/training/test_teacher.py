@@ -28,8 +28,8 @@ LAYERS = (2, 0)
 
 
 def train(config, folder):
-    given = write_stored(folder.with_suffix(".json"), config)
-    return main(["train", f"--config={given}", f"--workdir={folder}"])
+    config_path = write_stored(folder.with_suffix(".json"), config)
+    return main(["train", f"--config={config_path}", f"--workdir={folder}"])
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +62,16 @@ TAUGHT = [("mlm", "distillation"), ("clm", "causal_distillation")]
 @pytest.mark.slow_except("mlm-distillation")
 @pytest.mark.parametrize("kind, objective", slow_but(TAUGHT[1:], TAUGHT))
 def test_it_begins_with_its_teacher(kind, objective, teachers, speech):
-    theirs, tokenizer, taught, _ = load_run(teachers / kind)
+    reference, tokenizer, teacher_params, _ = load_run(teachers / kind)
     config = make_student(speech, teachers / kind, objective, optim__ema_decay=0.5)
-    task = make_task(make_plan(config), theirs.task.vocab)
+    task = make_task(make_plan(config), reference.task.vocab)
     check_start(task, tokenizer)
     start = make_start(Program(task), task.plan.train)
     for tree in (start.params, start.ema):
-        same(tree["teacher"], taught)
+        same(tree["teacher"], teacher_params)
         for i, layer in enumerate(LAYERS):
-            found = tree["student"]["encoder"][f"layer_{i}"]
-            same(found, taught["encoder"][f"layer_{layer}"])
+            result = tree["student"]["encoder"][f"layer_{i}"]
+            same(result, teacher_params["encoder"][f"layer_{layer}"])
 
 
 def same(one, other):
@@ -83,11 +83,11 @@ def test_it_ends_without_its_teacher(teachers, tmp_path, speech):
     """A checkpoint holds it all: the run ends the same without the teacher's folder."""
     teacher = tmp_path / "teacher"
     shutil.copytree(teachers / "mlm", teacher)
-    _, _, taught, _ = load_run(teacher)
+    _, _, teacher_params, _ = load_run(teacher)
     config = make_student(speech, teacher, optim__ema_decay=0.5)
     assert train(config, tmp_path / "run") == 0
     _, _, ended, step = load_run(tmp_path / "run")
-    same(ended["teacher"], taught)
+    same(ended["teacher"], teacher_params)
     shutil.rmtree(teacher)
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "8")
     (tmp_path / "run" / "checkpoints" / "8.manifest.json").unlink()
@@ -125,21 +125,21 @@ def test_a_teacher_is_read_as_it_was_trained(kind, directions, readers, speech):
         causal_distillation__student_layers=(),
     )
     plan = make_plan(config)
-    theirs, _, params, _ = load_run(readers / kind)
-    program = Program(make_task(plan, theirs.task.vocab))
+    reference, _, params, _ = load_run(readers / kind)
+    program = Program(make_task(plan, reference.task.vocab))
     start = make_start(program, plan.train).params
-    tokens = np.arange(40, dtype=np.int32).reshape(2, 20) % theirs.task.vocab.size
+    tokens = np.arange(40, dtype=np.int32).reshape(2, 20) % reference.task.vocab.size
     mask = attention_masks.causal()
 
     def lecture(model):
         states = model.teacher_outputs({"inputs": tokens}, {"self": mask})
         return model.teacher.logits(states)
 
-    found = program.task.model.apply({"params": start}, method=lecture)
-    wanted = theirs.task.model.apply(
+    result = program.task.model.apply({"params": start}, method=lecture)
+    expected = reference.task.model.apply(
         {"params": params}, tokens, {"self": mask}, deterministic=True
     )
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     spec = plan.spec.teacher_model
     assert spec.relative_directions == directions
     assert plan.model.relative_directions == "past"
@@ -192,7 +192,7 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
 
 
 @pytest.mark.parametrize(
-    "changes, told",
+    "changes, output",
     [
         ({}, "model.relative_directions=past: must be the teacher's both"),
         (
@@ -206,7 +206,7 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
     ],
 )
 def test_layers_are_lent_to_who_reads_them_alike(
-    changes, told, readers, tmp_path, speech, capsys
+    changes, output, readers, tmp_path, speech, capsys
 ):
     student = make_student(
         speech,
@@ -219,7 +219,7 @@ def test_layers_are_lent_to_who_reads_them_alike(
     )
     assert train(student, tmp_path / "run") == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert output in error and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -249,18 +249,18 @@ def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
     """`train.init_from` says where the student begins; then no layer is copied."""
     first = write_run(make_student(speech, teachers / "mlm"), tmp_path / "first")
     program, tokenizer, params, _ = load_run(first)
-    _, _, taught, _ = load_run(teachers / "mlm")
+    _, _, teacher_params, _ = load_run(teachers / "mlm")
     changed = {"train__init_from": str(first)}
     plan = make_plan(make_student(speech, teachers / "mlm", **changed))
     task = make_task(plan, program.task.vocab)
     check_start(task, tokenizer)
     start = make_start(Program(task), plan.train)
     same(start.params["student"], params["student"])
-    same(start.params["teacher"], taught)
+    same(start.params["teacher"], teacher_params)
 
 
 @pytest.mark.parametrize(
-    "kind, changes, told",
+    "kind, changes, output",
     [
         slow("mlm", {"tokenizer__kind": "byte"}, "its tokenizer is another"),
         ("clm", {}, "holds a clm run; must hold one with a masked model"),
@@ -269,12 +269,12 @@ def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
     ],
 )
 def test_a_teacher_that_cannot_teach_is_one_line(
-    kind, changes, told, teachers, tmp_path, speech, capsys
+    kind, changes, output, teachers, tmp_path, speech, capsys
 ):
     config = make_student(speech, teachers / kind, **changes)
     assert train(config, tmp_path / "run") == 2
     error = capsys.readouterr().err
-    assert told in error and error.count("\n") == 1
+    assert output in error and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 
@@ -320,8 +320,8 @@ def test_a_teacher_that_is_not_named_is_trained_first(alone):
     assert task.plan.spec.teacher == str(run / "teacher")
     assert teacher.plan.objective_name == "clm"
     assert teacher.model_spec == task.model.teacher_spec
-    said = f"causal_distillation.teacher={run / 'teacher'} (clm, trained first)"
-    assert f"filled in for causal_distillation: {said}" in out.splitlines()
+    filled = f"causal_distillation.teacher={run / 'teacher'} (clm, trained first)"
+    assert f"filled in for causal_distillation: {filled}" in out.splitlines()
     # It had been stopped, and went on; the student comes after.
     lines = [line for line in out.splitlines() if "step" in line]
     assert lines[0].startswith("teacher  ") and "resuming from step 2" in out
@@ -329,8 +329,8 @@ def test_a_teacher_that_is_not_named_is_trained_first(alone):
     assert is_teachers == sorted(is_teachers, reverse=True) and not is_teachers[-1]
     assert (run / "teacher" / "result.json").exists()
     _, _, params, _ = load_run(run)
-    _, _, taught, _ = load_run(run / "teacher")
-    jax.tree.map(np.testing.assert_array_equal, params["teacher"], taught)
+    _, _, teacher_params, _ = load_run(run / "teacher")
+    jax.tree.map(np.testing.assert_array_equal, params["teacher"], teacher_params)
 
 
 @pytest.mark.slow
@@ -355,10 +355,10 @@ def test_started_again_it_takes_the_teacher_that_it_has(
 ):
     """By the same command, and in the middle of the student."""
     config = make_config(speech, "causal_distillation", **ALONE)
-    run, taught = alone / "run", alone / "run" / "teacher" / "metrics.jsonl"
-    before, log = taught.read_bytes(), (run / "metrics.jsonl").read_bytes()
+    run, teacher_log = alone / "run", alone / "run" / "teacher" / "metrics.jsonl"
+    before, log = teacher_log.read_bytes(), (run / "metrics.jsonl").read_bytes()
     assert train(config, run) == 0
-    assert taught.read_bytes() == before
+    assert teacher_log.read_bytes() == before
     assert (run / "metrics.jsonl").read_bytes() == log
     kept = json.loads((run / "result.json").read_text())["metrics"]
     (run / "result.json").unlink()
@@ -368,7 +368,7 @@ def test_started_again_it_takes_the_teacher_that_it_has(
     assert train(config, run) == 0
     assert f"resuming from step 2 in {run}\n" in capsys.readouterr().out
     assert json.loads((run / "result.json").read_text())["metrics"] == kept
-    assert taught.read_bytes() == before
+    assert teacher_log.read_bytes() == before
 
 
 def test_what_a_teacher_is_trained_as(speech, tmp_path, refuses):

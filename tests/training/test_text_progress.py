@@ -47,12 +47,14 @@ def test_a_terminal_has_a_bar(monkeypatch):
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setenv("TERM", "xterm-256color")
     reporter = make_reporter()
-    reporter.say("begin")
+    reporter.log("begin")
     update = reporter.progress("preparing [x]", 2_000_000)
     update((1_000_000, 3, 1234))
     update(None)
-    found = stream.getvalue()
-    assert found.startswith("begin\n")
+    result = stream.getvalue()
+    assert result.startswith("begin\n")
     assert (
-        "preparing [x]" in found and "1,234 tokens" in found and "1.0/2.0 MB" in found
+        "preparing [x]" in result
+        and "1,234 tokens" in result
+        and "1.0/2.0 MB" in result
     )

@@ -58,8 +58,8 @@ def test_words_and_texts_in_one_call(run, data, capsys):
     assert code == 0, err
     assert "lambada" in out and "last_token_accuracy" in out and "Wilson" in out
     assert "Windows of 16 tokens, 5 apart" in out and "no_overlap" in out
-    found = find_result(run, "text", window=16, stride=5)
-    bits = found["figures"]["bits_per_byte"]
+    result = find_result(run, "text", window=16, stride=5)
+    bits = result["figures"]["bits_per_byte"]
     assert 4 < bits["value"] < 7 and bits["low"] <= bits["value"] <= bits["high"]
     # The same again is not asked; another stride is.
     code, out, _ = call(capsys, *args, "--window", 16, "--stride", 5)
@@ -92,14 +92,14 @@ def test_few_shot_cloze(run, data, capsys):
     code, out, err = call(capsys, *args, *more)
     assert code == 0, err
     assert "majority" in out and "sd_draws" in out and "draw 1 order 1" in out
-    found = find_result(run, "cloze", num_shots=2)
-    prompts = [each["acc"] for each in found["groups"]["prompt"].values()]
+    result = find_result(run, "cloze", num_shots=2)
+    prompts = [each["acc"] for each in result["groups"]["prompt"].values()]
     assert len(prompts) == 4
-    assert found["figures"]["acc"]["value"] == pytest.approx(sum(prompts) / 4)
+    assert result["figures"]["acc"]["value"] == pytest.approx(sum(prompts) / 4)
 
 
 @pytest.mark.parametrize(
-    "more, told",
+    "more, output",
     [
         (["--tasks", "piqa:nowhere.jsonl"], "nowhere.jsonl"),
         (["--tasks", "lambada:DATA/dev.tsv"], "'text'"),
@@ -119,7 +119,7 @@ def test_few_shot_cloze(run, data, capsys):
         (["--shots", "x"], "--shots=x: is for --tasks"),
     ],
 )
-def test_what_cannot_be_is_one_line(more, told, run, data, capsys):
+def test_what_cannot_be_is_one_line(more, output, run, data, capsys):
     more = [word.replace("DATA", str(data)) for word in more]
     code, out, err = call(capsys, "--workdir", run, *more)
-    assert code == 2 and told in err and len(err.splitlines()) == 1 and not out
+    assert code == 2 and output in err and len(err.splitlines()) == 1 and not out

@@ -257,10 +257,10 @@ def test_a_folder_that_another_run_writes_is_refused_by_all(speech, tmp_path):
         before = os.listdir(tmp_path / "run")
         codes, _, errors = end(start([*command, "--workdir", tmp_path / "run"], 1, 2))
         assert codes == [2, 2]
-        told = [
+        output = [
             line for text in errors for line in text.splitlines() if "jaxpt" in line
         ]
-        assert len(told) == 1 and "another process is writing" in told[0]
+        assert len(output) == 1 and "another process is writing" in output[0]
         assert os.listdir(tmp_path / "run") == before
 
 

@@ -33,7 +33,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch):
     made = Recorder()
-    monkeypatch.setattr(metrics_log, "make_trackers", lambda *given: [made])
+    monkeypatch.setattr(metrics_log, "make_trackers", lambda *args: [made])
     return made
 
 
@@ -81,7 +81,7 @@ def test_one_that_is_not_installed_is_refused_before_anything_is_written(
     name, speech, tmp_path, monkeypatch, refuses
 ):
     find = importlib.util.find_spec
-    missing = lambda asked: None if asked == name else find(asked)  # noqa: E731
+    missing = lambda module: None if module == name else find(module)  # noqa: E731
     monkeypatch.setattr(trackers.importlib.util, "find_spec", missing)
     config = make_config(speech, train__trackers=("tensorboard", name))
     task, tokenizer, corpora = prepare(config)

@@ -29,7 +29,7 @@ def text(speech):
 def test_each_step_of_a_call_has_its_own_keys():
     """Those of the seed and its number in the run, wherever the call begins."""
 
-    def train_step(state, rows, rngs, **given):
+    def train_step(state, rows, rngs, **kwargs):
         keys = {name: (jax.random.key_data(key), 1) for name, key in rngs.items()}
         return dataclasses.replace(state, step=state.step + 1), keys
 
@@ -43,20 +43,20 @@ def test_each_step_of_a_call_has_its_own_keys():
     )
     call = jax.jit(make_train_call(task))
     state = dataclasses.replace(make_state({}, optax.identity()), step=jnp.int32(5))
-    state, found = call(state, {"tokens": jnp.zeros((3, 1))}, 7)
+    state, result = call(state, {"tokens": jnp.zeros((3, 1))}, 7)
     assert state.step == 8
     for place, step in enumerate((5, 6, 7)):
         for name, key in split_step(stream(7, step, "train")).items():
             np.testing.assert_array_equal(
-                found[name][0][place], jax.random.key_data(key)
+                result[name][0][place], jax.random.key_data(key)
             )
-    for keys, _ in found.values():
+    for keys, _ in result.values():
         assert len({tuple(key) for key in keys.tolist()}) == 3
 
 
 def test_begun_call_gives_the_same_numbers(text):
     task, _, corpora = text
-    feed, found = make_feed(task, corpora["train"]), []
+    feed, result = make_feed(task, corpora["train"]), []
     for is_begun in (False, True):
         program = Program(task)
         if is_begun:
@@ -65,8 +65,8 @@ def test_begun_call_gives_the_same_numbers(text):
         assert stack not in program.train_call
         state, _ = program.train_call(program.init_state(0), stack, 0)
         assert stack in program.train_call
-        found.append(jax.tree.leaves(state))
-    for one, other in zip(*found, strict=True):
+        result.append(jax.tree.leaves(state))
+    for one, other in zip(*result, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -69,9 +69,9 @@ def test_of_branches_the_dearest_counts():
 def test_what_is_left_out_of_each_kind_of_network(name, speech):
     """A wide model's rest is small; nothing that sizes count is unknown to XLA."""
     sizes = {"model__d_model": 128, "model__d_ff": 512, "data__row_length": 32}
-    found = count_step(*make_case(speech, name, **sizes))
+    step = count_step(*make_case(speech, name, **sizes))
     low, high = (0.1, 0.5) if name == "skip_gram" else (0.01, 0.1)
-    assert low < found.left_out < high
+    assert low < step.left_out < high
 
 
 @pytest.mark.slow

@@ -47,8 +47,8 @@ def write_byte_bpe(folder: Path, texts, vocab_size: int) -> int:
 def _write(folder: Path, made, roles: dict) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     made.save(str(folder / "tokenizer.json"))
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", **roles}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    output = {"tokenizer_class": "PreTrainedTokenizerFast", **roles}
+    (folder / "tokenizer_config.json").write_text(json.dumps(output))
     return made.get_vocab_size()
 
 

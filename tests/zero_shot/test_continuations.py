@@ -55,9 +55,9 @@ class Scorer:
         return 4
 
     def score(self, texts, starts, rules, with_best):
-        found = [-t[s:].astype(np.float32) for t, s in zip(texts, starts)]
+        results = [-t[s:].astype(np.float32) for t, s in zip(texts, starts)]
         best = [t[s:] % 2 == 0 for t, s in zip(texts, starts)]
-        return {rules[0]: found} | ({"best": best} if with_best else {})
+        return {rules[0]: results} | ({"best": best} if with_best else {})
 
 
 @pytest.mark.parametrize("rule, total", [("causal", -10), ("pll", -4)])

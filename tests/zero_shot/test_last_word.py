@@ -8,7 +8,13 @@ import pytest
 from shared import find_shared
 
 from jaxpt.zero_shot.continuations import Answer
-from jaxpt.zero_shot.last_word import Passage, ask, judge, read_passages, split_passage
+from jaxpt.zero_shot.last_word import (
+    Passage,
+    evaluate,
+    judge,
+    read_passages,
+    split_passage,
+)
 
 
 def test_words_and_tokens_are_told_apart():
@@ -17,11 +23,11 @@ def test_words_and_tokens_are_told_apart():
         Answer(np.array([-0.5]), np.array([True])),
         Answer(np.array([-3.0, -1.5]), np.array([True, False])),
     ]
-    found = {name: value for name, (value, _) in judge(answers).items()}
-    assert found["accuracy"] == pytest.approx(1 / 3)
-    assert found["perplexity"] == pytest.approx(math.exp((3 + 0.5 + 4.5) / 3))
-    assert found["last_token_accuracy"] == pytest.approx(2 / 3)
-    assert found["last_token_perplexity"] == pytest.approx(
+    result = {name: value for name, (value, _) in judge(answers).items()}
+    assert result["accuracy"] == pytest.approx(1 / 3)
+    assert result["perplexity"] == pytest.approx(math.exp((3 + 0.5 + 4.5) / 3))
+    assert result["last_token_accuracy"] == pytest.approx(2 / 3)
+    assert result["last_token_perplexity"] == pytest.approx(
         math.exp((2 + 0.5 + 1.5) / 3)
     )
     for value, interval in judge(answers).values():
@@ -72,8 +78,8 @@ def test_asking():
             for pair in pairs
         ]
 
-    found = ask(passages, score, has_empty=True)
-    assert found.kept == [0] and found.words.tolist() == [0]
-    assert found.trivial["perplexity_empty"] == pytest.approx(math.e**2)
-    assert found.figures["perplexity"][0] == pytest.approx(math.e)
-    assert ask(passages, score, has_empty=False).trivial == {}
+    result = evaluate(passages, score, has_empty=True)
+    assert result.evaluated == [0] and result.words.tolist() == [0]
+    assert result.trivial["perplexity_empty"] == pytest.approx(math.e**2)
+    assert result.figures["perplexity"][0] == pytest.approx(math.e)
+    assert evaluate(passages, score, has_empty=False).trivial == {}

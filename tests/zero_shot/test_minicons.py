@@ -13,7 +13,7 @@ from jaxpt.inference.scorer import make_scorer
 from jaxpt.training.workdir import load_run
 
 transformers = pytest.importorskip("transformers")
-theirs = pytest.importorskip("minicons.scorer")
+reference = pytest.importorskip("minicons.scorer")
 
 pytestmark = pytest.mark.peers
 
@@ -58,15 +58,15 @@ def test_pseudo_log_likelihoods_are_those_of_minicons(tmp_path):
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64}
     sizes |= {"num_hidden_layers": 2, "vocab_size": size}
     write_model(folder, "bert", 0.2, **sizes)
-    peer = make_peer(theirs.MaskedLMScorer, folder)
+    peer = make_peer(reference.MaskedLMScorer, folder)
     scorer, texts = read(folder, tmp_path)
     assert scorer.rules == ("pll", "pll_word_l2r")
-    found = scorer.score(texts, rules=scorer.rules)
+    result = scorer.score(texts, rules=scorer.rules)
     for rule, metric in (("pll", "original"), ("pll_word_l2r", "within_word_l2r")):
-        wanted = peer.sequence_score(TEXTS, reduction=total, PLL_metric=metric)
-        np.testing.assert_allclose(sums(found[rule]), wanted, atol=1e-4)
+        expected = peer.sequence_score(TEXTS, reduction=total, PLL_metric=metric)
+        np.testing.assert_allclose(sums(result[rule]), expected, atol=1e-4)
     # The rules differ, for there are words of several tokens.
-    assert not np.allclose(sums(found["pll"]), sums(found["pll_word_l2r"]), atol=0.1)
+    assert not np.allclose(sums(result["pll"]), sums(result["pll_word_l2r"]), atol=0.1)
 
 
 def test_causal_sums_are_those_of_minicons(tmp_path):
@@ -75,9 +75,9 @@ def test_causal_sums_are_those_of_minicons(tmp_path):
     sizes = {"n_embd": 32, "n_head": 2, "n_layer": 2, "n_positions": 128}
     sizes |= {"vocab_size": size, "bos_token_id": 0, "eos_token_id": 0}
     write_model(folder, "gpt2", 0.2, **sizes)
-    peer = make_peer(theirs.IncrementalLMScorer, folder)
+    peer = make_peer(reference.IncrementalLMScorer, folder)
     scorer, texts = read(folder, tmp_path)
     assert scorer.rules == ("causal",) and scorer.is_first_scored()
-    wanted = peer.sequence_score(TEXTS, reduction=total, bos_token=True)
-    found = sums(scorer.token_log_probs(texts))
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    expected = peer.sequence_score(TEXTS, reduction=total, bos_token=True)
+    result = sums(scorer.token_log_probs(texts))
+    np.testing.assert_allclose(result, expected, atol=1e-4)

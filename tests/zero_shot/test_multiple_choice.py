@@ -5,8 +5,8 @@ import pytest
 
 from jaxpt.zero_shot.continuations import Answer, Pair
 from jaxpt.zero_shot.multiple_choice import (
-    ask,
     count_ties,
+    evaluate,
     find_hits,
     judge,
     trivial_answers,
@@ -77,12 +77,12 @@ def test_asking_leaves_out_what_does_not_fit(refuses):
         plain("x", ["huge", "b"], 0),
         Question(("long context", "x"), (" a", " a"), 0),
     ]
-    found = ask(questions, score_by_length, has_empty=True)
-    assert found.kept == [0, 2]
-    assert found.hits["acc"].tolist() == [1, 0]
+    result = evaluate(questions, score_by_length, has_empty=True)
+    assert result.evaluated == [0, 2]
+    assert result.hits["acc"].tolist() == [1, 0]
     # Without contexts the third question's options have equal scores.
-    assert found.hits["acc_empty"].tolist() == [1, 0.5]
-    assert found.hits["acc_mutual_info"].tolist() == [0.5, 0]
-    assert "acc_empty" not in ask(questions, score_by_length, has_empty=False).hits
+    assert result.hits["acc_empty"].tolist() == [1, 0.5]
+    assert result.hits["acc_mutual_info"].tolist() == [0.5, 0]
+    assert "acc_empty" not in evaluate(questions, score_by_length, has_empty=False).hits
     with refuses("fit"):
-        ask(questions[1:2], score_by_length, has_empty=True)
+        evaluate(questions[1:2], score_by_length, has_empty=True)

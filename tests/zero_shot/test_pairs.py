@@ -69,7 +69,7 @@ def test_between_tabs_quotation_marks_are_characters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, data, told",
+    "name, data, output",
     [
         ("gone", None, ("gone", "no such file")),
         (
@@ -94,10 +94,10 @@ def test_between_tabs_quotation_marks_are_characters(tmp_path):
         ("a.tar.xz", b"no tar", ("a.tar.xz: cannot be read",)),
     ],
 )
-def test_what_is_no_file_of_pairs_is_one_line(name, data, told, tmp_path, refuses):
+def test_what_is_no_file_of_pairs_is_one_line(name, data, output, tmp_path, refuses):
     if data is not None:
         (tmp_path / name).write_bytes(data)
-    with refuses(*told):
+    with refuses(*output):
         read_pairs(str(tmp_path / name))
 
 
@@ -141,24 +141,24 @@ def test_a_refused_archive_names_the_files_that_were_skipped(tmp_path, refuses):
 
 def test_blimp_whole():
     path = find_shared("downstream/blimp/blimp.tar.xz", "67 paradigms of 1,000 pairs")
-    found = read_pairs(str(path))
-    assert len(found) == 67_000 and len({pair.paradigm for pair in found}) == 67
-    assert {pair.field for pair in found} == {
+    result = read_pairs(str(path))
+    assert len(result) == 67_000 and len({pair.paradigm for pair in result}) == 67
+    assert {pair.field for pair in result} == {
         "morphology",
         "semantics",
         "syntax",
         "syntax_semantics",
     }
-    same = [pair.paradigm for pair in found if pair.good == pair.bad]
+    same = [pair.paradigm for pair in result if pair.good == pair.bad]
     assert sorted(same) == ["passive_1"] * 2 + ["principle_A_case_2"] * 5
     # What gives every text the same score has one half of everything.
-    judged = judge(found, np.zeros((67_000, 2)))
+    judged = judge(result, np.zeros((67_000, 2)))
     value, (low, high, method) = judged.figures["accuracy"]
     assert (value, low, high) == (0.5, 0.5, 0.5) and method == pairs.METHOD
     assert judged.num_ties == 67_000
     # A perfect model's accuracy.
-    best = np.array([(0.0, 0.0 if pair.good == pair.bad else -1.0) for pair in found])
-    assert judge(found, best).figures["accuracy"][0] == pytest.approx(
+    best = np.array([(0.0, 0.0 if pair.good == pair.bad else -1.0) for pair in result])
+    assert judge(result, best).figures["accuracy"][0] == pytest.approx(
         0.9999478, abs=1e-7
     )
 
@@ -250,10 +250,10 @@ def encode(text):
 
 def test_a_task_finds_figures_baselines_and_columns(refuses):
     items = [Pair("ab", "b", "p"), Pair("a", "b", "p"), Pair("a", "a", "p")]
-    asker = tasks.Asker(Spelling(), encode, encode)
-    found = tasks.evaluate_pairs(asker, items, ("pll", "x"))
-    assert list(found) == ["pll", "x"]
-    outcome = found["pll"]
+    asker = tasks.EvalContext(Spelling(), encode, encode)
+    result = tasks.evaluate_pairs(asker, items, ("pll", "x"))
+    assert list(result) == ["pll", "x"]
+    outcome = result["pll"]
     assert outcome.figures["accuracy"].value == pytest.approx(1.5 / 3)
     assert outcome.figures["accuracy"].method == "bootstrap over items"
     # The shorter one: wrong, and twice neither.
@@ -264,10 +264,10 @@ def test_a_task_finds_figures_baselines_and_columns(refuses):
     two = [Pair("ab", "b", "p"), Pair("a", "b", "q")]
     (outcome,) = tasks.evaluate_pairs(asker, two, ("pll",)).values()
     assert outcome.figures["accuracy"].method == pairs.METHOD
-    told = tasks.to_json(outcome)
-    assert told["groups"]["paradigm"]["q"]["low"] is None
-    assert told["figures"]["accuracy"]["low"] is not None
-    json.dumps(told, allow_nan=False)
+    output = tasks.to_json(outcome)
+    assert output["groups"]["paradigm"]["q"]["low"] is None
+    assert output["figures"]["accuracy"]["low"] is not None
+    json.dumps(output, allow_nan=False)
     with refuses("''", "has no token"):
         pairs.score_pairs(asker.scorer, asker.encode, [Pair("", "b", "p")], ("pll",))
 
@@ -277,9 +277,9 @@ def test_tasks_are_named_with_paths(refuses):
         ("blimp", "a"),
         ("pairs", "a:b"),
     ]
-    for told in ("glue:a", "blimp", "blimp:"):
-        with refuses(f"--tasks={told}", "blimp:PATH"):
-            tasks.list_tasks([told])
+    for output in ("glue:a", "blimp", "blimp:"):
+        with refuses(f"--tasks={output}", "blimp:PATH"):
+            tasks.list_tasks([output])
     with refuses("--tasks=blimp:a", "twice"):
         tasks.list_tasks(["blimp:a", "blimp:a"])
     assert tasks.spread_items("abc", 0) == [0, 1, 2]

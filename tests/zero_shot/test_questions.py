@@ -28,13 +28,13 @@ ARC = {
 
 
 def test_arc_has_letters_or_numbers():
-    asked = "Question: Which is a gas?\nAnswer:"
-    found = ask_arc(ARC, "")
-    assert found == Question((asked,) * 3, (" ice", " steam", " dew"), 1)
+    question = "Question: Which is a gas?\nAnswer:"
+    result = ask_arc(ARC, "")
+    assert result == Question((question,) * 3, (" ice", " steam", " dew"), 1)
     letters = ARC | {"answerKey": "C"}
     letters["choices"] = ARC["choices"] | {"label": ["A", "B", "C"]}
     assert ask_arc(letters, "").answer == 2
-    assert found.solved == asked + " steam"
+    assert result.solved == question + " steam"
 
 
 def test_a_key_that_no_choice_has(refuses):
@@ -49,10 +49,10 @@ def test_openbookqa_ends_its_stem():
 
 def test_piqa():
     row = {"goal": "dresser", "sol1": "glue ", "sol2": "nails", "label": 1}
-    found = ask_piqa(row, "")
-    assert found.contexts[0] == "Question: dresser\nAnswer:"
+    result = ask_piqa(row, "")
+    assert result.contexts[0] == "Question: dresser\nAnswer:"
     # The trailing space stays, as in the harness, and counts as a character.
-    assert found.bare_options == ("glue ", "nails") and found.answer == 1
+    assert result.bare_options == ("glue ", "nails") and result.answer == 1
 
 
 def make_sciq(support):
@@ -71,9 +71,9 @@ def test_sciq_without_a_support_has_no_empty_line():
 
 def test_boolq_gets_its_question_mark():
     row = {"passage": "It is.", "question": "is it", "answer": True}
-    found = ask_boolq(row, "")
-    assert found.contexts[0] == "It is.\nQuestion: is it?\nAnswer:"
-    assert found.options == (" no", " yes") and found.answer == 1
+    result = ask_boolq(row, "")
+    assert result.contexts[0] == "It is.\nQuestion: is it?\nAnswer:"
+    assert result.options == (" no", " yes") and result.answer == 1
     assert ask_boolq(row | {"answer": False}, "").answer == 0
 
 
@@ -90,25 +90,25 @@ def test_dashes_are_no_titles():
 def test_copa_goes_on_with_one_space(asks, word):
     row = {"premise": "The man fell.", "question": asks, "label": 0}
     row |= {"choice1": "He slipped.", "choice2": "It rained."}
-    found = ask_copa(row, "")
-    assert found.solved == f"The man fell {word} he slipped."
+    result = ask_copa(row, "")
+    assert result.solved == f"The man fell {word} he slipped."
 
 
 def test_winogrande_scores_what_follows_either_name():
     row = {"option1": "Sam", "option2": "Max", "answer": "2"}
-    found = ask_winogrande(row | {"sentence": "So _ won."}, "")
-    assert found.contexts == ("So Sam", "So Max")
-    assert found.options == (" won.", " won.") and found.answer == 1
-    found = ask_winogrande(row | {"sentence": "It was _'s hat."}, "")
-    assert found.solved == "It was Max's hat."
+    result = ask_winogrande(row | {"sentence": "So _ won."}, "")
+    assert result.contexts == ("So Sam", "So Max")
+    assert result.options == (" won.", " won.") and result.answer == 1
+    result = ask_winogrande(row | {"sentence": "It was _'s hat."}, "")
+    assert result.solved == "It was Max's hat."
 
 
 def test_cb_by_words_and_by_numbers():
     row = {"premise": "He may.", "hypothesis": "he will"}
     for label in (1, "contradiction"):
-        found = ask_cb(row | {"label": label}, "")
-        assert found.options[found.answer] == " False"
-    assert found.contexts[0].endswith(
+        result = ask_cb(row | {"label": label}, "")
+        assert result.options[result.answer] == " False"
+    assert result.contexts[0].endswith(
         "He may.\nQuestion: he will. True, False, or Neither?\nAnswer:"
     )
 
@@ -141,9 +141,9 @@ COUNTS = {
 def test_real_files(file):
     path = find_shared(f"downstream/choice-dev/{file}", "that real questions are read")
     name, count = COUNTS[file]
-    found = read_questions(name, str(path))
-    assert name in FORMS and len(found) == count
-    for question in found:
+    questions = read_questions(name, str(path))
+    assert name in FORMS and len(questions) == count
+    for question in questions:
         assert not any(c.endswith((" ", "\n")) for c in question.contexts)
         assert all(o[0] == " " and o[1:].strip() for o in question.options)
         assert "\n\nQuestion" not in question.contexts[0]

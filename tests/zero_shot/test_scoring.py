@@ -17,7 +17,7 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
-    DRAWN,
+    RANDOM_RULES,
     Text,
     mark_words,
     plan_bound,
@@ -93,16 +93,16 @@ class Loop:
         return self.model.apply({"params": params}, method=read)
 
     def fill(self, text, start, before, by_word):
-        words, found = self.form.words(np.array(text)), []
+        words, result = self.form.words(np.array(text)), []
         for place in range(start, len(text)):
-            shown = list(text)
+            visible = list(text)
             for i in range(place, len(text)):
                 if i == place or (by_word and words[i] == words[place]):
-                    shown[i] = self.form.gap[0]
-            tokens = np.array([[*before, *shown, *self.form.after]])
+                    visible[i] = self.form.gap[0]
+            tokens = np.array([[*before, *visible, *self.form.after]])
             logits = self.fill_logits(self.params, tokens)[0, len(before) + place]
-            found += pick(logits[None], [text[place]])
-        return found
+            result += pick(logits[None], [text[place]])
+        return result
 
     def pll(self, text, start):
         return self.fill(text, start, self.form.before, by_word=False)
@@ -136,14 +136,14 @@ class Loop:
         return np.add(*ways).tolist()
 
     def infill(self, text, start):
-        form, found = self.form, []
+        form, result = self.form, []
         for place in range(start, len(text)):
-            shown = [*text[:place], *form.gap, *text[place + 1 :]]
-            source = np.array([[*form.before, *shown, *form.after]])
+            tokens = [*text[:place], *form.gap, *text[place + 1 :]]
+            source = np.array([[*form.before, *tokens, *form.after]])
             written = [form.start, *(text if form.rewrites else form.gap)]
             logits = self.answer(self.params, source, np.array([written]))[0]
-            found += pick(logits[place if form.rewrites else -1][None], [text[place]])
-        return found
+            result += pick(logits[place if form.rewrites else -1][None], [text[place]])
+        return result
 
     def suffix(self, text, start):
         form = self.form
@@ -185,16 +185,16 @@ class Loop:
 def test_every_rule_is_its_loop(made):
     scorer, loop = made, Loop(made)
     texts = [np.array(text, np.int32) for text in TEXTS]
-    found = scorer.score(texts, STARTS, scorer.rules)
-    assert tuple(found) == scorer.rules
+    result = scorer.score(texts, STARTS, scorer.rules)
+    assert tuple(result) == scorer.rules
     for rule in scorer.rules:
         assert scorer.describe(rule).startswith(f"{rule}: ")
-        if rule in DRAWN:
+        if rule in RANDOM_RULES:
             continue
-        for text, start, scores in zip(TEXTS, STARTS, found[rule], strict=True):
+        for text, start, scores in zip(TEXTS, STARTS, result[rule], strict=True):
             assert scores.dtype == np.float32 and len(scores) == len(text) - start
-            wanted = getattr(loop, rule)(text, start)
-            np.testing.assert_allclose(scores, wanted, rtol=2e-4, atol=2e-4)
+            expected = getattr(loop, rule)(text, start)
+            np.testing.assert_allclose(scores, expected, rtol=2e-4, atol=2e-4)
 
 
 MASK = 4
@@ -210,12 +210,12 @@ class Table:
         self.read, self.SCORING = read, scoring
 
     def target_log_probs(self, params, batch, view):
-        found = np.zeros(batch["positions"].shape)
+        result = np.zeros(batch["positions"].shape)
         for i, is_text in enumerate(batch["segment_ids"] > 0):
             tokens = tuple(batch["inputs"][i][is_text].tolist())
             for j, position in enumerate(batch["positions"][i]):
-                found[i, j] = self.read(tokens, position, batch["targets"][i, j])
-        return found
+                result[i, j] = self.read(tokens, position, batch["targets"][i, j])
+        return result
 
 
 def score_by(read, form, batch_tokens=0, scoring=Table.SCORING):
@@ -242,11 +242,11 @@ def test_the_published_example_of_both_rules():
 
     form = TextForm((2,), (3,), gap=(MASK,), is_word_start=STARTS_WORD)
     text = np.array([10, 11, 12, 13])
-    found = score_by(read, form).score([text], rules=("pll", "pll_word_l2r"))
-    assert found["pll"][0].sum() == pytest.approx(-3.3)
-    assert found["pll_word_l2r"][0].sum() == pytest.approx(-9.7)
+    result = score_by(read, form).score([text], rules=("pll", "pll_word_l2r"))
+    assert result["pll"][0].sum() == pytest.approx(-3.3)
+    assert result["pll_word_l2r"][0].sum() == pytest.approx(-9.7)
     # One rule alone gives the same.
-    for rule, scores in found.items():
+    for rule, scores in result.items():
         (alone,) = score_by(read, form).token_log_probs([text], rule=rule)
         assert alone.tolist() == scores[0].tolist()
 
@@ -266,27 +266,27 @@ def test_batches_and_padding_change_nothing(texts, random, batch_tokens):
     starts = [random.randrange(len(text)) for text in texts]
     form = TextForm((2,), (3,), gap=(MASK,))
     scorer = score_by(read, form, batch_tokens)
-    found = scorer.token_log_probs(texts, starts)
-    assert len(found) == len(texts)
-    for text, start, scores in zip(texts, starts, found, strict=True):
-        wanted = []
+    result = scorer.token_log_probs(texts, starts)
+    assert len(result) == len(texts)
+    for text, start, scores in zip(texts, starts, result, strict=True):
+        expected = []
         for place in range(start, len(text)):
-            shown = text.tolist()
-            shown[place] = MASK
-            wanted.append(read((2, *shown, 3), place + 1, text[place]))
-        assert scores.tolist() == wanted
+            masked = text.tolist()
+            masked[place] = MASK
+            expected.append(read((2, *masked, 3), place + 1, text[place]))
+        assert scores.tolist() == expected
 
 
 def test_alike_texts_are_read_once():
-    asked = []
+    texts_read = []
 
     def read(tokens, position, target):
-        asked.append(tokens)
+        texts_read.append(tokens)
         return -1.0
 
     scorer = score_by(read, TextForm(gap=(MASK,)), batch_tokens=1)
     scorer.token_log_probs([np.array([7, 8])] * 5)
-    assert sorted(asked) == [(MASK, 8), (7, MASK)]
+    assert sorted(texts_read) == [(MASK, 8), (7, MASK)]
 
 
 def test_only_the_last_batch_of_a_shape_is_padded():
@@ -298,7 +298,7 @@ def test_only_the_last_batch_of_a_shape_is_padded():
             return super().target_log_probs(params, batch, view)
 
     form = TextForm(gap=(MASK,))
-    network = Counted(lambda *asked: -1.0)
+    network = Counted(lambda *args: -1.0)
     scorer = TextScorer(network, {}, form, "mlm", lambda f: f, batch_tokens=64)
     scorer.token_log_probs([np.array([i, *range(10, 17)]) for i in range(10, 15)])
     assert num == [8, 8, 8, 8, 8]  # five texts of 8 tokens, 8 rows a batch
@@ -334,10 +334,10 @@ def test_the_bound_is_the_mean_over_all_that_can_be_masked():
 def test_words_begin_where_the_vocabulary_and_punctuation_say():
     pieces = (b"dog", b"##s", b"-", b" a", b"bc", b".", "é".encode())
     starts = (True, False, False, True, False, False, False)
-    found = mark_words(starts, pieces, 9)
-    assert found.tolist() == [True, False, True, True, False, True, False, True, True]
+    result = mark_words(starts, pieces, 9)
+    assert result.tolist() == [True, False, True, True, False, True, False, True, True]
     assert mark_words((), pieces, 9) is None
-    assert TextForm(is_word_start=found).words(np.array([0, 1, 2, 4])).tolist() == [
+    assert TextForm(is_word_start=result).words(np.array([0, 1, 2, 4])).tolist() == [
         1,
         1,
         2,

@@ -21,10 +21,10 @@ from jaxpt.zero_shot.sliding_window import (
 @given(st.integers(0, 60), st.integers(2, 12), st.integers(1, 12), st.booleans())
 def test_every_token_is_scored_once(num, window, stride, has_start):
     stride = min(stride, window if has_start else window - 1)
-    found = cut_windows(num, window, stride, has_start)
-    scored = [i for w in found for i in range(w.scored, w.end)]
+    result = cut_windows(num, window, stride, has_start)
+    scored = [i for w in result for i in range(w.scored, w.end)]
     assert scored == list(range(0 if has_start else 1, num))
-    for number, part in enumerate(found):
+    for number, part in enumerate(result):
         assert part.begin == number * stride and part.end - part.begin <= window
         assert has_start or part.scored > part.begin
         if number:
@@ -66,8 +66,8 @@ class Scorer:
 
     def score(self, texts, starts, rules):
         self.seen += [(text.tolist(), start) for text, start in zip(texts, starts)]
-        found = [-0.1 * np.arange(s, len(t)) for t, s in zip(texts, starts)]
-        return {rules[0]: found}
+        results = [-0.1 * np.arange(s, len(t)) for t, s in zip(texts, starts)]
+        return {rules[0]: results}
 
 
 def encode(text):
@@ -78,14 +78,14 @@ def encode(text):
 
 def test_texts_in_windows_by_hand():
     scorer = Scorer()
-    found = read_texts(["abcdef\n", "é"], encode, scorer, "causal", 4, 2)
+    texts = read_texts(["abcdef\n", "é"], encode, scorer, "causal", 4, 2)
     a, b, c, d, e, f = map(ord, "abcdef")
     assert scorer.seen == [([a, b, c, d], 0), ([c, d, e, f], 2), ([ord("é")], 0)]
-    assert found.nats == pytest.approx([0.6, 0.5, 0])
-    assert found.sizes.tolist() == [4, 3, 2]  # the line end counts to the last one
-    assert found.counts == Counts(7, 2, 1, 9)
-    assert found.num_unscored == 0
-    figures = found.find_figures()
+    assert texts.nats == pytest.approx([0.6, 0.5, 0])
+    assert texts.sizes.tolist() == [4, 3, 2]  # the line end counts to the last one
+    assert texts.counts == Counts(7, 2, 1, 9)
+    assert texts.num_unscored == 0
+    figures = texts.find_figures()
     value, interval = figures["bits_per_byte"]
     assert value == pytest.approx(1.1 / math.log(2) / 9)
     assert interval.low <= value <= interval.high
@@ -95,9 +95,9 @@ def test_texts_in_windows_by_hand():
 
 
 def test_what_is_not_scored_is_not_counted():
-    found = read_texts(["éb c\n"], encode, Scorer(False), "causal", 4, 3)
-    assert found.counts == Counts(3, 2, 1, 4) and found.num_unscored == 1
-    assert found.sizes.tolist() == [4]
+    texts = read_texts(["éb c\n"], encode, Scorer(False), "causal", 4, 3)
+    assert texts.counts == Counts(3, 2, 1, 4) and texts.num_unscored == 1
+    assert texts.sizes.tolist() == [4]
 
 
 def test_nothing_to_score(refuses):

@@ -39,15 +39,15 @@ def write(tmp_path):
 
 
 def test_options_are_columns_or_one_column_of_lists(write):
-    wanted = [
+    expected = [
         Question(("Ice is",) * 2, (" cold", " hot"), 0),
         Question(("Fire is",) * 2, (" wet", " hot"), 1),
     ]
-    assert read_choices(write()) == wanted
-    found = read_choices(write(options="list", context="Say: {q} "))
-    assert found[1] == Question(("Say: Fire is",) * 3, (" wet", " hot", " red"), 1)
-    found = read_choices(write(context="{q}...\n"))
-    assert found[0] == Question(("Ice is...\n",) * 2, ("cold", "hot"), 0)
+    assert read_choices(write()) == expected
+    choices = read_choices(write(options="list", context="Say: {q} "))
+    assert choices[1] == Question(("Say: Fire is",) * 3, (" wet", " hot", " red"), 1)
+    choices = read_choices(write(context="{q}...\n"))
+    assert choices[0] == Question(("Ice is...\n",) * 2, ("cold", "hot"), 0)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_labels_are_numbers_or_letters(values, first, write):
 def test_labels_of_arc_are_its_keys(write):
     options = {"text": ["x", "y", "z"], "label": ["1", "2", "3"]}
     rows = [{"q": "Q", "choices": options, "right": key} for key in ("3", "1")]
-    found = read_choices(write(rows, options="choices"))
-    assert [x.answer for x in found] == [2, 0]
-    assert found[0].options == (" x", " y", " z")
+    choices = read_choices(write(rows, options="choices"))
+    assert [x.answer for x in choices] == [2, 0]
+    assert choices[0].options == (" x", " y", " z")
 
 
 def test_shots_are_a_second_table(write, refuses):
@@ -103,10 +103,10 @@ def test_it_is_scored_as_other_questions(write):
         lengths = [float(len(pair.continuation.strip())) for pair in pairs]
         return [Answer(np.array([-n]), np.array([False])) for n in lengths]
 
-    asked = multiple_choice.ask(read_choices(write(options="list")), score, False)
+    result = multiple_choice.evaluate(read_choices(write(options="list")), score, False)
     # Of cold, hot it is hot (wrong); of wet, hot, red a tie of three.
-    assert asked.hits["acc"].tolist() == [0, pytest.approx(1 / 3)]
-    assert asked.trivial["chance"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert result.hits["acc"].tolist() == [0, pytest.approx(1 / 3)]
+    assert result.trivial["chance"] == pytest.approx((1 / 2 + 1 / 3) / 2)
     task = tasks.TASKS["choice"]
     assert task.read(write()) == read_choices(write()) and "shots" in task.options
 
@@ -134,24 +134,24 @@ def test_real_tables_give_the_questions_of_their_own_tasks(name, file, changes, 
     path = find_shared(
         f"downstream/choice-dev/{file}", "that a task file asks the same"
     )
-    told = write(**({"label": "label"} | changes | {"table": {"path": str(path)}}))
-    found = read_choices(told)
-    assert found == read_questions(name, str(path)) and len(found) >= 500
+    output = write(**({"label": "label"} | changes | {"table": {"path": str(path)}}))
+    choices = read_choices(output)
+    assert choices == read_questions(name, str(path)) and len(choices) >= 500
 
 
 def test_the_example_of_the_docs_gives_piqas_questions(tmp_path):
     page = Path(__file__).resolve().parents[2] / "docs" / "downstream.md"
-    (told,) = re.findall(r'`(\{"table": \{"path": "piqa[^`]*)`', page.read_text())
-    values = json.loads(told)
+    (output,) = re.findall(r'`(\{"table": \{"path": "piqa[^`]*)`', page.read_text())
+    values = json.loads(output)
     name = "piqa.validation.jsonl"
     assert values["table"] == {"path": name}
     row = {"goal": "To open a jar", "sol1": "twist it", "sol2": "eat it", "label": 0}
     (tmp_path / name).write_text(json.dumps(row))
-    (tmp_path / "choice.json").write_text(told)
+    (tmp_path / "choice.json").write_text(output)
     task = str(tmp_path / "choice.json")
     assert read_choices(task) == read_questions("piqa", str(tmp_path / name))
     path = find_shared(f"downstream/choice-dev/{name}", "the same of all of PIQA")
     values["table"]["path"] = str(path)
     (tmp_path / "choice.json").write_text(json.dumps(values))
-    found = read_choices(task)
-    assert found == read_questions("piqa", str(path)) and len(found) == 1838
+    choices = read_choices(task)
+    assert choices == read_questions("piqa", str(path)) and len(choices) == 1838

@@ -11,12 +11,12 @@ from tiny import make_config, prepare
 from jaxpt.inference.scorer import find_form
 from jaxpt.zero_shot import text_tasks
 from jaxpt.zero_shot.last_word import Passage
-from jaxpt.zero_shot.outcomes import Asker, Options
+from jaxpt.zero_shot.outcomes import EvalContext, Options
 from jaxpt.zero_shot.questions import Question, plain
 from jaxpt.zero_shot.scoring import TextScorer
 
 
-def make_asker(speech, name):
+def make_context(speech, name):
     """What asks a tiny network whose parameters are random."""
     task, tokenizer, _ = prepare(make_config(speech, name))
     rng = np.random.default_rng(0)
@@ -25,17 +25,17 @@ def make_asker(speech, name):
         jax.eval_shape(task.model.init_params, jax.random.key(0)),
     )
     scorer = TextScorer(task.model, params, find_form(task), name)
-    return Asker(scorer, tokenizer.encode, tokenizer.encode_sized)
+    return EvalContext(scorer, tokenizer.encode, tokenizer.encode_sized)
 
 
 @pytest.fixture(scope="module")
 def clm(speech):
-    return make_asker(speech, "clm")
+    return make_context(speech, "clm")
 
 
 @pytest.fixture(scope="module")
 def mlm(speech):
-    return make_asker(speech, "mlm")
+    return make_context(speech, "mlm")
 
 
 def log_softmax(logits):
@@ -57,13 +57,13 @@ def read(asker, name, ids):
 
 def follow(asker, before, after):
     """log p of each token of `after`, and whether it is the likeliest; one by one."""
-    found = []
-    given = [*asker.scorer.form.left, *asker.encode(before).tolist()]
+    results = []
+    prompt = [*asker.scorer.form.left, *asker.encode(before).tolist()]
     for token in asker.encode(after).tolist():
-        values = log_softmax(read(asker, "next_logits", given)[len(given) - 1])
-        found.append((values[token], values.argmax() == token))
-        given.append(token)
-    return found
+        values = log_softmax(read(asker, "next_logits", prompt)[len(prompt) - 1])
+        results.append((values[token], values.argmax() == token))
+        prompt.append(token)
+    return results
 
 
 PASSAGES = [Passage("to the", " senate"), Passage("of all", " of"), Passage("a", " e")]
@@ -71,16 +71,16 @@ PASSAGES = [Passage("to the", " senate"), Passage("of all", " of"), Passage("a",
 
 def test_last_words_by_hand(clm):
     outcome = text_tasks.evaluate_last_words(clm, PASSAGES, ("causal",))["causal"]
-    found = [follow(clm, p.context, p.target) for p in PASSAGES]
-    sums = [sum(value for value, _ in each) for each in found]
+    results = [follow(clm, p.context, p.target) for p in PASSAGES]
+    sums = [sum(value for value, _ in each) for each in results]
     alone = [sum(v for v, _ in follow(clm, "", p.target)) for p in PASSAGES]
     figures = {name: figure.value for name, figure in outcome.figures.items()}
     assert figures["perplexity"] == pytest.approx(np.exp(-np.mean(sums)), rel=1e-4)
     assert figures["last_token_perplexity"] == pytest.approx(
-        np.exp(-np.mean([each[-1][0] for each in found])), rel=1e-4
+        np.exp(-np.mean([each[-1][0] for each in results])), rel=1e-4
     )
-    assert figures["accuracy"] == np.mean([all(b for _, b in each) for each in found])
-    last = np.mean([each[-1][1] for each in found])
+    assert figures["accuracy"] == np.mean([all(b for _, b in each) for each in results])
+    last = np.mean([each[-1][1] for each in results])
     assert figures["last_token_accuracy"] == last
     empty = np.exp(-np.mean(alone))
     assert outcome.trivial["perplexity_empty"] == pytest.approx(empty, rel=1e-4)
@@ -100,8 +100,8 @@ def test_the_likeliest_end_is_right_and_another_is_not(clm):
     end = best_end(clm, "to the", 3)
     other = [*end[:2], (end[2] + 1) % 30]
     texts = [np.array([*ids, *each]) for each in (end, other)]
-    found = clm.scorer.score(texts, [len(ids)] * 2, ("causal",), with_best=True)
-    assert [each.tolist() for each in found["best"]] == [
+    result = clm.scorer.score(texts, [len(ids)] * 2, ("causal",), with_best=True)
+    assert [each.tolist() for each in result["best"]] == [
         [True] * 3,
         [True, True, False],
     ]
@@ -114,12 +114,12 @@ def test_a_masked_model_sees_nothing_of_the_target(mlm):
     context, target = (mlm.encode(t).tolist() for t in passage)
     total, fill = 0, jax.jit(scorer.network.fill_logits)
     for i, token in enumerate(target):
-        shown = [*context, *target[:i], *[form.gap[0]] * (len(target) - i)]
-        tokens = np.array([[*form.before, *shown, *form.after]])
+        visible = [*context, *target[:i], *[form.gap[0]] * (len(target) - i)]
+        tokens = np.array([[*form.before, *visible, *form.after]])
         logits = fill(scorer.params, tokens)[0]
         total += log_softmax(logits[len(form.before) + len(context) + i])[token]
-    found = text_tasks.evaluate_last_words(mlm, [passage], ("pll", "pll_word_l2r"))
-    value = {rule: found[rule].figures["perplexity"].value for rule in found}
+    result = text_tasks.evaluate_last_words(mlm, [passage], ("pll", "pll_word_l2r"))
+    value = {rule: result[rule].figures["perplexity"].value for rule in result}
     assert value["pll_word_l2r"] == pytest.approx(np.exp(-total), rel=1e-4)
     assert value["pll"] != pytest.approx(value["pll_word_l2r"], rel=1e-3)
 
@@ -145,8 +145,8 @@ def test_questions_by_hand(clm):
             ]
         )
     names = ("acc", "acc_norm", "acc_mutual_info", "acc_empty")
-    found = [outcome.columns[name].tolist() for name in names]
-    assert np.transpose(found).tolist() == hits
+    results = [outcome.columns[name].tolist() for name in names]
+    assert np.transpose(results).tolist() == hits
 
 
 def test_a_cloze_between_two_sides(mlm, clm):
@@ -160,9 +160,9 @@ def test_a_cloze_between_two_sides(mlm, clm):
                 return getattr(asker.scorer, name)
 
             def score(self, texts, starts, rules, with_best=False):
-                found = asker.scorer.score(texts, starts, rules, with_best=with_best)
-                scored.extend(zip(texts, starts, found[rules[0]]))
-                return found
+                result = asker.scorer.score(texts, starts, rules, with_best=with_best)
+                scored.extend(zip(texts, starts, result[rules[0]]))
+                return result
 
         own = asker._replace(scorer=Scorer())
         outcome = text_tasks.evaluate_questions(own, [item], (rule,))[rule]
@@ -207,8 +207,8 @@ def test_windows_by_a_loop(clm):
         sum(v for v, _ in follow(clm, "", text[i : i + 8])) for i in range(0, 32, 8)
     )
     want = -apart / np.log(2) / len(text)
-    found = outcome.trivial["bits_per_byte_no_overlap"]
-    assert found == pytest.approx(want, rel=1e-4)
+    result = outcome.trivial["bits_per_byte_no_overlap"]
+    assert result == pytest.approx(want, rel=1e-4)
 
 
 def test_what_the_vocabulary_lacks_is_said(clm):

@@ -40,11 +40,11 @@ def test_rows_become_questions(write):
 
 def test_columns_may_stand_behind_the_words(write):
     spec = read_cloze(write(template="Is it ({answer}) {0}?"))
-    found = ask_all(spec, spec.table)[1]
-    assert found == Question(
+    result = ask_all(spec, spec.table)[1]
+    assert result == Question(
         ("Is it (",) * 2, ("terrible", "really great"), 1, ") Fun!?"
     )
-    assert found.solved == "Is it (really great) Fun!?"
+    assert result.solved == "Is it (really great) Fun!?"
 
 
 def test_shots_are_a_table_of_their_own(write):

@@ -44,13 +44,13 @@ def init(
     (path,) = places.tables
     tokens = jnp.asarray(get(params, (*path, "tokens")))
     population = min(POPULATION, len(tokens))
-    drawn = jax.random.choice(
+    token_ids = jax.random.choice(
         draw_key(rng, path),
         population,
         (spec.prompt_length,),
         replace=spec.prompt_length > population,
     )
-    vectors = tokens[drawn]
+    vectors = tokens[token_ids]
     if spec.prompt_init == "labels":
         if not label_ids or not all(label_ids):
             raise ConfigError(

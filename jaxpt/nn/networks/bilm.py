@@ -90,7 +90,7 @@ class BiLm(Network, nn.Module):
         )
         x = self.words(jnp.asarray(table)[ids])
         starts = [
-            ~attention_masks.sees_beside(masks[name], ids.shape, offset)
+            ~attention_masks.sees_neighbour(masks[name], ids.shape, offset)
             for name, offset in (("forward", -1), ("backward", 1))
         ]
         ahead = self.ahead(x, starts[0], deterministic=deterministic)
@@ -112,8 +112,8 @@ class BiLm(Network, nn.Module):
         deterministic: bool = True,
     ) -> Float[Array, "L B T C"]:
         """ELMo's layers [L, B, T, 2 D]; the lowest is the words' vectors, twice."""
-        seen = make_masks(ids.shape[1], segment_ids)
-        x, ahead, back = self.read(ids, seen, deterministic=deterministic)
+        attn_masks = make_masks(ids.shape[1], segment_ids)
+        x, ahead, back = self.read(ids, attn_masks, deterministic=deterministic)
         pairs = zip([x, *ahead], [x, *back], strict=True)
         return jnp.stack([jnp.concatenate(pair, axis=-1) for pair in pairs])
 
@@ -159,8 +159,8 @@ class BiLm(Network, nn.Module):
 
         def predict(model: BiLm) -> Array:
             ids = tokens[:, :-1]
-            seen = make_masks(ids.shape[1])
-            _, forward, _ = model.read(ids, seen, deterministic=True)
+            attn_masks = make_masks(ids.shape[1])
+            _, forward, _ = model.read(ids, attn_masks, deterministic=True)
             return model.head.nll(forward[-1], None, tokens[:, 1:])
 
         return self.apply({"params": params}, method=predict)
@@ -175,8 +175,8 @@ class BiLm(Network, nn.Module):
 
         def predict(model: BiLm) -> Any:
             segments = batch["segment_ids"]
-            seen = make_masks(segments.shape[1], segments)
-            _, *ways = model.read(batch["inputs"], seen, deterministic=True)
+            attn_masks = make_masks(segments.shape[1], segments)
+            _, *ways = model.read(batch["inputs"], attn_masks, deterministic=True)
             states = ways[view == "backward"][-1]
             states = edits.gather(states, batch["positions"])
             if with_ranks:

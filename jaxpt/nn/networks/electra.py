@@ -114,13 +114,13 @@ class ElectraNetwork(Network, nn.Module):
 
     def features(self, params: Any, tokens: Array) -> Array:
         """The discriminator's."""
-        network, own = self.task_part(params)
-        return network.features(own, tokens)
+        network, part_params = self.task_part(params)
+        return network.features(part_params, tokens)
 
     def layer_features(self, params: Any, tokens: Array) -> Array:
         """The discriminator's."""
-        network, own = self.task_part(params)
-        return network.layer_features(own, tokens)
+        network, part_params = self.task_part(params)
+        return network.layer_features(part_params, tokens)
 
     def find_transformer(self, params: Any) -> tuple[Any, Any]:
         """The discriminator."""
@@ -140,14 +140,14 @@ class ElectraNetwork(Network, nn.Module):
         """
         if view != "discriminator":
             network = MaskedLM(self.generator_spec, parent=None)
-            own = self._part(params, "generator")
-            return network.target_log_probs(own, batch, view, with_ranks)
+            part_params = self._part(params, "generator")
+            return network.target_log_probs(part_params, batch, view, with_ranks)
         if with_ranks:
             raise ValueError("a discriminator gives tokens no ranks")
 
         def read(model: ElectraNetwork) -> Array:
-            seen = {"self": masks.segments(batch["segment_ids"])}
-            states = model.discriminate(batch, seen, deterministic=True)
+            attn_masks = {"self": masks.segments(batch["segment_ids"])}
+            states = model.discriminate(batch, attn_masks, deterministic=True)
             states = edits.gather(states, batch["positions"])
             if "logits" not in model.answers:
                 return jax.nn.log_sigmoid(-model.score(states))
@@ -176,16 +176,18 @@ class ElectraNetwork(Network, nn.Module):
 
         def score(tokens: Array) -> Array:
             def read(model: ElectraNetwork) -> dict[str, Array]:
-                seen = masks.full()
-                states = model.discriminator.encode(tokens, seen, deterministic=True)
+                attn_mask = masks.full()
+                states = model.discriminator.encode(
+                    tokens, attn_mask, deterministic=True
+                )
                 scores = {}
                 if "score" in model.answers:
                     scores["score"] = model.score(states)[:, gap.position]
                 if "logits" in model.answers:
                     logits = model.discriminator.logits(states[:, gap.position])
                     restored = jax.nn.log_softmax(logits)
-                    own = tokens[:, gap.position, None]
-                    scores["logits"] = jnp.take_along_axis(restored, own, 1)[:, 0]
+                    answer = tokens[:, gap.position, None]
+                    scores["logits"] = jnp.take_along_axis(restored, answer, 1)[:, 0]
                 return scores
 
             scores = self.apply({"params": params}, method=read)
@@ -202,10 +204,10 @@ class ElectraNetwork(Network, nn.Module):
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         length, total = lengths["generator"], 0.0
         spec = self.discriminator_spec
-        asked = length if self.variant in EVERYWHERE else num_predictions
+        num_logits = length if self.variant in EVERYWHERE else num_predictions
         for network, num_scored in (
             (self.generator_spec, num_predictions),
-            (spec, asked if "logits" in self.answers else 0),
+            (spec, num_logits if "logits" in self.answers else 0),
         ):
             total += flops.transformer_flops(network, {"own": length}, num_scored)
         if "score" in self.answers:
@@ -218,11 +220,11 @@ class ElectraNetwork(Network, nn.Module):
         Without the head that decides which tokens it copies.
         """
         parts = {"generator": (self.generator_spec, self._part(params, "generator"))}
-        kept = self._part(params, "discriminator")
+        discriminator = self._part(params, "discriminator")
         if "logits" in self.answers:
-            return parts | {"masked": (self.discriminator_spec, kept)}
-        kept |= {"score": params["score"]}
-        return parts | {"discriminator": (self.discriminator_spec, kept)}
+            return parts | {"masked": (self.discriminator_spec, discriminator)}
+        discriminator |= {"score": params["score"]}
+        return parts | {"discriminator": (self.discriminator_spec, discriminator)}
 
     def join_parts(self, parts: dict[str, Any]) -> Any:
         """From networks with shared embeddings; missing parts are empty.

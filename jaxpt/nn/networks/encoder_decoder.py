@@ -22,11 +22,15 @@ class EncoderDecoder(TransformerNetwork):
 
     def answer_states(self, params: Any, tokens: Array, dec_tokens: Array) -> Array:
         """The decoder's states [B, S, D] at the written part of an answer."""
-        seen = {"self": masks.full(), "dec_self": masks.causal(), "cross": masks.full()}
+        attn_masks = {
+            "self": masks.full(),
+            "dec_self": masks.causal(),
+            "cross": masks.full(),
+        }
         return self.apply(
             {"params": params},
             tokens,
-            seen,
+            attn_masks,
             dec_tokens,
             deterministic=True,
             method="states",
@@ -36,13 +40,13 @@ class EncoderDecoder(TransformerNetwork):
         self, params: Any, batch: dict, view: str, with_ranks: bool = False
     ) -> Any:
         """By the decoder."""
-        source, written = batch["segment_ids"], batch["dec_segment_ids"]
-        seen = {
+        source, target = batch["segment_ids"], batch["dec_segment_ids"]
+        attn_masks = {
             "self": masks.segments(source),
             "dec_self": masks.causal(),
-            "cross": masks.segments(jnp.ones_like(written), source),
+            "cross": masks.segments(jnp.ones_like(target), source),
         }
-        return self._target_log_probs(params, batch, seen, with_ranks)
+        return self._target_log_probs(params, batch, attn_masks, with_ranks)
 
     def choice_scores(self, params: Any, gap: Gap) -> Array:
         """By the likelihood of the whole answer, not only of its first token.
@@ -59,12 +63,12 @@ class EncoderDecoder(TransformerNetwork):
         first = answer.shape[1] - 1  # the state that predicts the candidate
 
         def score(candidate: Array) -> Array:
-            own = candidate[:, None]
-            written = jnp.concatenate([answer, own, ends[:, :-1, 0]], axis=1)
-            states = self.answer_states(params, gap.gapped, written)[:, first:]
+            token = candidate[:, None]
+            dec_inputs = jnp.concatenate([answer, token, ends[:, :-1, 0]], axis=1)
+            states = self.answer_states(params, gap.gapped, dec_inputs)[:, first:]
 
             def find_log_probs(ids: Array) -> Array:
-                targets = jnp.concatenate([own, ids], axis=1)
+                targets = jnp.concatenate([token, ids], axis=1)
                 return -self.apply({"params": params}, states, targets, method="nll")
 
             ways = [find_log_probs(ends[:, :, a]) for a in range(ends.shape[2])]

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from jaxpt.nn import flops, scan
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.stacks import KEPT, list_states
+from jaxpt.nn.stacks import INTERMEDIATES, list_states
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits, masks
 from jaxpt.ops.losses import Scores, SumWeight
@@ -99,8 +99,8 @@ class Network(abc.ABC):
             "dec_segment_ids" [B, S] the states are the decoder's.
           rngs: {"dropout": key}; without them there is no dropout.
         """
-        network, own = self.task_part(params)
-        return network._apply_task("read_task", own, batch, rngs)
+        network, part_params = self.task_part(params)
+        return network._apply_task("read_task", part_params, batch, rngs)
 
     def _apply_task(
         self, method: str, params: Any, batch: dict, rngs: Any, **more: Any
@@ -119,9 +119,9 @@ class Network(abc.ABC):
 
         [L + 1, B, T, W]; only `task_states` if its layers cannot be read separately.
         """
-        network, own = self.task_part(params)
+        network, part_params = self.task_part(params)
         if network is not self:
-            return network.task_layers(own, batch, rngs=rngs)
+            return network.task_layers(part_params, batch, rngs=rngs)
         return self.task_states(params, batch, rngs=rngs)[None]
 
     @abc.abstractmethod
@@ -171,12 +171,12 @@ class TransformerNetwork(Network, Transformer):
 
     def init_params(self, rng: Array) -> Any:
         ids, full = jnp.zeros((1, 2), jnp.int32), masks.full()
-        seen = {"self": full}
+        attn_masks = {"self": full}
         more: tuple[Array, ...] = ()
         if self.spec.num_decoder_layers:
-            seen |= {"dec_self": masks.causal(), "cross": full}
+            attn_masks |= {"dec_self": masks.causal(), "cross": full}
             more = (ids,)
-        return scan.init_params(self, rng, ids, seen, *more, deterministic=True)
+        return scan.init_params(self, rng, ids, attn_masks, *more, deterministic=True)
 
     def find_transformer(self, params: Any) -> "tuple[TransformerNetwork, Any]":
         return self, params
@@ -192,15 +192,15 @@ class TransformerNetwork(Network, Transformer):
 
     def layer_features(self, params: Any, tokens: Array) -> Array:
         """The last of them are `features`."""
-        last, kept = self.apply(
+        last, captured = self.apply(
             {"params": params},
             tokens,
             self.feature_mask,
             deterministic=True,
             method="encode",
-            mutable=[KEPT],
+            mutable=[INTERMEDIATES],
         )
-        return list_states(kept[KEPT]["encoder"], last)
+        return list_states(captured[INTERMEDIATES]["encoder"], last)
 
     @property
     def task_width(self) -> int:
@@ -211,20 +211,24 @@ class TransformerNetwork(Network, Transformer):
         return masks.segments(batch["segment_ids"])
 
     def read_task(self, batch: dict, *, deterministic: bool) -> Array:
-        seen = {"self": self.task_mask(batch)}
+        attn_masks = {"self": self.task_mask(batch)}
         if "dec_inputs" in batch:
-            own, source = batch["dec_segment_ids"], batch["segment_ids"]
-            seen |= {
-                "dec_self": masks.causal(own),
-                "cross": masks.segments(own, source),
+            target, source = batch["dec_segment_ids"], batch["segment_ids"]
+            attn_masks |= {
+                "dec_self": masks.causal(target),
+                "cross": masks.segments(target, source),
             }
-        return self.batch_states(batch, seen, deterministic=deterministic)
+        return self.batch_states(batch, attn_masks, deterministic=deterministic)
 
     def task_layers(self, params: Any, batch: dict, *, rngs: Any = None) -> Array:
         """Those of the only stack, or of the encoder; the last of them normed."""
-        own = {name: x for name, x in batch.items() if not name.startswith("dec_")}
-        last, kept = self._apply_task("read_task", params, own, rngs, mutable=[KEPT])
-        return list_states(kept[KEPT]["encoder"], last)
+        encoder_batch = {
+            name: x for name, x in batch.items() if not name.startswith("dec_")
+        }
+        last, captured = self._apply_task(
+            "read_task", params, encoder_batch, rngs, mutable=[INTERMEDIATES]
+        )
+        return list_states(captured[INTERMEDIATES]["encoder"], last)
 
     def _logits(self, params: Any, tokens: Array, mask: masks.Mask) -> Array:
         def predict(model: TransformerNetwork) -> Array:
@@ -233,10 +237,10 @@ class TransformerNetwork(Network, Transformer):
         return self.apply({"params": params}, method=predict)
 
     def _target_log_probs(
-        self, params: Any, batch: dict, seen: dict[str, Any], with_ranks: bool
+        self, params: Any, batch: dict, attn_masks: dict[str, Any], with_ranks: bool
     ) -> Any:
         def predict(model: TransformerNetwork) -> Any:
-            states = model.batch_states(batch, seen, deterministic=True)
+            states = model.batch_states(batch, attn_masks, deterministic=True)
             states = edits.gather(states, batch["positions"])
             if with_ranks:
                 nll, ranks = model.token_scores(states, batch["targets"])

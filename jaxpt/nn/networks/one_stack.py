@@ -35,8 +35,8 @@ class CausalLM(TransformerNetwork):
 
     def token_nll(self, params: Any, tokens: Array) -> Array:
         def predict(model: TransformerNetwork) -> Array:
-            seen = masks.causal()
-            states = model.encode(tokens[:, :-1], seen, deterministic=True)
+            attn_mask = masks.causal()
+            states = model.encode(tokens[:, :-1], attn_mask, deterministic=True)
             return model.nll(states, tokens[:, 1:])
 
         return self.apply({"params": params}, method=predict)
@@ -71,8 +71,8 @@ class MaskedLM(TransformerNetwork):
         self, params: Any, batch: dict, view: str, with_ranks: bool = False
     ) -> Any:
         """With attention to the whole row."""
-        seen = {"self": masks.segments(batch["segment_ids"])}
-        return self._target_log_probs(params, batch, seen, with_ranks)
+        attn_masks = {"self": masks.segments(batch["segment_ids"])}
+        return self._target_log_probs(params, batch, attn_masks, with_ranks)
 
     def choice_scores(self, params: Any, gap: Gap) -> Array:
         return choose_by_fill(self, params, gap)
@@ -97,8 +97,8 @@ class PrefixLM(TransformerNetwork):
         self, params: Any, batch: dict, view: str, with_ranks: bool = False
     ) -> Any:
         """Padding is after all positions that are read."""
-        seen = {"self": masks.prefix(batch["prefix_lengths"])}
-        return self._target_log_probs(params, batch, seen, with_ranks)
+        attn_masks = {"self": masks.prefix(batch["prefix_lengths"])}
+        return self._target_log_probs(params, batch, attn_masks, with_ranks)
 
     def choice_scores(self, params: Any, gap: Gap) -> Array:
         """By the likelihood of the text after the gap's left side, the prefix."""
@@ -109,8 +109,8 @@ class PrefixLM(TransformerNetwork):
             is_prefix = jnp.broadcast_to(places < gap.position, inputs.shape)
 
             def read(model: TransformerNetwork) -> Array:
-                seen = masks.prefix_keys(is_prefix)
-                states = model.encode(inputs, seen, deterministic=True)
+                attn_mask = masks.prefix_keys(is_prefix)
+                states = model.encode(inputs, attn_mask, deterministic=True)
                 return model.nll(states, targets)
 
             nll = self.apply({"params": params}, method=read)
@@ -139,8 +139,8 @@ class CausalMaskedLM(CausalLM):
         """By the view: causally, or with attention to the whole row."""
         if view == "causal":
             return super().target_log_probs(params, batch, view, with_ranks)
-        seen = {"self": masks.segments(batch["segment_ids"])}
-        return self._target_log_probs(params, batch, seen, with_ranks)
+        attn_masks = {"self": masks.segments(batch["segment_ids"])}
+        return self._target_log_probs(params, batch, attn_masks, with_ranks)
 
     @property
     def feature_mask(self) -> masks.Mask:
@@ -240,8 +240,8 @@ class SpanMaskedLM(MaskedLM):
     ) -> tuple[losses.Scores, losses.Scores]:
         """The scores of the masked tokens by their own states, and by the edges."""
         states = self.batch_states(batch, masks, deterministic=deterministic)
-        own = edits.gather(states, batch["masked_positions"])
-        scores = self.score(own, batch["targets"], weights[0])
+        masked_states = edits.gather(states, batch["masked_positions"])
+        scores = self.score(masked_states, batch["targets"], weights[0])
         return scores, self.score_spans(states, batch, weights[1])
 
     def init_params(self, rng: Array) -> Any:
@@ -249,8 +249,8 @@ class SpanMaskedLM(MaskedLM):
         keys = ("masked_positions", "targets", "span_starts", "span_ends")
         batch = dict.fromkeys(keys, one) | {"inputs": jnp.zeros((1, 2), jnp.int32)}
         call = {"deterministic": True, "method": "score_both"}
-        seen = {"self": masks.full()}
-        return scan.init_params(self, rng, batch, seen, (weight, weight), **call)
+        attn_masks = {"self": masks.full()}
+        return scan.init_params(self, rng, batch, attn_masks, (weight, weight), **call)
 
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         d_model, table = self.spec.d_model, self.spec.embedding_dim
@@ -261,8 +261,10 @@ class SpanMaskedLM(MaskedLM):
 
     def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
         """Without the head of the edges, which only pretraining uses."""
-        kept = {name: part for name, part in params.items() if name != "boundary"}
-        return {"masked": (self.spec, kept)}
+        base_params = {
+            name: part for name, part in params.items() if name != "boundary"
+        }
+        return {"masked": (self.spec, base_params)}
 
 
 def _prefix_mask(batch: dict) -> masks.Mask:

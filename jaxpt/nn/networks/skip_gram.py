@@ -29,11 +29,11 @@ class SkipGram(Network, nn.Module):
         return self.words[ids]
 
     def score(
-        self, ids: Int[Array, "B T"], others: Int[Array, "B T C"]
+        self, ids: Int[Array, "B T"], neighbours: Int[Array, "B T C"]
     ) -> Float[Array, "B T C"]:
         """v u of each word with each of the others."""
         vectors = self.words[ids][:, :, None]
-        return jnp.sum(vectors * self.contexts[others], axis=-1)
+        return jnp.sum(vectors * self.contexts[neighbours], axis=-1)
 
     def __call__(self, ids: Int[Array, "B T"]) -> Array:
         return self.score(ids, ids[..., None])

@@ -66,18 +66,18 @@ class StudentTeacher(Network, nn.Module):
     def distillation_loss(
         self,
         states: Float[Array, "B *T D"],
-        taught: Float[Array, "B *T D"],
+        teacher_states: Float[Array, "B *T D"],
         targets: Int[Array, "B *T"],
     ) -> chunked_loss.DistillationScores:
         """The student's scores of targets, and its divergence from the teacher."""
-        parts = self.student.read(states), self.teacher.read(taught)
+        parts = self.student.read(states), self.teacher.read(teacher_states)
         chunk = self.student_spec.loss_chunk
         return chunked_loss.distillation_loss(*parts, targets, self.temperature, chunk)
 
     def __call__(self, ids: Int[Array, "B T"], attn_mask: Mask) -> Array:
-        seen = {"self": attn_mask}
-        self.teacher(ids, seen, deterministic=True)
-        return self.student(ids, seen, deterministic=True)
+        attn_masks = {"self": attn_mask}
+        self.teacher(ids, attn_masks, deterministic=True)
+        return self.student(ids, attn_masks, deterministic=True)
 
     def init_params(self, rng: Array) -> Any:
         """Of both networks; `begin` replaces the teacher's by those of its run."""
@@ -104,8 +104,8 @@ class StudentTeacher(Network, nn.Module):
     def target_log_probs(
         self, params: Any, batch: dict, view: str, with_ranks: bool = False
     ) -> Any:
-        own = params["student"]
-        return self.alone.target_log_probs(own, batch, view, with_ranks)
+        student_params = params["student"]
+        return self.alone.target_log_probs(student_params, batch, view, with_ranks)
 
     def choice_scores(self, params: Any, gap: Gap) -> Array:
         return self.alone.choice_scores(params["student"], gap)
@@ -155,7 +155,7 @@ class CausalStudent(StudentTeacher):
         return self.alone.make_decoder(start_id).within("student")
 
 
-def begin(params: Any, taught: Any, student_layers: tuple[int, ...]) -> dict:
+def begin(params: Any, teacher_params: Any, student_layers: tuple[int, ...]) -> dict:
     """The initial parameters of a run: the teacher's, and its layers in the student.
 
     As in the source (`scripts/extract_distilbert.py`), the student's other parameters
@@ -163,7 +163,7 @@ def begin(params: Any, taught: Any, student_layers: tuple[int, ...]) -> dict:
 
     Args:
       params: random ones of both.
-      taught: the teacher's, in either form of `jaxpt.nn.scan`.
+      teacher_params: the teacher's, in either form of `jaxpt.nn.scan`.
       student_layers: which of its layers; () leaves the student as it is.
 
     Raises:
@@ -171,21 +171,21 @@ def begin(params: Any, taught: Any, student_layers: tuple[int, ...]) -> dict:
     """
     is_scanned = "layers" in params["teacher"]["encoder"]
     form = scan.stack_layers if is_scanned else lambda tree: tree
-    taught = scan.unstack_layers(taught)
+    teacher_params = scan.unstack_layers(teacher_params)
     student = params["student"]
     if student_layers:
-        student = _pick(scan.unstack_layers(student), taught, student_layers)
+        student = _pick(scan.unstack_layers(student), teacher_params, student_layers)
         student = form(student)
-    return {"student": student, "teacher": form(taught)}
+    return {"student": student, "teacher": form(teacher_params)}
 
 
-def _pick(student: dict, taught: dict, layers: tuple[int, ...]) -> dict:
+def _pick(student: dict, teacher_params: dict, layers: tuple[int, ...]) -> dict:
     """The teacher's parameters in the student's structure, both unrolled."""
     picked = {f"layer_{i}": f"layer_{layer}" for i, layer in enumerate(layers)}
 
     def pick(path: tuple, leaf: Array) -> Array:
         keys = [key.key for key in path]
-        source: Any = taught
+        source: Any = teacher_params
         for key in [picked.get(key, key) for key in keys]:
             source = source.get(key, {})
         shape = "none" if isinstance(source, dict) else list(source.shape)

@@ -69,9 +69,9 @@ def read_parquet(file: Path, columns: Collection[str]) -> Iterator[Row]:
     with open_parquet(file, "") as table:
         names = table.schema_arrow.names
         _check_columns(columns, names, str(file))
-        kept = [name for name in names if not columns or name in columns]
+        selected = [name for name in names if not columns or name in columns]
         try:
-            return enumerate(table.read(kept).to_pylist())
+            return enumerate(table.read(selected).to_pylist())
         except UnicodeDecodeError as error:
             raise DataError(f"{file}: a text is not UTF-8: {error}") from error
 

@@ -164,10 +164,12 @@ def select(whole: Corpus, is_in: np.ndarray, name: str) -> Corpus:
     if sentences is not None:
         begins = sentences[:-1]
         doc = np.searchsorted(whole.doc_starts, begins, "right") - 1
-        own = np.full(len(is_in), -1, np.int64)
-        own[docs] = offsets[:-1] - starts
-        kept = is_in[doc]
-        sentences = np.append(begins[kept] + own[doc[kept]], offsets[-1])
+        shifts = np.full(len(is_in), -1, np.int64)
+        shifts[docs] = offsets[:-1] - starts
+        is_selected = is_in[doc]
+        sentences = np.append(
+            begins[is_selected] + shifts[doc[is_selected]], offsets[-1]
+        )
     digest = hashlib.sha256(f"{whole.fingerprint} {name}".encode())
     digest.update(docs.astype("<i8").tobytes())
     return replace(

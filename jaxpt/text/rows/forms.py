@@ -253,8 +253,8 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
     if spec.rows == "packed":
         truncate = spec.long_documents == "truncate"
         plan = pack_documents(corpus.doc_starts, length, most, truncate)
-        fate = "truncated" if truncate else "split"
-        what = f"documents longer than a row {fate}"
+        action = "truncated" if truncate else "split"
+        note = f"documents longer than a row {action}"
     else:
         assert corpus.sentence_starts is not None  # `make_rows` checks it
         plan = pack_sentences(
@@ -263,13 +263,13 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
             length,
             most if spec.rows == "full_sentences" else 0,
         )
-        what = "sentences longer than a row cut"
+        note = "sentences longer than a row cut"
     if len(plan.row_starts) < 2:
         raise ConfigError(
             f"data.path: a split of {corpus.num_tokens} tokens gives no row of "
             f"data.rows={spec.rows!r}"
         )
-    notes = ((plan.num_long, what), (plan.num_left_out, "rows of one token left out"))
+    notes = ((plan.num_long, note), (plan.num_left_out, "rows of one token left out"))
     texts = tuple(f"{num:,} {text}" for num, text in notes if num)
     return _Packed(corpus, spec, pad, plan, texts)
 
@@ -340,6 +340,6 @@ def _distribute(num: int, room: np.ndarray) -> np.ndarray:
     quota = np.minimum(room, level)
     # Fewer items are left than bins with room for one more.
     wider = np.flatnonzero(room > level)
-    left = max(min(num - int(quota.sum()), len(wider)), 0)
-    quota[wider[np.arange(left) * len(wider) // max(left, 1)]] += 1
+    num_left = max(min(num - int(quota.sum()), len(wider)), 0)
+    quota[wider[np.arange(num_left) * len(wider) // max(num_left, 1)]] += 1
     return quota

@@ -194,9 +194,9 @@ def _cut(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cuts pieces longer than `most` tokens; returns all starts and lengths."""
     counts = -(-lengths // most)
-    done = ragged(np.zeros(len(counts), np.int64), counts) * most
-    lengths = np.minimum(np.repeat(lengths, counts) - done, most)
-    return np.repeat(starts, counts) + done, lengths
+    offsets = ragged(np.zeros(len(counts), np.int64), counts) * most
+    lengths = np.minimum(np.repeat(lengths, counts) - offsets, most)
+    return np.repeat(starts, counts) + offsets, lengths
 
 
 def _fit(lengths: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
@@ -236,32 +236,32 @@ def _place(
     # open_[free]: kinds of bins [(pieces, lengths, number)] with `free` tokens left,
     # fewest pieces first; for a fast search, bit `free` of mask is set if it has any.
     open_: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
-    mask, done = 0, []
+    mask, placed = 0, []
     for length in np.flatnonzero(counts)[::-1].tolist():
-        left = int(counts[length])
-        while left:
+        num_left = int(counts[length])
+        while num_left:
             higher = mask >> length
             if higher:
                 free = length + (higher & -higher).bit_length() - 1
                 pieces, shape, bins = open_[free].pop(0)
             else:
-                free, pieces, shape, bins = capacity, 0, (), left
+                free, pieces, shape, bins = capacity, 0, (), num_left
             # The bin that is the best fit remains so until it cannot take another.
-            each = min(free // length, max_documents - pieces, left)
-            used = min(left // each, bins)
-            left -= used * each
+            each = min(free // length, max_documents - pieces, num_left)
+            used = min(num_left // each, bins)
+            num_left -= used * each
             rest = (pieces, shape, bins - used) if higher else (0, (), 0)
             filled = (pieces + each, shape + (length,) * each, used)
             for room, kind in ((free, rest), (free - each * length, filled)):
                 if not kind[2]:
                     continue
                 if kind[0] == max_documents or not room:
-                    done.append((kind[1], kind[2]))
+                    placed.append((kind[1], kind[2]))
                 else:
                     insort(open_.setdefault(room, []), kind)
                     mask |= 1 << room
             if higher and not open_[free]:
                 mask &= ~(1 << free)
     for room in sorted(open_):
-        done += [(shape, bins) for _, shape, bins in open_[room]]
-    return done
+        placed += [(shape, bins) for _, shape, bins in open_[room]]
+    return placed

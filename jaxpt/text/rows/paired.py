@@ -311,10 +311,10 @@ class _Random:
     def binomial(self, counts: np.ndarray) -> np.ndarray:
         """Binomial samples of `counts` trials with p = 0.5, int64 shaped as counts."""
         sums = np.zeros(len(counts), np.int64)
-        left = counts.copy()
-        while (some := np.flatnonzero(left > 0)).size:
-            used = np.minimum(left[some], 63)
+        num_left = counts.copy()
+        while (some := np.flatnonzero(num_left > 0)).size:
+            used = np.minimum(num_left[some], 63)
             mask = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
             sums[some] += np.bitwise_count(self._bits(len(some)) & mask)
-            left[some] -= used
+            num_left[some] -= used
         return sums

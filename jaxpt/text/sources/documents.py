@@ -71,21 +71,21 @@ def _find_cut(text: str, start: int, size: int) -> int:
 
 def cut_parts(pieces: Iterable[str], size: int) -> Iterator[str]:
     """The parts of `split_long` of the joined pieces, in bounded memory."""
-    held: list[str] = []
-    num_chars, wanted = 0, size
+    buffer: list[str] = []
+    num_chars, min_chars = 0, size
     for piece in pieces:
-        held.append(piece)
+        buffer.append(piece)
         num_chars += len(piece)
-        if num_chars > wanted:
-            *parts, rest = split_long("".join(held), size)
+        if num_chars > min_chars:
+            *parts, rest = split_long("".join(buffer), size)
             yield from parts
-            held, num_chars = [rest], len(rest)
+            buffer, num_chars = [rest], len(rest)
             # If no cut was found, wait for much more text before searching again.
-            wanted = (
+            min_chars = (
                 size if num_chars <= size else min(2 * num_chars, MAX_GROWTH * size)
             )
     if num_chars:
-        yield from split_long("".join(held), size)
+        yield from split_long("".join(buffer), size)
 
 
 def make_documents(text: str, name: str, label: str) -> list[Document]:

@@ -201,26 +201,26 @@ def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]
     Yields:
       a line or a piece, and whether a line begins with it.
     """
-    held: list[str] = []
+    buffer: list[str] = []
     begins = True
     for block in blocks:
         lines = block.split("\n")
         rest = lines.pop()
-        if lines and held:
-            lines[0] = "".join([*held, lines[0]])
-            held = []
+        if lines and buffer:
+            lines[0] = "".join([*buffer, lines[0]])
+            buffer = []
         for line in lines:
             yield line + "\n", begins
             begins = True
         if rest:
-            held.append(rest)
-        if held and sum(map(len, held)) > limit + 1:
+            buffer.append(rest)
+        if buffer and sum(map(len, buffer)) > limit + 1:
             # The last character is held back, so that "\r\n" is never split.
-            text = "".join(held)
+            text = "".join(buffer)
             yield text[:-1], begins
-            begins, held = False, [text[-1]]
-    if held:
-        yield "".join(held), begins
+            begins, buffer = False, [text[-1]]
+    if buffer:
+        yield "".join(buffer), begins
 
 
 def hash_file(file: Path) -> str:

@@ -53,19 +53,21 @@ def read_json_lines(
 
 def _get_field(record: dict, setting: str, field: str, where: str) -> str:
     if field not in record:
-        raise DataError(_say_missing(where, setting, field, record))
+        raise DataError(_describe_missing(where, setting, field, record))
     value = record[field]
     if not isinstance(value, str):
-        raise DataError(_say_wrong(where, setting, field, type(value).__name__))
+        raise DataError(
+            _describe_wrong_type(where, setting, field, type(value).__name__)
+        )
     return value
 
 
-def _say_missing(where: str, setting: str, field: str, has: Iterable[str]) -> str:
+def _describe_missing(where: str, setting: str, field: str, has: Iterable[str]) -> str:
     listed = ", ".join(map(repr, has)) or "none"
     return f"{where}: no field {field!r} ({setting}); it has {listed}"
 
 
-def _say_wrong(where: str, setting: str, field: str, kind: str) -> str:
+def _describe_wrong_type(where: str, setting: str, field: str, kind: str) -> str:
     return f"{where}: {field!r} ({setting}) must be a string, is {kind}"
 
 
@@ -120,7 +122,7 @@ def _check_columns(schema: Any, fields: dict[str, str], file: Path) -> None:
     pyarrow, where = need_pyarrow(file), f"data.path={file}"
     for setting, field in fields.items():
         if field not in schema.names:
-            raise DataError(_say_missing(where, setting, field, schema.names))
+            raise DataError(_describe_missing(where, setting, field, schema.names))
         if schema.names.count(field) > 1:
             raise DataError(f"{where}: has more than one {field!r} ({setting})")
         kind = schema.field(field).type
@@ -128,7 +130,7 @@ def _check_columns(schema: Any, fields: dict[str, str], file: Path) -> None:
             kind = kind.value_type
         types = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
         if kind not in types:
-            raise DataError(_say_wrong(where, setting, field, str(kind)))
+            raise DataError(_describe_wrong_type(where, setting, field, str(kind)))
 
 
 def _get_rows(
@@ -147,7 +149,7 @@ def _get_rows(
             ) from None
         if column.null_count:
             where = f"data.path={file} row {first + values.index(None)}"
-            raise DataError(_say_wrong(where, setting, field, "null"))
+            raise DataError(_describe_wrong_type(where, setting, field, "null"))
         columns.append(values)
     return zip(*columns, strict=True)
 
@@ -277,7 +279,9 @@ def _decode_field(
     if isinstance(value, str):  # as from TFDS's own mock data
         return value
     if not isinstance(value, bytes):
-        raise DataError(_say_wrong(where, setting, field, type(value).__name__))
+        raise DataError(
+            _describe_wrong_type(where, setting, field, type(value).__name__)
+        )
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -101,7 +101,7 @@ def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
         if not len(of_ids):
             rest += num_bytes
             continue
-        left = num_bytes - int(of_ids.sum())
+        num_left = num_bytes - int(of_ids.sum())
         of_ids[0] += rest
-        rest = left
+        rest = num_left
     return sizes

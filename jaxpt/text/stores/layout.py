@@ -104,10 +104,10 @@ class Layout:
             tokens = np.array([self.eos], dtype)
         # The start of one more document closes the last one.
         none, zero = np.zeros(0, np.int64), np.zeros(1, np.int64)
-        nothing = Pieces(np.ones(1, bool), np.zeros(1, bool), [""], zero)
-        docs, sizes = self._group(nothing, zero), {}
+        end_piece = Pieces(np.ones(1, bool), np.zeros(1, bool), [""], zero)
+        docs, sizes = self._group(end_piece, zero), {}
         if self.has_sizes:
-            self._share_bytes(nothing, Encoded(none, zero, none, 0, none), none)
+            self._share_bytes(end_piece, Encoded(none, zero, none, 0, none), none)
             sizes[TOKEN_BYTES] = np.append(self.last_size, np.zeros(len(tokens)))
         arrays = sizes | self._close(docs, docs.old_starts)
         self.num_tokens += len(tokens)
@@ -188,10 +188,10 @@ class Layout:
     def _close(self, docs: "_Documents", starts: np.ndarray) -> dict:
         """Keeps the last document open and returns the arrays of the others."""
         is_kept = starts >= 0
-        kept = np.flatnonzero(is_kept[:-1])
-        self.dropped += len(is_kept) - 1 - len(kept) - (not self.is_open)
-        self.num_bytes += int(docs.num_bytes[kept].sum())
-        names = [docs.labels[i] for i in kept.tolist()]
+        kept_docs = np.flatnonzero(is_kept[:-1])
+        self.dropped += len(is_kept) - 1 - len(kept_docs) - (not self.is_open)
+        self.num_bytes += int(docs.num_bytes[kept_docs].sum())
+        names = [docs.labels[i] for i in kept_docs.tolist()]
         ids = {name: id_ for id_, name in enumerate(self.label_names)} | {"": -1}
         new = [name for name in dict.fromkeys(names) if name not in ids]
         ids |= {name: len(self.label_names) + i for i, name in enumerate(new)}
@@ -202,8 +202,8 @@ class Layout:
         self.open_label = docs.labels[-1]
         self.open_is_heldout = bool(docs.is_heldout[-1])
         return {
-            DOC_STARTS: starts[kept],
-            DOC_BYTES: docs.num_bytes[kept],
+            DOC_STARTS: starts[kept_docs],
+            DOC_BYTES: docs.num_bytes[kept_docs],
             LABELS: np.array([ids[name] for name in names], np.int64),
         }
 

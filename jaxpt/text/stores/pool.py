@@ -140,10 +140,11 @@ class _Pool:
         with self._lock:
             if self._is_closed:
                 raise WorkerDied("the tokenizing processes have been ended")
-            ours, theirs = Pipe()
-            handle = theirs.fileno()
+            parent_end, child_end = Pipe()
+            handle = child_end.fileno()
             command = [sys.executable, "-P", "-m", __name__, *self._arguments]
-            with theirs:  # only the worker keeps it, so that each sees the other's end
+            # Only the worker keeps its end, so that each sees the other's end.
+            with child_end:
                 process = subprocess.Popen(
                     [*command, str(handle)],
                     stdin=subprocess.DEVNULL,
@@ -152,8 +153,8 @@ class _Pool:
                     pass_fds=[handle],
                     process_group=0,  # so that Ctrl-C reaches this process alone
                 )
-            self._all.append((process, ours))
-        return process, ours
+            self._all.append((process, parent_end))
+        return process, parent_end
 
 
 _Worker = tuple[subprocess.Popen[bytes], Connection]

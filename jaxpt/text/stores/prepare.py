@@ -52,12 +52,12 @@ class Reporter:
     """How the preparation of text reports: lines of text, and a progress callback.
 
     Attributes:
-      say: called with each line.
+      log: called with each line.
       progress: given a title and the expected bytes (0: not known), makes a callback
         that is called with (bytes, documents, tokens), and with None at the end.
     """
 
-    say: Callable[[str], None] = _log.info
+    log: Callable[[str], None] = _log.info
     progress: Callable | None = None
 
 
@@ -92,12 +92,12 @@ def prepare(
       UserError: the source cannot be read, the folder has other files or cannot be
         written, the disk is full, the text is shorter than the limits or has no token.
     """
-    folder, say = Path(folder), reporter.say
+    folder, log = Path(folder), reporter.log
     if folder.name in ("", ".."):
         raise DataError(f"{str(folder)!r}: must be the name of a new folder")
     path = folder.with_name(folder.name + ".lock")
     waiting = f"{path}: another process prepares this text; waiting for it"
-    with lock.hold(path, lambda: say(waiting)):
+    with lock.hold(path, lambda: log(waiting)):
         if is_keyed and is_store(folder):
             return _open(folder)
         about = {
@@ -113,7 +113,7 @@ def prepare(
         if is_store(folder):
             _check_same(folder, about)
             return _open(folder)
-        say(f"preparing {source.path} as {folder}")
+        log(f"preparing {source.path} as {folder}")
         progress = reporter.progress and reporter.progress(
             f"preparing {source.path}", _guess_bytes(contents, settings)
         )
@@ -125,7 +125,7 @@ def prepare(
                 about=about,
                 workers=workers,
                 progress=progress,
-                say=say,
+                log=log,
                 check=lambda: check_unchanged(source, described),
                 sizes=sizes,
             )
@@ -142,7 +142,7 @@ def write_store(
     about: dict,
     workers: int = 0,
     progress: Callable | None = None,
-    say: Callable[[str], None] = _log.info,
+    log: Callable[[str], None] = _log.info,
     check: Callable[[], None] | None = None,
     sizes: Sizes = Sizes(),
 ) -> Store:
@@ -162,12 +162,12 @@ def write_store(
     workers = workers or count_cores()
     content = {name: value for name, value in about.items() if name != "path"}
     key = _digest([FORMAT, content, dataclasses.asdict(sizes)])
-    draft, state = _open_draft(folder, key, say)
+    draft, state = _open_draft(folder, key, log)
     try:
         writing = _Writing(draft, key, tokenizer, about["settings"], sizes, state)
         done = writing.num_bytes
         if done:
-            say(f"{draft.path}: resuming after {done / 1e6:.1f} MB")
+            log(f"{draft.path}: resuming after {done / 1e6:.1f} MB")
         tally = writing.run(documents, tokenizer, about["path"], workers, progress)
         if check:
             check()
@@ -183,7 +183,7 @@ def write_store(
     finally:
         draft.close()
     seconds, cores = time.perf_counter() - start, min(workers, writing.num_encoded or 1)
-    say(_conclude(folder, card, writing.num_bytes - done, seconds, cores))
+    log(_conclude(folder, card, writing.num_bytes - done, seconds, cores))
     return open_store(folder)
 
 
@@ -315,7 +315,7 @@ class _Writing:
 
 
 def _open_draft(
-    folder: Path, key: str, say: Callable[[str], None]
+    folder: Path, key: str, log: Callable[[str], None]
 ) -> tuple[Draft, dict | None]:
     """Opens the draft of a folder and its state, or begins an empty one."""
     path = folder.with_name(folder.name + ".partial")
@@ -323,7 +323,7 @@ def _open_draft(
         try:
             return Draft.resume(path, key)
         except Unusable as reason:
-            say(f"{path}: {reason}; starting from the beginning")
+            log(f"{path}: {reason}; starting from the beginning")
     return Draft.begin(path), None
 
 
@@ -381,8 +381,8 @@ def _conclude(
     mb = num_bytes / 1e6
     speed = mb / max(seconds, 1e-9)
     notes = [
-        f"{what}: {card[name]:,}"
-        for name, what in (
+        f"{label}: {card[name]:,}"
+        for name, label in (
             ("dropped", "documents without a token, dropped"),
             ("truncated", "documents cut by data.limit_chars"),
             ("num_unknown", "characters unknown to the tokenizer"),

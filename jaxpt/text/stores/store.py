@@ -168,8 +168,10 @@ def read_card(folder: Path) -> dict:
         card = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         is_partial = folder.is_dir()
-        what = "is missing: the store is incomplete" if is_partial else "does not exist"
-        raise _fault(path, what) from error
+        problem = (
+            "is missing: the store is incomplete" if is_partial else "does not exist"
+        )
+        raise _fault(path, problem) from error
     except OSError as error:
         raise _fault(path, f"cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -177,8 +179,8 @@ def read_card(folder: Path) -> dict:
     if not isinstance(card, dict) or "format" not in card:
         raise _fault(path, "is not the card of a store")
     if card["format"] != FORMAT:
-        what = f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
-        raise _fault(path, f"{what}; prepare the text again")
+        problem = f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
+        raise _fault(path, f"{problem}; prepare the text again")
     if card.pop("sha256", None) != _digest(card):
         raise _fault(path, "was altered: its checksum differs")
     if foreign := [name for name in card["files"] if not is_part(name)]:
@@ -186,8 +188,8 @@ def read_card(folder: Path) -> dict:
     return card
 
 
-def _fault(path: Path, what: str) -> UserError:
-    return DataError(f"store file {path}: {what}")
+def _fault(path: Path, problem: str) -> UserError:
+    return DataError(f"store file {path}: {problem}")
 
 
 def _digest(value: Any) -> str:
@@ -206,8 +208,8 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
         except OSError as error:
             raise _fault(path, f"cannot be read: {error.strerror}") from error
         if size != entry["bytes"]:
-            what = "empty" if not size else f"{size} bytes"
-            raise _fault(path, f"is {what}, was written with {entry['bytes']} bytes")
+            problem = "empty" if not size else f"{size} bytes"
+            raise _fault(path, f"is {problem}, was written with {entry['bytes']} bytes")
     if not verify:
         return
 
@@ -220,8 +222,10 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
         if digest != files[name]["sha256"]:
             raise _fault(path, "was altered: its checksum differs")
         if name.startswith(_SHARD) and highest >= card["vocab_size"]:
-            what = f"has id {highest}, outside its vocabulary of {card['vocab_size']}"
-            raise _fault(path, what)
+            problem = (
+                f"has id {highest}, outside its vocabulary of {card['vocab_size']}"
+            )
+            raise _fault(path, problem)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         list(threads.map(check, sorted(files)))

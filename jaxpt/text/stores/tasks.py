@@ -77,8 +77,8 @@ def take(
       UserError: the text is shorter than the limits.
     """
     tally = tally or Tally()
-    wanted = limit_chars + heldout_chars
-    seen, is_due, is_out, is_cut = 0, False, False, False
+    num_needed = limit_chars + heldout_chars
+    num_read, is_due, is_out, is_cut = 0, False, False, False
     for doc in documents:
         if doc.is_start:
             tally.dropped += is_due
@@ -89,10 +89,10 @@ def take(
                 yield doc if same else replace(doc, is_start=is_due), False
                 is_due = False
             continue
-        if seen >= wanted and is_due:
+        if num_read >= num_needed and is_due:
             return
-        head = doc.text[: max(0, limit_chars - seen)]
-        rest = doc.text[len(head) : max(0, wanted - seen)]
+        head = doc.text[: max(0, limit_chars - num_read)]
+        rest = doc.text[len(head) : max(0, num_needed - num_read)]
         if head:
             yield replace(doc, text=head, is_start=is_due), False
             is_due = False
@@ -103,13 +103,13 @@ def take(
         if rest:
             yield replace(doc, text=rest, is_start=is_due or not is_out), True
             is_due, is_out = False, True
-        seen += len(doc.text)
+        num_read += len(doc.text)
         if is_short:
             return
     tally.dropped += is_due
-    if seen < wanted:
+    if num_read < num_needed:
         raise DataError(
-            f"{source}: has {seen} characters; must have data.limit_chars + "
+            f"{source}: has {num_read} characters; must have data.limit_chars + "
             f"data.heldout_chars = {limit_chars} + {heldout_chars}"
         )
 

@@ -65,10 +65,10 @@ def from_json(values: dict) -> Framing:
         ):
             allowed = "a list of ids" if is_list else "an id or null"
             raise DataError(f"{name} is {value!r}: must be {allowed}")
-    made: dict[str, Any] = {
+    parsed: dict[str, Any] = {
         k: tuple(v) if type(v) is list else v for k, v in values.items()
     }
-    return Framing(**made)
+    return Framing(**parsed)
 
 
 def read_template(

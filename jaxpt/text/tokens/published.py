@@ -105,13 +105,13 @@ def name_specials(
     sentinels = find_sentinels(core) if sentinels is None else sentinels
     marked = _mark_special(core, [*roles.values(), *sentinels])
     lacking_roles = [role for role in specials if role not in roles]
-    lacking = range(num_sentinels - 1, len(sentinels) - 1, -1)
-    if lacking_roles or lacking:
+    missing = range(num_sentinels - 1, len(sentinels) - 1, -1)
+    if lacking_roles or missing:
         # Ids must be without holes before any is added.
         check_core(core, json.loads(core.to_str()))
     for role in lacking_roles:
         roles[role] = _append(core, SPECIALS[role])
-    added = [_append(core, f"<extra_id_{i}>") for i in lacking]
+    added = [_append(core, f"<extra_id_{i}>") for i in missing]
     sentinels = (*sentinels, *reversed(added))
     strippers = {*sentinels, *(roles[role] for role in ("mask",) if role in roles)}
     if not is_own:
@@ -203,8 +203,8 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     ids = {}
     for number, token in enumerate(tokens):
         if token in ids or not token:
-            what = "token twice" if token else "line that is empty"
-            raise DataError(f"a {what}: line {number + 1}, {token!r}")
+            problem = "token twice" if token else "line that is empty"
+            raise DataError(f"a {problem}: line {number + 1}, {token!r}")
         ids[token] = number
     if "[UNK]" not in ids:
         raise DataError("not a WordPiece vocabulary: it lacks [UNK]")

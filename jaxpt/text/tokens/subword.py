@@ -151,8 +151,10 @@ class SubwordTokenizer(Tokenizer):
             **cast(dict[str, Any], roles),
         )
         written = vocab.special_names.items()
-        own = tuple((i, names[i]) for i, text in sorted(written) if names[i] != text)
-        return replace(vocab, special_texts=own)
+        special_texts = tuple(
+            (i, names[i]) for i, text in sorted(written) if names[i] != text
+        )
+        return replace(vocab, special_texts=special_texts)
 
 
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
@@ -171,9 +173,9 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     vocab = core.get_vocab(with_added_tokens=True)
     if name == "Unigram" and len(dict(model["vocab"])) < len(model["vocab"]):
         raise DataError("its vocabulary has a piece twice")
-    holes = set(range(max(vocab.values()) + 1)) - set(vocab.values())
-    if holes:
-        raise DataError(f"its ids have a hole: no token is {min(holes)}")
+    gaps = set(range(max(vocab.values()) + 1)) - set(vocab.values())
+    if gaps:
+        raise DataError(f"its ids have a hole: no token is {min(gaps)}")
     if len(set(vocab.values())) < len(vocab):
         raise DataError("its ids must be used once each: two tokens share one")
     if name == "WordPiece" and model["unk_token"] not in vocab:
@@ -181,11 +183,11 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     if name == "Unigram" and model["unk_id"] is None:
         raise DataError("its vocabulary has no token for the unknown (unk_id)")
     if is_byte_level(data) and name == "BPE" and not model.get("unk_token"):
-        lacking = sum(char not in vocab for char in _list_byte_chars())
-        if lacking:
+        num_missing = sum(char not in vocab for char in _list_byte_chars())
+        if num_missing:
             raise DataError(
-                f"its vocabulary lacks {lacking} of the 256 bytes and has no token for "
-                "the unknown: text would be lost"
+                f"its vocabulary lacks {num_missing} of the 256 bytes and has no token "
+                "for the unknown: text would be lost"
             )
     return KINDS[name]
 
@@ -268,9 +270,9 @@ def _list_flagged(data: dict, flag: str) -> frozenset[int]:
 def _list_byte_chars() -> list[str]:
     """The character that GPT-2 writes for each byte; printable ones are unchanged."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
+    unprintable = [byte for byte in range(256) if byte not in printable]
     chars = dict(zip(printable, map(chr, printable), strict=True))
-    chars |= {byte: chr(256 + i) for i, byte in enumerate(others)}
+    chars |= {byte: chr(256 + i) for i, byte in enumerate(unprintable)}
     return [chars[byte] for byte in range(256)]
 
 

@@ -155,8 +155,8 @@ def export(
             for ids in (pair or ())[:3]:
                 used.update(ids)
             names = {id_: tokenizer.token_name(id_) for id_ in used}
-            made = write_template(framing, names, has_types, pair)
-            core["post_processor"] = made
+            template = write_template(framing, names, has_types, pair)
+            core["post_processor"] = template
     text = json.dumps(core, ensure_ascii=False, indent=1) + "\n"
     disk.replace(path, text.encode())
 
@@ -197,10 +197,10 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
             return _make_subword(data, specials, num_sentinels)
         tokenizer = from_json(data)
         vocab = tokenizer.vocab
-        lacking = [role for role in specials if getattr(vocab, role) is None]
-        if lacking or vocab.num_sentinels < num_sentinels:
+        missing = [role for role in specials if getattr(vocab, role) is None]
+        if missing or vocab.num_sentinels < num_sentinels:
             raise DataError(
-                f"lacks {', '.join(map(repr, lacking)) or 'sentinels'}: a "
+                f"lacks {', '.join(map(repr, missing)) or 'sentinels'}: a "
                 f"{tokenizer.kind} tokenizer must be made with all its specials"
             )
         return tokenizer
@@ -230,12 +230,14 @@ def _make_subword(
     if not all(0 <= id_ < size for id_ in [*roles.values(), *sentinels]):
         raise DataError(f"specials and sentinels must be ids below {size}")
     is_old = data.get("version", 1) < VERSION
-    made = name_specials(
+    tokenizer = name_specials(
         core, specials, num_sentinels, roles, tuple(sentinels), is_own=is_old
     )
-    if made.kind != data["kind"]:
-        raise DataError(f"kind is {data['kind']!r}: the tokenizer is a {made.kind}")
-    return made
+    if tokenizer.kind != data["kind"]:
+        raise DataError(
+            f"kind is {data['kind']!r}: the tokenizer is a {tokenizer.kind}"
+        )
+    return tokenizer
 
 
 def _make_symbols(data: dict) -> Tokenizer:
@@ -267,9 +269,9 @@ def _check_spec(spec: TokenizerSpec) -> None:
     if spec.kind not in KINDS:
         raise DataError(f"tokenizer.kind={spec.kind!r}: one of {', '.join(KINDS)}")
     if bool(spec.path) != (spec.kind == "file"):
-        what = "must name the file" if spec.kind == "file" else "must be empty"
+        allowed = "must name the file" if spec.kind == "file" else "must be empty"
         raise DataError(
-            f"tokenizer.path={spec.path!r}: {what} with tokenizer.kind {spec.kind!r}"
+            f"tokenizer.path={spec.path!r}: {allowed} with tokenizer.kind {spec.kind!r}"
         )
     if spec.lowercase and spec.kind != "wordpiece":
         raise DataError("tokenizer.lowercase=True: only with tokenizer.kind wordpiece")

@@ -89,7 +89,7 @@ def make_case(args: argparse.Namespace) -> Task:
         config.electra.generator_size = 1 / 3
     config.optim.weight_decay = 0.01
     config.train.batch_size = args.batch
-    given = {"train.batch_size", *(f"model.{name}" for name in config.model)}
+    explicit_names = {"train.batch_size", *(f"model.{name}" for name in config.model)}
     for setting in args.set:
         name, _, value = setting.partition("=")
         section, _, field = name.partition(".")
@@ -100,8 +100,8 @@ def make_case(args: argparse.Namespace) -> Task:
         except (SyntaxError, ValueError):
             pass
         config[section][field] = value
-        given.add(name)
-    plan = make_plan(config, given)
+        explicit_names.add(name)
+    plan = make_plan(config, explicit_names)
     size = plan.model.vocab_size
     sentinels = tuple(range(size - 1, size - 1 - NUM_SENTINELS, -1))
     specials = {"pad": 0, "eos": 1, "mask": 2, "cls": 3, "sep": 4, "bos": 5}
@@ -122,7 +122,7 @@ def make_rows(task: Task, batch: int) -> dict:
 def describe(program: Program, task: Task, target: Target, seconds: float) -> dict:
     """The table of a compiled call, per step and per device."""
     compiled = program.train_call[STEPS]
-    memory, found = compiled.memory_analysis(), analyse(compiled.as_text())
+    memory, result = compiled.memory_analysis(), analyse(compiled.as_text())
     held, whole = sharding.count_bytes(program.abstract_state())
     peak = (
         memory.argument_size_in_bytes
@@ -132,10 +132,10 @@ def describe(program: Program, task: Task, target: Target, seconds: float) -> di
         + memory.generated_code_size_in_bytes
     )
     ours = task.count_costs(STEPS)["flops"] / len(target.devices)
-    products = sum(product[0] for product in found["products"])
-    wide = [p for p in found["products"] if "f32" in p[1] and p[0] > 1e-3 * products]
-    cycles = sum(found["cycles"].values())
-    told = {
+    products = sum(product[0] for product in result["products"])
+    wide = [p for p in result["products"] if "f32" in p[1] and p[0] > 1e-3 * products]
+    cycles = sum(result["cycles"].values())
+    output = {
         "attention": task.list_kernels(),
         "compile_seconds": seconds,
         "state_mib": held / MIB,
@@ -147,25 +147,25 @@ def describe(program: Program, task: Task, target: Target, seconds: float) -> di
         "our_flops": ours / STEPS,
         "product_flops": products / STEPS,
         "float32_products": sorted({(p[1], p[2], p[3][-60:]) for p in wide}),
-        "kernels": {k: n / STEPS for k, n in found["kernels"].items()},
-        "collectives": {k: n / STEPS for k, n in found["collectives"].items()},
+        "kernels": {k: n / STEPS for k, n in result["kernels"].items()},
+        "collectives": {k: n / STEPS for k, n in result["collectives"].items()},
         "collective_mib": {
-            k: n / STEPS / MIB for k, n in found["collective_bytes"].items()
+            k: n / STEPS / MIB for k, n in result["collective_bytes"].items()
         },
         "collective_part_mib": {
-            k: n / STEPS / MIB for k, n in found["collective_parts"].items()
+            k: n / STEPS / MIB for k, n in result["collective_parts"].items()
         },
-        "moved_gib": {k: n / STEPS / GIB for k, n in found["moved"].most_common()},
+        "moved_gib": {k: n / STEPS / GIB for k, n in result["moved"].most_common()},
     }
     if cycles:
-        told["cycles_ms"] = {
-            k: n / STEPS / target.clock * 1e3 for k, n in found["cycles"].most_common()
+        output["cycles_ms"] = {
+            k: n / STEPS / target.clock * 1e3 for k, n in result["cycles"].most_common()
         }
-    told["ops"] = found["ops"]
-    return told
+    output["ops"] = result["ops"]
+    return output
 
 
-def print_table(told: dict) -> None:
+def print_table(output: dict) -> None:
     """One line for each thing."""
 
     def line(name: str, value: str) -> None:
@@ -174,28 +174,30 @@ def print_table(told: dict) -> None:
     def list_numbers(numbers: dict, form: str) -> str:
         return ", ".join(f"{k} {n:{form}}" for k, n in numbers.items() if n) or "none"
 
-    line("attention", "; ".join(told["attention"]))
-    line("compiled in", f"{told['compile_seconds']:.0f} s")
-    of = f"of {told['whole_state_mib']:,.0f} MiB; donated {told['donated_mib']:,.0f}"
-    line("state of a device", f"{told['state_mib']:,.0f} {of}")
-    line("temporaries", f"{told['temporary_gib']:.2f} GiB")
-    room = f" of {told['device_gib']} GiB" if told["device_gib"] else " GiB"
-    line("peak", f"{told['peak_gib']:.2f}{room}")
-    share = told["product_flops"] / told["our_flops"]
-    counted = f"{told['our_flops']:.4g} counted by jaxpt, {share:.1%} in the program"
+    line("attention", "; ".join(output["attention"]))
+    line("compiled in", f"{output['compile_seconds']:.0f} s")
+    of = (
+        f"of {output['whole_state_mib']:,.0f} MiB; donated {output['donated_mib']:,.0f}"
+    )
+    line("state of a device", f"{output['state_mib']:,.0f} {of}")
+    line("temporaries", f"{output['temporary_gib']:.2f} GiB")
+    room = f" of {output['device_gib']} GiB" if output["device_gib"] else " GiB"
+    line("peak", f"{output['peak_gib']:.2f}{room}")
+    share = output["product_flops"] / output["our_flops"]
+    counted = f"{output['our_flops']:.4g} counted by jaxpt, {share:.1%} in the program"
     line("FLOPs of a step", counted)
-    wide = "; ".join(" ".join(each) for each in told["float32_products"])
+    wide = "; ".join(" ".join(each) for each in output["float32_products"])
     line("float32 products", wide or "none")
-    line("kernels a step", list_numbers(told["kernels"], "g"))
-    line("collectives a step", list_numbers(told["collectives"], "g"))
-    line("MiB that they exchange", list_numbers(told["collective_mib"], ",.1f"))
-    line("of them", list_numbers(told["collective_part_mib"], ",.1f"))
-    moved = told["moved_gib"]
+    line("kernels a step", list_numbers(output["kernels"], "g"))
+    line("collectives a step", list_numbers(output["collectives"], "g"))
+    line("MiB that they exchange", list_numbers(output["collective_mib"], ",.1f"))
+    line("of them", list_numbers(output["collective_part_mib"], ",.1f"))
+    moved = output["moved_gib"]
     total = f"{sum(moved.values()):.2f}: "
     line("GiB moved by kernels", total + list_numbers(moved, ".2f"))
-    if "cycles_ms" in told:
-        total = f"{sum(told['cycles_ms'].values()):.1f}: "
-        line("ms by cycles", total + list_numbers(told["cycles_ms"], ".1f"))
+    if "cycles_ms" in output:
+        total = f"{sum(output['cycles_ms'].values()):.1f}: "
+        line("ms by cycles", total + list_numbers(output["cycles_ms"], ".1f"))
 
 
 def main() -> int:
@@ -210,20 +212,20 @@ def main() -> int:
         try:
             seconds = program.train_call.compile(state, rows)
         except jax.errors.JaxRuntimeError as error:
-            said = str(error).split("\n")[0][:400]
-            print(f"  refused after {time.perf_counter() - start:.0f} s: {said}")
+            message = str(error).split("\n")[0][:400]
+            print(f"  refused after {time.perf_counter() - start:.0f} s: {message}")
             return 1
-        told = describe(program, task, target, seconds)
+        output = describe(program, task, target, seconds)
     if args.hlo:
         args.hlo.write_text(program.train_call[STEPS].as_text())
-    ops = told.pop("ops")
-    print_table(told)
+    ops = output.pop("ops")
+    print_table(output)
     by = 1 if args.by_cycles else 0
     for op in sorted(ops, key=lambda op: -op[by])[: args.top]:
         moved, cycles, times, *rest = op
         print(f"  {moved / STEPS / MIB:10,.1f} MiB {cycles:12,} x{times:<5}", *rest)
     if args.json:
-        args.json.write_text(json.dumps(vars(args) | told, default=str, indent=1))
+        args.json.write_text(json.dumps(vars(args) | output, default=str, indent=1))
     return 0
 
 

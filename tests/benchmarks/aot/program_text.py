@@ -73,8 +73,8 @@ class Op(NamedTuple):
     @property
     def scope(self) -> str:
         """Where in the traced program it comes from."""
-        found = re.search(r'op_name="([^"]*)"', self.line)
-        return found[1] if found else ""
+        match = re.search(r'op_name="([^"]*)"', self.line)
+        return match[1] if match else ""
 
 
 def num_bytes(shape: str) -> int:
@@ -83,8 +83,8 @@ def num_bytes(shape: str) -> int:
     >>> num_bytes("(f32[2,3]{1,0}, s32[])")
     28
     """
-    found = re.findall(r"(\w+)\[([\d,]*)\]", shape)
-    return sum(BYTES.get(dtype, 0) * num_elements(dims) for dtype, dims in found)
+    matches = re.findall(r"(\w+)\[([\d,]*)\]", shape)
+    return sum(BYTES.get(dtype, 0) * num_elements(dims) for dtype, dims in matches)
 
 
 def num_elements(dims: str) -> int:
@@ -106,10 +106,10 @@ def read(text: str) -> tuple[dict[str, list[Op]], str]:
             ops = None
         elif ops is None:
             continue
-        elif found := re.match(r"\s*(?:ROOT )?%([\w.\-]+) = (.*)", line):
-            shape, rest = _split_type(found[2])
+        elif result := re.match(r"\s*(?:ROOT )?%([\w.\-]+) = (.*)", line):
+            shape, rest = _split_type(result[2])
             if kind := re.match(r"\s*([\w\-]+)\((.*)", rest):
-                ops.append(Op(found[1], shape, kind[1], kind[2], line))
+                ops.append(Op(result[1], shape, kind[1], kind[2], line))
     return computations, entry
 
 
@@ -161,10 +161,12 @@ def count_runs(computations: dict, entry: str) -> tuple[dict, dict]:
 
 def _count_trips(loop: Op, condition: list[Op]) -> int:
     """Of a counted loop: as XLA says, else the greatest constant of its condition."""
-    if told := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.line):
-        return int(told[1])
-    found = [re.match(r"(\d+)\)", op.rest) for op in condition if op.kind == "constant"]
-    return max([int(n[1]) for n in found if n], default=1)
+    if output := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.line):
+        return int(output[1])
+    results = [
+        re.match(r"(\d+)\)", op.rest) for op in condition if op.kind == "constant"
+    ]
+    return max([int(n[1]) for n in results if n], default=1)
 
 
 def product_flops(op: Op, shapes: dict[str, str]) -> float:
@@ -266,8 +268,8 @@ def analyse(text: str) -> dict:
                     shapes.get(n, "?").split("[")[0] for n in op.operands[:2]
                 )
                 flops = product_flops(op, shapes) * times
-                told = flops, dtypes, op.shape.split("{")[0], op.scope
-                out["products"].append(told)
+                output = flops, dtypes, op.shape.split("{")[0], op.scope
+                out["products"].append(output)
             _count_collective(op, times, shapes, out)
             if name in outer and op.kind not in (*NAMING, *CALLING):
                 _count_op(op, times, shapes, computations, out)
@@ -278,14 +280,14 @@ def _count_collective(op: Op, times: int, shapes: dict, out: dict) -> None:
     kind = op.kind.removesuffix("-start")
     if kind not in COLLECTIVES:
         return
-    given = sum(num_bytes(shapes.get(name, "")) for name in op.operands)
+    bytes_in = sum(num_bytes(shapes.get(name, "")) for name in op.operands)
     made = num_bytes(op.shape)
     if op.kind.endswith("-start") and kind != "all-reduce":
-        made -= given  # the type is of both
+        made -= bytes_in  # the type is of both
     dtype = re.search(r"(\w+)\[", op.shape)[1]
     out["collectives"][f"{kind} {dtype}"] += times
-    out["collective_bytes"][kind] += times * max(given, made)
-    out["collective_parts"][part_of(op.scope)] += times * max(given, made)
+    out["collective_bytes"][kind] += times * max(bytes_in, made)
+    out["collective_parts"][part_of(op.scope)] += times * max(bytes_in, made)
 
 
 def _count_op(op: Op, times: int, shapes: dict, computations: dict, out: dict) -> None:
@@ -297,10 +299,10 @@ def _count_op(op: Op, times: int, shapes: dict, computations: dict, out: dict) -
     if op.kind.endswith("-done"):
         return
     moved = times * moved_bytes(op, shapes, computations)
-    found = re.search(r'"estimated_cycles":"(\d+)"', op.line)
-    cycles = times * int(found[1]) if found else 0
+    match = re.search(r'"estimated_cycles":"(\d+)"', op.line)
+    cycles = times * int(match[1]) if match else 0
     part = "copies" if op.kind in ("copy", "transpose") else part_of(op.scope)
     out["moved"][part] += moved
     out["cycles"][part] += cycles
-    told = moved, cycles, times, op.kind, op.name, op.shape[:60], op.scope[-90:]
-    out["ops"].append(told)
+    output = moved, cycles, times, op.kind, op.name, op.shape[:60], op.scope[-90:]
+    out["ops"].append(output)

@@ -46,19 +46,19 @@ class Target:
             # It is found in two ways, and the second is logged as an error.
             logging.getLogger(xla_bridge.__name__).setLevel(logging.CRITICAL)
             xla_bridge.discover_pjrt_plugins()
-            found = topologies.get_topology_desc(
+            result = topologies.get_topology_desc(
                 platform="cuda",
                 target_config=(HERE / "h200.txtpb").read_text(),
                 topology=f"1x{shape or 1}x1" if int(shape or 1) > 1 else "1x1x1",
             )
-            self.devices = list(found.devices)
+            self.devices = list(result.devices)
         else:
             is_one = re.fullmatch(r"1x1(x1)?", shape)
             one = {"chips_per_host_bounds": (1, 1, 1)} if is_one else {}
-            found = topologies.get_topology_desc(
+            result = topologies.get_topology_desc(
                 platform="tpu", topology_name=name, **one
             )
-            self.devices = list(found.devices)
+            self.devices = list(result.devices)
 
     @contextlib.contextmanager
     def in_place(self):
@@ -66,13 +66,15 @@ class Target:
         if self.platform == "cpu":
             yield
             return
-        told = list(self.devices)
+        output = list(self.devices)
         with contextlib.ExitStack() as stack:
             put = stack.enter_context
             if self.platform == "gpu":
                 from jax._src.cudnn import fused_attention_stablehlo as fused
 
-                told = [SimpleNamespace(platform="gpu", compute_capability=CAPABILITY)]
+                output = [
+                    SimpleNamespace(platform="gpu", compute_capability=CAPABILITY)
+                ]
                 put(mock.patch.object(fused, "check_cudnn_version", lambda: CUDNN))
                 allows = _allows
                 put(mock.patch.object(fused, "check_compute_capability", allows))
@@ -84,10 +86,10 @@ class Target:
             put(mock.patch.object(jax, "default_backend", lambda: self.platform))
             count = len(self.devices)
             put(mock.patch.object(jax, "device_count", lambda *_: count))
-            put(mock.patch.object(jax, "local_devices", lambda *_, **__: told))
+            put(mock.patch.object(jax, "local_devices", lambda *_, **__: output))
             yield
 
 
 def _allows(needed: str) -> bool:
-    mine, least = ([int(n) for n in x.split(".")] for x in (CAPABILITY, needed))
-    return least <= mine
+    capability, least = ([int(n) for n in x.split(".")] for x in (CAPABILITY, needed))
+    return least <= capability

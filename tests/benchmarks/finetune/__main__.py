@@ -99,8 +99,8 @@ def run_ours(args, run: Path, folder: Path, seed: int) -> dict:
     ]
     command += [f"--config.{name}={value}" for name, value in settings.items()]
     subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    found = json.loads((into / "result.json").read_text())
-    (cell,) = found["cells"]
+    data = json.loads((into / "result.json").read_text())
+    (cell,) = data["cells"]
     names = "seconds", "examples_per_second"
     return cell["dev"] | {name: cell[name] for name in names}
 
@@ -110,11 +110,11 @@ def run_peer(args, model: Path, folder: Path, seed: int) -> dict:
     task = TASKS[args.task]
     columns = task["columns"]
     names = [f"text{i}" for i in range(len(columns) - 1)] + ["label"] * bool(columns)
-    given = {"model": model, "columns": ",".join(names), "seed": seed}
-    given |= {name: folder / f"{name}.tsv" for name in ("train", "dev")}
-    given |= {"lr": args.lr, "batch_size": args.batch_size, "epochs": args.epochs}
+    settings = {"model": model, "columns": ",".join(names), "seed": seed}
+    settings |= {name: folder / f"{name}.tsv" for name in ("train", "dev")}
+    settings |= {"lr": args.lr, "batch_size": args.batch_size, "epochs": args.epochs}
     command = [sys.executable, str(HERE / "peer.py"), f"--max_len={task['max_len']}"]
-    command += [f"--{name}={value}" for name, value in given.items()]
+    command += [f"--{name}={value}" for name, value in settings.items()]
     done = subprocess.run(command, check=True, text=True, capture_output=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -153,15 +153,15 @@ def main() -> None:
                 "jaxpt": run_ours(args, run, folder, seed),
                 "torch": run_peer(args, model, folder, seed),
             }
-            for side, found in sides.items():
-                told = "  ".join(f"{k} {v:.4f}" for k, v in found.items() if v < 10)
-                rate = found["examples_per_second"]
+            for side, result in sides.items():
+                output = "  ".join(f"{k} {v:.4f}" for k, v in result.items() if v < 10)
+                rate = result["examples_per_second"]
                 print(
-                    f"{side:6s} seed {seed}  {found['seconds']:7.1f} s  "
-                    f"{rate:6.1f} examples/s  {told}",
+                    f"{side:6s} seed {seed}  {result['seconds']:7.1f} s  "
+                    f"{rate:6.1f} examples/s  {output}",
                     flush=True,
                 )
-            rates = [found["examples_per_second"] for found in sides.values()]
+            rates = [results["examples_per_second"] for results in sides.values()]
             ratios.append(rates[0] / rates[1])
     print(f"examples/s, jaxpt by torch: {statistics.median(ratios):.2f} (median)")
 

@@ -40,14 +40,14 @@ def read_words(path: str) -> list[tuple[list[str], list[str]]]:
 def encode_texts(tokenizer, rows, max_len: int) -> list:
     """Ids, segment types and label of each row; the label is its last column."""
     texts = [[row[i] for row in rows] for i in range(len(rows[0]) - 1)]
-    found = tokenizer(*texts, truncation=True, max_length=max_len)
+    result = tokenizer(*texts, truncation=True, max_length=max_len)
     labels = [int(row[-1]) for row in rows]
-    return list(zip(found["input_ids"], found["token_type_ids"], labels, strict=True))
+    return list(zip(result["input_ids"], result["token_type_ids"], labels, strict=True))
 
 
 def encode_words(tokenizer, rows, max_len: int, tags: list[str]) -> list:
     """Ids, segment types and labels of tokens: a word's at its first, else -100."""
-    found = tokenizer(
+    result = tokenizer(
         [words for words, _ in rows],
         is_split_into_words=True,
         truncation=True,
@@ -55,12 +55,12 @@ def encode_words(tokenizer, rows, max_len: int, tags: list[str]) -> list:
     )
     encoded = []
     for i, (_, own) in enumerate(rows):
-        words = found.word_ids(i)
+        words = result.word_ids(i)
         labels = [
             tags.index(own[word]) if word is not None and word != before else -100
             for before, word in zip([None, *words], words, strict=False)
         ]
-        encoded.append((found["input_ids"][i], found["token_type_ids"][i], labels))
+        encoded.append((result["input_ids"][i], result["token_type_ids"][i], labels))
     return encoded
 
 
@@ -76,10 +76,10 @@ def make_batches(encoded, order, size, pad):
             ids[i, : len(row)] = torch.tensor(row)
             types[i, : len(row)] = torch.tensor(kinds)
             seen[i, : len(row)] = 1
-        wanted = [label for *_, label in rows]
-        if isinstance(wanted[0], list):
-            wanted = [each + [-100] * (length - len(each)) for each in wanted]
-        labels = torch.tensor(wanted)
+        expected = [label for *_, label in rows]
+        if isinstance(expected[0], list):
+            expected = [each + [-100] * (length - len(each)) for each in expected]
+        labels = torch.tensor(expected)
         yield (
             {"input_ids": ids, "token_type_ids": types, "attention_mask": seen},
             labels,
@@ -137,7 +137,7 @@ def main() -> None:
             optimizer.zero_grad()
     seconds = time.monotonic() - start
     model.eval()
-    found, wanted = [], []
+    result, expected = [], []
     with torch.no_grad():
         order = list(range(len(splits["dev"])))
         for inputs, labels in make_batches(splits["dev"], order, 64, pad):
@@ -146,22 +146,22 @@ def main() -> None:
                 pairs = list(zip(labels.tolist(), guesses, strict=True))
                 for own, guess in pairs:
                     kept = [(a, b) for a, b in zip(own, guess, strict=True) if a >= 0]
-                    wanted.append([tags[a] for a, _ in kept])
-                    found.append([tags[b] for _, b in kept])
+                    expected.append([tags[a] for a, _ in kept])
+                    result.append([tags[b] for _, b in kept])
                 continue
-            found += guesses
-            wanted += labels.tolist()
+            result += guesses
+            expected += labels.tolist()
     if tags:
-        metrics = {"entity_f1": float(entity_f1(wanted, found))}
+        metrics = {"entity_f1": float(entity_f1(expected, result))}
     else:
-        hits = np.mean(np.array(found) == np.array(wanted))
-        metrics = {"accuracy": float(hits), "f1": float(f1_score(wanted, found))}
-    told = metrics | {
+        hits = np.mean(np.array(result) == np.array(expected))
+        metrics = {"accuracy": float(hits), "f1": float(f1_score(expected, result))}
+    output = metrics | {
         "seconds": seconds,
         "examples_per_second": args.epochs * len(train) / seconds,
         "steps": steps,
     }
-    print(json.dumps(told))
+    print(json.dumps(output))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ HEADER = (
 class Side:
     """A process that makes steps when it is told to."""
 
-    def __init__(self, script: str, given: dict, peers: bool, **variables: str):
+    def __init__(self, script: str, settings: dict, peers: bool, **variables: str):
         env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
         env["PYTHONPATH"] = os.pathsep.join(
             [str(HERE.parents[2]), str(HERE), env.get("PYTHONPATH", "")]
@@ -51,7 +51,7 @@ class Side:
         if peers:  # both must find room on one device
             env["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.45"
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / script), json.dumps(given)],
+            [sys.executable, str(HERE / script), json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,7 +82,7 @@ class Side:
 
 def make_given(name: str, args) -> dict:
     """What both sides are told of a case."""
-    given = {
+    settings = {
         "case": name,
         "dtype": args.dtype,
         "dropout": args.dropout,
@@ -90,9 +90,9 @@ def make_given(name: str, args) -> dict:
         "settings": dict(pair.split("=", 1) for pair in args.set),
         "precision": args.precision,
     }
-    for key, value in given["settings"].items():
-        given["settings"][key] = {"True": True, "False": False}.get(value, value)
-    return given
+    for key, value in settings["settings"].items():
+        settings["settings"][key] = {"True": True, "False": False}.get(value, value)
+    return settings
 
 
 def list_peers(args, lengths: dict) -> dict[str, dict]:
@@ -110,27 +110,29 @@ def list_peers(args, lengths: dict) -> dict[str, dict]:
 
 def measure_starts(name: str, args) -> dict:
     """Seconds from the start of a process to the end of its first steps, by side."""
-    given, found = make_given(name, args), {"case": name}
+    settings, result = make_given(name, args), {"case": name}
     with tempfile.TemporaryDirectory() as cache:
         for label in ("jaxpt cold", "jaxpt warm"):
-            side = Side("ours.py", given, False, JAX_COMPILATION_CACHE_DIR=cache)
-            found[label] = side.start_seconds
+            side = Side("ours.py", settings, False, JAX_COMPILATION_CACHE_DIR=cache)
+            result[label] = side.start_seconds
             side.close()
     for label, more in list_peers(args, side.about["lengths"]).items():
-        side = Side("peer.py", given | more, True)
-        found[label] = side.start_seconds
+        side = Side("peer.py", settings | more, True)
+        result[label] = side.start_seconds
         side.close()
-    return found
+    return result
 
 
 def measure(name: str, args, cache: str) -> list[dict]:
     """Both sides of a case, round by round; `cache` is an empty folder."""
-    given = make_given(name, args)
-    ours = Side("ours.py", given, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache)
+    settings = make_given(name, args)
+    ours = Side(
+        "ours.py", settings, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache
+    )
     sides = {"jaxpt": ours}
     about = sides["jaxpt"].about
     for label, more in list_peers(args, about["lengths"]).items():
-        sides[label] = Side("peer.py", given | more, True)
+        sides[label] = Side("peer.py", settings | more, True)
     times = {label: [] for label in sides}
     for _ in range(args.rounds):
         for label, side in sides.items():
@@ -205,17 +207,17 @@ def main() -> None:
     for name in args.cases or GROUPS[args.group]:
         if args.starts:
             lines.append(measure_starts(name, args))
-            told = "  ".join(
+            output = "  ".join(
                 f"{label} {seconds:.1f} s"
                 for label, seconds in lines[-1].items()
                 if label != "case"
             )
-            print(f"{name:24s} {told}", flush=True)
+            print(f"{name:24s} {output}", flush=True)
         else:
             with tempfile.TemporaryDirectory() as cache:
-                found = measure(name, args, cache)
-            lines += found
-            print("\n".join(show(line) for line in found), flush=True)
+                result = measure(name, args, cache)
+            lines += result
+            print("\n".join(show(line) for line in result), flush=True)
         if args.json:
             args.json.write_text(json.dumps(lines, indent=1) + "\n")
 

@@ -59,11 +59,11 @@ def make_vocab(size: int) -> Vocab:
 def main() -> None:
     """Argument: JSON with case, dtype, dropout, steps_per_call and settings."""
     set_up_jax()
-    given = json.loads(sys.argv[1])
-    case = CASES[given["case"]]
-    case.settings.update(given["settings"])
-    per_call = given["steps_per_call"]
-    config = make_config(case, given["dtype"], given["dropout"], per_call)
+    settings = json.loads(sys.argv[1])
+    case = CASES[settings["case"]]
+    case.settings.update(settings["settings"])
+    per_call = settings["steps_per_call"]
+    config = make_config(case, settings["dtype"], settings["dropout"], per_call)
     plan = make_plan(config)
     vocab = make_vocab(plan.model.vocab_size)
     task = make_task(plan, vocab)
@@ -80,8 +80,8 @@ def main() -> None:
     }
     stack = program.place(rows)
     seconds = program.train_call.compile(state, stack)
-    state, found = program.train_call(state, stack, 0)
-    jax.block_until_ready(found)
+    state, result = program.train_call(state, stack, 0)
+    jax.block_until_ready(result)
     costs = task.count_costs(1)
     about = {
         "params": count,
@@ -98,8 +98,8 @@ def main() -> None:
         num_calls = max(1, int(line) // per_call)
         start = time.perf_counter()
         for _ in range(num_calls):
-            state, found = program.train_call(state, stack, 0)
-        jax.block_until_ready(found)
+            state, result = program.train_call(state, stack, 0)
+        jax.block_until_ready(result)
         seconds = (time.perf_counter() - start) / (num_calls * per_call)
         stats = jax.devices()[0].memory_stats() or {}
         peak = stats.get("peak_bytes_in_use")

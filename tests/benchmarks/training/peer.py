@@ -71,10 +71,10 @@ class Electra(torch.nn.Module):
         return loss + 50 * bce
 
 
-def make_batch(case, given: dict, device: str) -> dict:
+def make_batch(case, settings: dict, device: str) -> dict:
     """Ids of the lengths that ours works on."""
-    vocab = given["vocab_size"]
-    lengths = given["lengths"]
+    vocab = settings["vocab_size"]
+    lengths = settings["lengths"]
 
     def draw(length):
         return torch.randint(5, vocab - 100, (case.batch, length), device=device)
@@ -88,46 +88,46 @@ def make_batch(case, given: dict, device: str) -> dict:
         return {"input_ids": ids, "labels": targets}
     ids = draw(next(iter(lengths.values())))
     hidden = torch.rand(ids.shape, device=device) < RATE
-    shown = torch.where(hidden, 2, ids)
+    masked = torch.where(hidden, 2, ids)
     if case.objective == "electra":
-        return {"input_ids": shown, "original": ids, "hidden": hidden}
-    return {"input_ids": shown, "labels": torch.where(hidden, ids, -100)}
+        return {"input_ids": masked, "original": ids, "hidden": hidden}
+    return {"input_ids": masked, "labels": torch.where(hidden, ids, -100)}
 
 
 def main() -> None:
     """Argument: JSON with case, dtype, dropout, attention, compile and lengths."""
-    given = json.loads(sys.argv[1])
-    case = CASES[given["case"]]
+    settings = json.loads(sys.argv[1])
+    case = CASES[settings["case"]]
     spec = get_preset(
         case.preset,
         **case.changes,
         **dict.fromkeys(
-            ("dropout", "embed_dropout", "attention_dropout"), given["dropout"]
+            ("dropout", "embed_dropout", "attention_dropout"), settings["dropout"]
         ),
     )
-    given["vocab_size"] = spec.vocab_size
+    settings["vocab_size"] = spec.vocab_size
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    torch.set_float32_matmul_precision(given["precision"])
+    torch.set_float32_matmul_precision(settings["precision"])
     is_electra = case.objective == "electra"
     model = (
-        Electra(spec, given["attention"])
+        Electra(spec, settings["attention"])
         if is_electra
-        else make_model(spec, HEADS[case.objective], given["attention"])
+        else make_model(spec, HEADS[case.objective], settings["attention"])
     )
     model = model.to(device).train()
     if case.settings.get("model.remat", "none") != "none":
         model.gradient_checkpointing_enable()
-    batch = make_batch(case, given, device)
+    batch = make_batch(case, settings, device)
     is_cuda = device == "cuda"
     kinds = {"fused": True} if is_cuda else {"foreach": True}
     optimizer = torch.optim.AdamW(
         model.parameters(), 1e-4, weight_decay=0.01, betas=(0.9, 0.999), **kinds
     )
-    run = torch.compile(model) if given["compile"] else model
+    run = torch.compile(model) if settings["compile"] else model
 
     def cast():
-        if given["dtype"] == "float32":
+        if settings["dtype"] == "float32":
             return contextlib.nullcontext()
         return torch.autocast(device, torch.bfloat16)
 

@@ -113,14 +113,14 @@ def test_the_trained_parameters_are_counted(method):
     sizes = {path: leaf.size for path, leaf in paths_of(state).items()}
     assert counts["head"] == D * D + D + 3 * (D + 1)
     assert counts["total"] == sum(sizes.values())
-    wanted = TRAINED[method]
-    if wanted is None:  # all but the head that scores the vocabulary
+    expected = TRAINED[method]
+    if expected is None:  # all but the head that scores the vocabulary
         unread = {p: n for p, n in sizes.items() if p.startswith("network/head")}
         whole = [n for p, n in sizes.items() if p.startswith("network")]
-        wanted = sum(whole) - sum(unread.values()), 0
+        expected = sum(whole) - sum(unread.values()), 0
         assert unread and frozen == ("network/head",)
-    assert (counts["network"], counts["extra"]) == wanted
-    assert counts["trained"] == sum(wanted) + counts["head"]
+    assert (counts["network"], counts["extra"]) == expected
+    assert counts["trained"] == sum(expected) + counts["head"]
 
 
 def test_a_network_without_biases_has_no_bitfit(refuses):

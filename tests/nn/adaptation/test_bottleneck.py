@@ -83,10 +83,10 @@ def test_a_layer_by_hand(spec, position):
     for name in out:
         out[name] = jnp.zeros_like(out[name])
     extra = shake(extra)
-    found = np.asarray(states(params, extra))
-    wanted = by_hand(params, extra, spec, position)
+    result = np.asarray(states(params, extra))
+    expected = by_hand(params, extra, spec, position)
     is_text = np.asarray(make_batch()["segment_ids"]) > 0
-    np.testing.assert_allclose(found[is_text], wanted[is_text], atol=1e-5)
+    np.testing.assert_allclose(result[is_text], expected[is_text], atol=1e-5)
 
 
 @pytest.mark.slow_cases("pre")
@@ -142,8 +142,8 @@ def test_how_they_begin(spec, std, bound):
     for part in own.values():
         kernel = np.asarray(part["kernel"])
         # One that is cut at two deviations has .88 of them.
-        wanted = 0.8796 * std if bound < 1 else std
-        assert kernel.std() == pytest.approx(wanted, rel=0.03)
+        expected = 0.8796 * std if bound < 1 else std
+        assert kernel.std() == pytest.approx(expected, rel=0.03)
         assert np.abs(kernel).max() <= bound
         assert not np.any(np.asarray(part["bias"]))
     if spec.method == "houlsby":

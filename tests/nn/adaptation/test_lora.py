@@ -112,15 +112,17 @@ def test_a_merged_matrix_gives_what_both_give(fan_in, fan_out, rank, alpha, rslo
         for shape in ((fan_in, fan_out), (fan_in, rank), (rank, fan_out), (3, fan_in))
     )
     merged = lora.merge(spec, {"m": {"kernel": w}}, {"m": {"a": a, "b": b}})
-    wanted = x @ w + spec.scale * (x @ a) @ b
-    np.testing.assert_allclose(x @ merged["m"]["kernel"], wanted, rtol=1e-3, atol=1e-3)
+    expected = x @ w + spec.scale * (x @ a) @ b
+    np.testing.assert_allclose(
+        x @ merged["m"]["kernel"], expected, rtol=1e-3, atol=1e-3
+    )
 
 
 def test_targets_name_whole_ends_of_paths():
     spec = AdaptSpec("lora", rank=2, targets=("attention/out", "up"))
     _, _, _, extra = add_all("encoder_decoder", spec)
-    found = {path.rpartition("/")[0] for path in paths_of(extra)}
-    assert found == {
+    result = {path.rpartition("/")[0] for path in paths_of(extra)}
+    assert result == {
         *(f"encoder/layer_{i}/{name}" for i in (0, 1) for name in ENDS),
         *(f"decoder/layer_0/{name}" for name in ENDS),
     }
@@ -160,10 +162,10 @@ def test_the_lstms_of_a_bilm_can_be_added_to():
     base = read(params, {})
     np.testing.assert_array_equal(read(params, extra), base)
     extra = shake(extra)
-    found = read(params, extra)
-    assert np.abs(found - base).max() > 1e-2
+    result = read(params, extra)
+    assert np.abs(result - base).max() > 1e-2
     merged = read(merge(spec, params, extra), {})
-    np.testing.assert_allclose(found, merged, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(result, merged, atol=1e-5, rtol=1e-5)
 
 
 def test_dropout_is_of_what_the_addition_reads_and_in_training_alone():

@@ -43,14 +43,14 @@ def run_theirs(model, batch):
 @pytest.mark.parametrize("rslora", [False, True])
 @pytest.mark.parametrize("name", TARGETS)
 def test_numbers_gradients_and_merged_weights_are_pefts(name, rslora, tmp_path):
-    theirs = make_theirs(name)
-    config, tensors = save(theirs, tmp_path)
+    reference = make_theirs(name)
+    config, tensors = save(reference, tmp_path)
     ours = Ours(config, tensors, CASES[name][1])
     batch = make_batch(name)
     settings = peft.LoraConfig(
         r=4, lora_alpha=6, use_rslora=rslora, target_modules=list(TARGETS[name])
     )
-    model = peft.get_peft_model(theirs, settings).eval()
+    model = peft.get_peft_model(reference, settings).eval()
     lora = {n: p for n, p in model.named_parameters() if "lora_" in n}
     _, real = run_theirs(model, batch)
     torch.manual_seed(1)
@@ -60,7 +60,7 @@ def test_numbers_gradients_and_merged_weights_are_pefts(name, rslora, tmp_path):
 
     # Our paths of their matrices.
     table = TABLES[ours.family.form](ours.spec, ours.head)
-    places = {e.theirs.removesuffix(".weight"): e.ours[0].split("/") for e in table}
+    places = {e.hf_name.removesuffix(".weight"): e.paths[0].split("/") for e in table}
 
     def read_lora(values):
         extra: dict = {}
@@ -84,14 +84,14 @@ def test_numbers_gradients_and_merged_weights_are_pefts(name, rslora, tmp_path):
     @jax.jit
     def read(params, extra):
         with adapted(spec, extra):
-            found = ours.outputs(params, batch)[1]
-        return (found * weights.numpy()).mean(), found
+            result = ours.outputs(params, batch)[1]
+        return (result * weights.numpy()).mean(), result
 
-    (_, found), grads = jax.jit(jax.value_and_grad(read, argnums=1, has_aux=True))(
+    (_, result), grads = jax.jit(jax.value_and_grad(read, argnums=1, has_aux=True))(
         ours.params, extra
     )
-    wanted = logits.detach().numpy()
-    np.testing.assert_allclose(found[real], wanted[real], atol=1e-5, rtol=1e-5)
+    expected = logits.detach().numpy()
+    np.testing.assert_allclose(result[real], expected[real], atol=1e-5, rtol=1e-5)
     theirs_grads = paths_of(read_lora({n: p.grad for n, p in lora.items()}))
     for path, grad in paths_of(grads).items():
         size = np.abs(theirs_grads[path]).max()
@@ -104,5 +104,5 @@ def test_numbers_gradients_and_merged_weights_are_pefts(name, rslora, tmp_path):
     back = from_hf(tensors | unloaded, ours.family, ours.spec, ours.head, shapes)
     for path, value in paths_of(back).items():
         np.testing.assert_allclose(paths_of(merged)[path], value, atol=1e-5)
-    _, found = read(merged, {})
-    np.testing.assert_allclose(found[real], wanted[real], atol=1e-5, rtol=1e-5)
+    _, result = read(merged, {})
+    np.testing.assert_allclose(result[real], expected[real], atol=1e-5, rtol=1e-5)

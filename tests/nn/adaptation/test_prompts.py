@@ -55,16 +55,16 @@ def test_a_prompt_of_tokens_vectors_is_those_tokens(kind, values):
     batch = make_batch()
     if kind == "encoder_decoder":  # which reads the text once more, without the prompt
         batch = dataclasses.replace(model, adaptation=AdaptSpec()).inputs(batch)
-    found = jax.jit(lambda: model.states(state, batch, None))()
+    result = jax.jit(lambda: model.states(state, batch, None))()
 
     more = jnp.broadcast_to(written, (2, 3))
     whole = batch | {
         "inputs": jnp.concatenate([more, batch["inputs"]], 1),
         "segment_ids": jnp.pad(batch["segment_ids"], ((0, 0), (3, 0)), "edge"),
     }
-    wanted = jax.jit(model.network.task_states)(state["network"], whole)
-    wanted = wanted if kind == "encoder_decoder" else wanted[:, 3:]
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    expected = jax.jit(model.network.task_states)(state["network"], whole)
+    expected = expected if kind == "encoder_decoder" else expected[:, 3:]
+    np.testing.assert_allclose(result, expected, atol=1e-6)
     outputs = jax.eval_shape(lambda: model.outputs(state, make_batch(), None))
     assert outputs.shape == (2, 3)
 

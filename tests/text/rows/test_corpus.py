@@ -16,9 +16,9 @@ def test_a_stream_reads_across_its_shards(sizes, data):
     assert stream.num_tokens == len(whole)
     start = data.draw(st.integers(0, len(whole)))
     stop = data.draw(st.integers(start, len(whole)))
-    found = stream.read(start, stop)
-    assert found.dtype == np.int32
-    assert found.tolist() == list(range(start, stop))
+    result = stream.read(start, stop)
+    assert result.dtype == np.int32
+    assert result.tolist() == list(range(start, stop))
     length = stop - start
     starts = data.draw(st.lists(st.integers(0, len(whole) - length), max_size=4))
     rows = stream.gather(np.array(starts, np.int64), length)
@@ -102,12 +102,12 @@ def test_views_of_views_lose_nothing(sizes, data):
     whole = make(sizes)
     is_in = np.array(data.draw(st.tuples(*[st.booleans()] * len(sizes))))
     part = select(whole, is_in, "x")
-    wanted = [d for d, kept in zip(documents(whole), is_in, strict=True) if kept]
-    assert documents(part) == wanted
+    expected = [d for d, kept in zip(documents(whole), is_in, strict=True) if kept]
+    assert documents(part) == expected
     border = data.draw(st.integers(0, part.num_tokens))
     halves = [cut(part, 0, border, "a"), cut(part, border, part.num_tokens, "b")]
     joined = [t for half in halves for d in documents(half) for t in d]
-    assert joined == [t for d in wanted for t in d]
+    assert joined == [t for d in expected for t in d]
     for half in (part, *halves):
         assert half.doc_starts[0] == 0 and half.doc_starts[-1] == half.num_tokens
         assert len(half.labels) == len(half.doc_starts) - 1

@@ -55,27 +55,27 @@ def test_chunks_by_hand():
     assert rows.keys == ("tokens",)
     assert (rows.num_rows, rows.fill_rate, rows.notes) == (3, 1.0, ())
     assert not rows.is_sampled
-    found = rows.read(np.array([2, 0]))["tokens"]
-    assert found.tolist() == [list(range(12, 18)), list(range(6))]
-    assert found.dtype == np.int32
+    result = rows.read(np.array([2, 0]))["tokens"]
+    assert result.tolist() == [list(range(12, 18)), list(range(6))]
+    assert result.dtype == np.int32
 
 
 def test_windows_form_by_hand():
     rows = make_rows(lay_out(TEXT), RowsSpec(6, "windows"), Vocab(size=30))
     assert (rows.num_rows, rows.is_sampled, rows.keys) == (14, True, ("tokens",))
-    found = rows.read(np.array([13, 0, 5]))["tokens"]
-    assert found[:, 0].tolist() == [13, 0, 5]
-    assert found[0].tolist() == list(range(13, 19))
+    result = rows.read(np.array([13, 0, 5]))["tokens"]
+    assert result[:, 0].tolist() == [13, 0, 5]
+    assert result[0].tolist() == list(range(13, 19))
 
 
 def test_packed_by_hand():
     # Documents of 5, 1, 11 and 2 tokens in rows of 6: 11 is 6 + 5.
     rows = make_rows(lay_out(TEXT), RowsSpec(6, "packed"), VOCAB)
-    found = read_all(rows)
-    assert rows.keys == tuple(found) == ("tokens", "segment_ids")
+    result = read_all(rows)
+    assert rows.keys == tuple(result) == ("tokens", "segment_ids")
     assert rows.fill_rate == 19 / 24
     assert rows.notes == ("1 documents longer than a row split",)
-    by_row = sorted(zip(strip(found["tokens"]), found["segment_ids"].tolist()))
+    by_row = sorted(zip(strip(result["tokens"]), result["segment_ids"].tolist()))
     assert by_row == [
         ([0, 1, 2, 3, 4, 5], [1, 1, 1, 1, 1, 2]),
         ([6, 7, 8, 9, 10, 11], [1, 1, 1, 1, 1, 1]),
@@ -84,9 +84,9 @@ def test_packed_by_hand():
     ]
     spec = RowsSpec(6, "packed", long_documents="truncate", isolate_documents=False)
     rows = make_rows(lay_out(TEXT), spec, VOCAB)
-    found = read_all(rows)
+    result = read_all(rows)
     assert rows.notes == ("1 documents longer than a row truncated",)
-    assert sorted(zip(strip(found["tokens"]), found["segment_ids"].tolist())) == [
+    assert sorted(zip(strip(result["tokens"]), result["segment_ids"].tolist())) == [
         ([0, 1, 2, 3, 4, 5], [1, 1, 1, 1, 1, 1]),
         ([6, 7, 8, 9, 10, 11], [1, 1, 1, 1, 1, 1]),
         ([17, 18], [1, 1, 0, 0, 0, 0]),
@@ -99,28 +99,28 @@ def test_full_sentences_by_hand():
     # Sentences of 3 2 | 1 | 4 1 6 | 2 tokens.
     spec = RowsSpec(7, "full_sentences", sentence_ids=True)
     rows = make_rows(lay_out(TEXT), spec, VOCAB)
-    found = read_all(rows)
-    assert rows.keys == tuple(found) == ("tokens", "segment_ids", "sentence_ids")
-    assert strip(found["tokens"]) == [
+    result = read_all(rows)
+    assert rows.keys == tuple(result) == ("tokens", "segment_ids", "sentence_ids")
+    assert strip(result["tokens"]) == [
         [0, 1, 2, 3, 4, 5],
         [6, 7, 8, 9, 10],
         [11, 12, 13, 14, 15, 16],
         [17, 18],
     ]
-    assert found["segment_ids"].tolist()[:2] == [
+    assert result["segment_ids"].tolist()[:2] == [
         [1, 1, 1, 1, 1, 2, 0],
         [1, 1, 1, 1, 1, 0, 0],
     ]
-    assert found["sentence_ids"].tolist()[:2] == [
+    assert result["sentence_ids"].tolist()[:2] == [
         [1, 1, 1, 2, 2, 3, 0],
         [1, 1, 1, 1, 2, 0, 0],
     ]
     assert rows.notes == ()
     rows = make_rows(lay_out(TEXT), RowsSpec(5, "full_sentences"), VOCAB)
-    found = read_all(rows)
+    result = read_all(rows)
     # The sentence of 6 is cut into 5 + 1, and the next document continues the row.
-    assert strip(found["tokens"])[-2:] == [[11, 12, 13, 14, 15], [16, 17, 18]]
-    assert found["segment_ids"][-1].tolist() == [1, 2, 2, 0, 0]
+    assert strip(result["tokens"])[-2:] == [[11, 12, 13, 14, 15], [16, 17, 18]]
+    assert result["segment_ids"][-1].tolist() == [1, 2, 2, 0, 0]
     assert rows.notes == ("1 sentences longer than a row cut",)
     spec = RowsSpec(7, "full_sentences", max_documents=1)
     assert strip(read_all(make_rows(lay_out(TEXT), spec, VOCAB))["tokens"])[1] == [5]
@@ -128,14 +128,14 @@ def test_full_sentences_by_hand():
 
 def test_doc_sentences_by_hand():
     rows = make_rows(lay_out(TEXT), RowsSpec(7, "doc_sentences"), VOCAB)
-    found = read_all(rows)
-    assert strip(found["tokens"]) == [
+    result = read_all(rows)
+    assert strip(result["tokens"]) == [
         [0, 1, 2, 3, 4],
         [6, 7, 8, 9, 10],
         [11, 12, 13, 14, 15, 16],
         [17, 18],
     ]
-    np.testing.assert_array_equal(found["segment_ids"], found["tokens"] != PAD)
+    np.testing.assert_array_equal(result["segment_ids"], result["tokens"] != PAD)
     assert rows.notes == ("1 rows of one token left out",)
     assert rows.fill_rate == 18 / 28
 
@@ -143,15 +143,15 @@ def test_doc_sentences_by_hand():
 def test_sentence_ids_of_chunks():
     spec = RowsSpec(6, sentence_ids=True)
     rows = make_rows(lay_out(TEXT), spec, Vocab(size=30))
-    found = read_all(rows)
-    assert rows.keys == tuple(found) == ("tokens", "sentence_ids")
+    result = read_all(rows)
+    assert rows.keys == tuple(result) == ("tokens", "sentence_ids")
     # Sentences of 3 2 1 4 1 6 2 tokens.
-    assert found["sentence_ids"].tolist() == [
+    assert result["sentence_ids"].tolist() == [
         [1, 1, 1, 2, 2, 3],
         [1, 1, 1, 1, 2, 3],
         [1, 1, 1, 1, 1, 2],
     ]
-    assert found["sentence_ids"].dtype == np.int32
+    assert result["sentence_ids"].dtype == np.int32
 
 
 DOCUMENTS = st.lists(
@@ -179,10 +179,10 @@ def test_packed_rows(documents, row_length, form, max_documents, isolate, has_id
     if form == "doc_sentences" and (row_length == 1 or max(map(sum, documents)) < 2):
         return  # no row
     rows = make_rows(corpus, spec, VOCAB)
-    found = read_all(rows)
-    assert all(values.dtype == np.int32 for values in found.values())
-    assert all(v.shape == (rows.num_rows, row_length) for v in found.values())
-    tokens = found["tokens"]
+    result = read_all(rows)
+    assert all(values.dtype == np.int32 for values in result.values())
+    assert all(v.shape == (rows.num_rows, row_length) for v in result.values())
+    tokens = result["tokens"]
     stripped = strip(tokens)
     seen = sorted(token for row in stripped for token in row)
     missing = corpus.num_tokens - len(seen)
@@ -201,11 +201,11 @@ def test_packed_rows(documents, row_length, form, max_documents, isolate, has_id
         distinct = list(dict.fromkeys(docs))
         assert len(distinct) <= (1 if form == "doc_sentences" else max_documents)
         segments = [distinct.index(doc) + 1 if isolate else 1 for doc in docs]
-        assert found["segment_ids"][row].tolist() == segments + blank
+        assert result["segment_ids"][row].tolist() == segments + blank
         if has_ids:
             distinct = list(dict.fromkeys(sentence_of[kept].tolist()))
             ids = [distinct.index(number) + 1 for number in sentence_of[kept]]
-            assert found["sentence_ids"][row].tolist() == ids + blank
+            assert result["sentence_ids"][row].tolist() == ids + blank
 
 
 @given(DOCUMENTS, st.integers(1, 10), st.booleans())
@@ -215,10 +215,10 @@ def test_sentence_ids_of_stretches(documents, row_length, is_sampled):
         return
     form = "windows" if is_sampled else "chunks"
     spec = RowsSpec(row_length, form, sentence_ids=True)
-    found = read_all(make_rows(corpus, spec, VOCAB))
+    result = read_all(make_rows(corpus, spec, VOCAB))
     lengths = np.diff(corpus.sentence_starts)
     sentence_of = np.repeat(np.arange(len(lengths)), lengths)
-    for tokens, ids in zip(found["tokens"], found["sentence_ids"]):
+    for tokens, ids in zip(result["tokens"], result["sentence_ids"]):
         distinct = list(dict.fromkeys(sentence_of[tokens].tolist()))
         assert ids.tolist() == [distinct.index(s) + 1 for s in sentence_of[tokens]]
 
@@ -228,12 +228,12 @@ def test_pairs_by_hand():
     spec = RowsSpec(10, "pairs", dupe_factor=20, short_seq_prob=0.0)
     rows = make_rows(corpus, spec, VOCAB)
     assert rows.keys == ("tokens", "segment_ids", "type_ids", "is_random_next")
-    found = read_all(rows)
-    assert tuple(found) == rows.keys
-    assert all(values.dtype == np.int32 for values in found.values())
+    result = read_all(rows)
+    assert tuple(result) == rows.keys
+    assert all(values.dtype == np.int32 for values in result.values())
     by_tokens = {
-        tuple(row): tuple(found[key][i].tolist() for key in rows.keys[1:])
-        for i, row in enumerate(strip(found["tokens"]))
+        tuple(row): tuple(result[key][i].tolist() for key in rows.keys[1:])
+        for i, row in enumerate(strip(result["tokens"]))
     }
     follows = (CLS, 0, 1, SEP, 2, 3, SEP)
     assert by_tokens == {
@@ -255,17 +255,17 @@ def test_pairs_by_hand():
             1,
         ),
     }
-    assert rows.fill_rate == pytest.approx(found["segment_ids"].mean())
-    share = found["is_random_next"].mean()
+    assert rows.fill_rate == pytest.approx(result["segment_ids"].mean())
+    share = result["is_random_next"].mean()
     assert rows.notes == (
         f"sentence pairs of 20 passes, {share:.1%} with a random second",
     )
     again = read_all(make_rows(corpus, spec, VOCAB))
-    np.testing.assert_array_equal(again["tokens"], found["tokens"])
+    np.testing.assert_array_equal(again["tokens"], result["tokens"])
     other = read_all(make_rows(corpus, dataclasses.replace(spec, seed=1), VOCAB))
     assert (
-        other["tokens"].shape != found["tokens"].shape
-        or (other["tokens"] != found["tokens"]).any()
+        other["tokens"].shape != result["tokens"].shape
+        or (other["tokens"] != result["tokens"]).any()
     )
 
 
@@ -275,17 +275,17 @@ def test_ordered_pairs_by_hand():
     spec = RowsSpec(9, "ordered_pairs", dupe_factor=40, short_seq_prob=0.0)
     rows = make_rows(corpus, spec, VOCAB)
     assert rows.keys == ("tokens", "segment_ids", "type_ids", "is_swapped")
-    found = read_all(rows)
-    assert tuple(found) == rows.keys and rows.num_rows == 40
+    result = read_all(rows)
+    assert tuple(result) == rows.keys and rows.num_rows == 40
     by_tokens = {
-        tuple(row): (found["type_ids"][i].tolist(), int(found["is_swapped"][i]))
-        for i, row in enumerate(strip(found["tokens"]))
+        tuple(row): (result["type_ids"][i].tolist(), int(result["is_swapped"][i]))
+        for i, row in enumerate(strip(result["tokens"]))
     }
     assert by_tokens == {
         (CLS, 0, 1, SEP, 2, 3, 4, SEP): ([0] * 4 + [1] * 4 + [0], 0),
         (CLS, 2, 3, 4, SEP, 0, 1, SEP): ([0] * 5 + [1] * 3 + [0], 1),
     }
-    share = found["is_swapped"].mean()
+    share = result["is_swapped"].mean()
     assert 0.3 < share < 0.7
     assert rows.notes == (f"sentence pairs of 40 passes, {share:.1%} in swapped order",)
     some = make_rows(lay_out([[2, 3], [4]]), spec, VOCAB)
@@ -334,9 +334,9 @@ def test_runs_of_a_split_do_not_show(form):
             sentence_starts=split.sentence_starts,
         )
         spec = RowsSpec(8, form, sentence_ids=form not in PAIRS)
-        found, expected = (read_all(make_rows(c, spec, VOCAB)) for c in (split, plain))
+        result, expected = (read_all(make_rows(c, spec, VOCAB)) for c in (split, plain))
         for key in expected:
-            np.testing.assert_array_equal(found[key], expected[key])
+            np.testing.assert_array_equal(result[key], expected[key])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -73,13 +73,13 @@ def take_sentences(lengths, docs, block, max_documents) -> list[list[int]]:
 def test_sentences_as_one_at_a_time(sentences, block, max_documents):
     lengths, jumps = (np.array(values) for values in zip(*sentences))
     docs = np.cumsum(jumps)
-    found = full_sentences(lengths, block).tolist()
-    assert found == take_sentences(lengths, docs, block, 10**9)
-    found = full_sentences(lengths, block, docs, max_documents).tolist()
-    assert found == take_sentences(lengths, docs, block, max_documents)
-    found = doc_sentences(lengths, docs, block).tolist()
+    result = full_sentences(lengths, block).tolist()
+    assert result == take_sentences(lengths, docs, block, 10**9)
+    result = full_sentences(lengths, block, docs, max_documents).tolist()
+    assert result == take_sentences(lengths, docs, block, max_documents)
+    result = doc_sentences(lengths, docs, block).tolist()
     expected = take_sentences(lengths, docs, block, 1)
-    assert found == [[a, b] for a, b in expected if b - a > 1]
+    assert result == [[a, b] for a, b in expected if b - a > 1]
 
 
 def test_nothing_to_pack():
@@ -141,8 +141,8 @@ def test_best_fit_as_one_by_one(lengths, capacity, max_documents):
     bins = split(starts, members)
     assert all(0 < len(b) <= max_documents for b in bins)
     assert all(np.diff(lengths[b]).max(initial=-1) <= 0 for b in bins)
-    found = Counter((capacity - int(lengths[b].sum()), len(b)) for b in bins)
-    assert found == fit_one_by_one(lengths.tolist(), capacity, max_documents)
+    result = Counter((capacity - int(lengths[b].sum()), len(b)) for b in bins)
+    assert result == fit_one_by_one(lengths.tolist(), capacity, max_documents)
 
 
 def test_best_fit_of_many():

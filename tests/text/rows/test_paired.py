@@ -116,8 +116,8 @@ def test_by_hand():
     """Two documents, sentences of 2 tokens, rows of 4: a chunk is two sentences."""
     sentences, docs = lay_out([[2, 2, 2, 2], [2]])
     plan = plan_pairs(sentences, docs, 7, 300, 0.0, seed=0)
-    found = set(pairs_of(plan))
-    assert found == {
+    result = set(pairs_of(plan))
+    assert result == {
         # The second sentence follows the first, or is put back.
         (0, 2, 2, 4, False),
         (0, 2, 8, 10, True),
@@ -174,10 +174,10 @@ def truncate_slowly(a_length, b_length, most) -> tuple[int, int]:
 def test_truncation_lengths():
     a, b = (side.ravel() for side in np.meshgrid(np.arange(1, 30), np.arange(1, 30)))
     for most in (2, 3, 7, 20, 58, 59):
-        found = _truncate(0 * a, 0 * b, a, b, most, _Random(0))
+        result = _truncate(0 * a, 0 * b, a, b, most, _Random(0))
         expected = [truncate_slowly(*pair, most) for pair in zip(a, b)]
-        assert list(zip(*(side.tolist() for side in found[2:]))) == expected
-        for start, before, after in zip(found[:2], (a, b), found[2:]):
+        assert list(zip(*(side.tolist() for side in result[2:]))) == expected
+        for start, before, after in zip(result[:2], (a, b), result[2:]):
             assert (start >= 0).all()
             assert (start + after <= before).all()
 
@@ -217,7 +217,7 @@ def make_slowly(documents, row_length, rng) -> list[tuple[int, int, bool]]:
                 a_length, b_length = sum(chunk[:a_end]), sum(chunk[a_end:])
                 is_random = len(chunk) == 1 or rng.random() < 0.5
                 if is_random:
-                    wanted = target - a_length
+                    expected = target - a_length
                     other = rng.choice(
                         [i for i in range(len(documents)) if i != number]
                     )
@@ -226,7 +226,7 @@ def make_slowly(documents, row_length, rng) -> list[tuple[int, int, bool]]:
                         rng.integers(len(documents[other])) :
                     ]:
                         b_length += length
-                        if b_length >= wanted:
+                        if b_length >= expected:
                             break
                     place -= len(chunk) - a_end
                 pairs.append((*truncate_slowly(a_length, b_length, most), is_random))

@@ -131,10 +131,10 @@ def test_make_documents(monkeypatch):
 
 def cut(text: str, rule: str, step: int = 1000) -> list[tuple[str, str]]:
     blocks = [text[i : i + step] for i in range(0, len(text), step)]
-    found = list(cut_documents(blocks, rule, "n", "l"))
-    assert all(document.label == "l" for document in found)
+    result = list(cut_documents(blocks, rule, "n", "l"))
+    assert all(document.label == "l" for document in result)
     whole = []
-    for document in found:
+    for document in result:
         if document.is_start:
             whole.append([document.name, ""])
         assert document.name == whole[-1][0]
@@ -228,11 +228,11 @@ def test_rules_against_plain_ones(text):
     # split leaves the "\r" of a last line alone, which no newline follows.
     lines[-1] = text.split("\n")[-1]
     assert [t for _, t in cut(text, "line")] == [x for x in lines if x.strip()]
-    found = [t for _, t in cut(text, "paragraph")]
-    assert [x for t in found for x in re.split("\r?\n", t)] == [
+    results = [t for _, t in cut(text, "paragraph")]
+    assert [x for t in results for x in re.split("\r?\n", t)] == [
         x for x in lines if x.strip()
     ]
-    assert all(not re.search(r"\n\s*\n", t) for t in found)
+    assert all(not re.search(r"\n\s*\n", t) for t in results)
     starts = [""]
     for line in re.findall("[^\n]*\n|[^\n]+", text):
         if line.startswith("b") and "".join(starts).strip():

@@ -17,15 +17,15 @@ def sha256(path) -> str:
 @pytest.fixture
 def reads(monkeypatch):
     """The files that are read whole, as they are; all count as stable."""
-    found, hash_file = [], hashes.hash_file
+    result, hash_file = [], hashes.hash_file
 
     def read(path):
-        found.append(path.name)
+        result.append(path.name)
         return hash_file(path)
 
     monkeypatch.setattr(hashes, "hash_file", read)
     monkeypatch.setattr(hashes, "STABLE_NS", -1)
-    return found
+    return result
 
 
 def ask(memo, *paths):

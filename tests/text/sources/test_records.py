@@ -37,9 +37,9 @@ def test_json_lines(tmp_path):
         Document("one", "a.jsonl:1"),
         Document("\u2028two\U0001f600", "a.jsonl:4"),
     ]
-    found = read(path, text_field="kind", label_field="text")
-    assert found[0] == Document("x", "a.jsonl:1", "one")
-    assert found[1].text == ""  # comes too: whoever drops it counts it
+    result = read(path, text_field="kind", label_field="text")
+    assert result[0] == Document("x", "a.jsonl:1", "one")
+    assert result[1].text == ""  # comes too: whoever drops it counts it
 
 
 def test_long_records_come_in_parts(tmp_path, monkeypatch):
@@ -106,8 +106,8 @@ def test_parquet(write_parquet):
     path = write_parquet(
         {"n": range(10), "kind": kinds, "body": texts}, row_group_size=4
     )
-    found = read(path, text_field="body", label_field="kind")
-    assert found == [Document(texts[i], f"a.parquet:{i}", kinds[i]) for i in range(10)]
+    result = read(path, text_field="body", label_field="kind")
+    assert result == [Document(texts[i], f"a.parquet:{i}", kinds[i]) for i in range(10)]
     assert read(path, text_field="kind")[3] == Document("k3", "a.parquet:3")
     same = read(path, text_field="kind", label_field="kind")
     assert same[9] == Document("k9", "a.parquet:9", "k9")
@@ -394,7 +394,7 @@ def test_tfds_built_again_is_another_text(tfds_data_dir, tmp_path):
 
 def test_long_tfds_records_come_in_parts(tfds_data_dir, monkeypatch):
     monkeypatch.setattr(documents, "PART_CHARS", 2)
-    found = read("tfds:tiny_poems:train[:1]", tfds_data_dir=tfds_data_dir)
-    assert [d.text[:2] for d in found] == ["p\u00e9", found[1].text]
-    assert [d.is_start for d in found] == [True, False]
-    assert {d.name for d in found} == {"tiny_poems:train[:1]:0"}
+    result = read("tfds:tiny_poems:train[:1]", tfds_data_dir=tfds_data_dir)
+    assert [d.text[:2] for d in result] == ["p\u00e9", result[1].text]
+    assert [d.is_start for d in result] == [True, False]
+    assert {d.name for d in result} == {"tiny_poems:train[:1]:0"}

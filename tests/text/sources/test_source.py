@@ -388,11 +388,11 @@ def find_corpus(name: str) -> Path:
 def test_wikitext_articles(part, num):
     """600, 60, 60 (Merity et al. 2016, table 1), and a book set as a title in one."""
     path = find_corpus(f"wikitext-2/wiki.{part}.raw.xz")
-    found = read(path, documents="heading:^ = [^=]+ = $")
-    assert sum(document.is_start for document in found) == num
+    result = read(path, documents="heading:^ = [^=]+ = $")
+    assert sum(document.is_start for document in result) == num
     text = lzma.decompress(path.read_bytes()).decode()
-    assert "".join(document.text for document in found) == text
-    assert all(d.text.lstrip().startswith("= ") for d in found if d.is_start)
+    assert "".join(document.text for document in result) == text
+    assert all(d.text.lstrip().startswith("= ") for d in result if d.is_start)
 
 
 def test_babylm_folder_by_glob():

@@ -11,7 +11,7 @@ from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
 
 def test_encode_by_hand():
     tokenizer = CharTokenizer("ab. ", ("unk",))
-    found = encode_texts(
+    texts = encode_texts(
         tokenizer,
         ["a. b", " X.", "", "b"],
         np.array([True, False, True, True]),
@@ -19,19 +19,19 @@ def test_encode_by_hand():
         "punctuation",
         "<u2",
     )
-    assert found.tokens.dtype == np.uint16
-    assert tokenizer.decode(found.tokens) == "a. b [UNK].b"
-    assert found.counts.tolist() == [4, 3, 0, 1]
-    assert found.sentence_starts.tolist() == [0, 2, 7]
-    assert found.num_unknown == 1
-    assert found.sizes.tolist() == [1] * 8 and found.sizes.dtype == np.uint32
+    assert texts.tokens.dtype == np.uint16
+    assert tokenizer.decode(texts.tokens) == "a. b [UNK].b"
+    assert texts.counts.tolist() == [4, 3, 0, 1]
+    assert texts.sentence_starts.tolist() == [0, 2, 7]
+    assert texts.num_unknown == 1
+    assert texts.sizes.tolist() == [1] * 8 and texts.sizes.dtype == np.uint32
 
 
 def test_the_bytes_of_parts_without_a_token_are_the_next_tokens():
     parts = ["a ", "\n\x01", "\n\x02", "\nb"]
     sizes = [np.array(each, np.int64) for each in ([1], [], [], [2])]
-    found = np.concatenate(_carry(parts, sizes))
-    assert found.tolist() == [1, 1 + 2 + 2 + 2]
+    result = np.concatenate(_carry(parts, sizes))
+    assert result.tolist() == [1, 1 + 2 + 2 + 2]
 
 
 @pytest.mark.slow_except("babyberta/babyberta.json")
@@ -49,14 +49,14 @@ def test_parts_and_sentences_change_no_id(tinyshakespeare, path):
     tokenizer = make_tokenizer(TokenizerSpec("file", path=str(file)), ())
     text = tinyshakespeare.read_text(encoding="utf-8")[:60_000]
     text += "  \n . ! \xa0\n¿Qué? ... (“So.”) 家。\n\t\u2028\n😀. \r\n" * 20
-    wanted = tokenizer.encode(text).tolist()
+    expected = tokenizer.encode(text).tolist()
     parts = split_long(text, 5000)
     assert len(parts) > 10
     is_start = np.arange(len(parts)) == 0
     num_sentences = set()
     for mode in ("", "lines", "punctuation"):
-        found = encode_texts(tokenizer, parts, is_start, is_start, mode, "<u2")
-        assert found.tokens.tolist() == wanted
-        assert found.num_unknown == tokenizer.count_unknown(text)
-        num_sentences.add(len(found.sentence_starts))
+        texts = encode_texts(tokenizer, parts, is_start, is_start, mode, "<u2")
+        assert texts.tokens.tolist() == expected
+        assert texts.num_unknown == tokenizer.count_unknown(text)
+        num_sentences.add(len(texts.sentence_starts))
     assert len(num_sentences) == 3 and max(num_sentences) > 500

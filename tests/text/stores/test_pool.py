@@ -38,10 +38,10 @@ def test_results_come_in_order(tmp_path):
     path = tmp_path / "tokenizer.json"
     save(ByteTokenizer(), path)
     texts = [chr(97 + i) * (1 if i % 2 else 100_000) for i in range(20)]
-    found = encode_all([make_task(text) for text in texts], path)
-    assert [task.texts[0] for task, _ in found] == texts
+    result = encode_all([make_task(text) for text in texts], path)
+    assert [task.texts[0] for task, _ in result] == texts
     assert [
-        bytes(encoded.tokens.astype("u1")).decode() for _, encoded in found
+        bytes(encoded.tokens.astype("u1")).decode() for _, encoded in result
     ] == texts
 
 
@@ -94,8 +94,8 @@ def make_pair(tmp_path):
     """A pipe's end, and a thread that serves the other one."""
     path = tmp_path / "tokenizer.json"
     save(ByteTokenizer(), path)
-    ours, theirs = Pipe()
-    worker = threading.Thread(target=serve, args=(theirs, str(path), "", "<u2"))
+    ours, reference = Pipe()
+    worker = threading.Thread(target=serve, args=(reference, str(path), "", "<u2"))
     worker.start()
     return ours, worker
 

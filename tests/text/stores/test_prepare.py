@@ -55,7 +55,7 @@ def write(documents, folder, tokenizer=BYTES, *, sizes=SMALL, workers=1, **rest)
         folder,
         about=about(tokenizer, **settings),
         workers=workers,
-        say=lines.append,
+        log=lines.append,
         sizes=sizes,
         **rest,
     )
@@ -197,7 +197,7 @@ def test_holds_what_it_must(
         for text, label in texts
         for place, part in enumerate(split_long(text, size))
     ]
-    wanted = expect(texts, tokenizer, *limits, mode)
+    expected = expect(texts, tokenizer, *limits, mode)
     folder = tmp_path_factory.mktemp("any") / "store"
     named = {"limit_chars": limits[0], "heldout_chars": limits[1], "sentences": mode}
     sizes = Sizes(task_chars, 3, commit_bytes=20, shard_tokens=shard_tokens)
@@ -206,14 +206,14 @@ def test_holds_what_it_must(
             patch.setattr(os, "fsync", lambda handle: None)  # only to save time
             store, _ = write(documents, folder, tokenizer, sizes=sizes, settings=named)
     except UserError as error:
-        word = "no token" if wanted else "data.limit_chars"
-        assert word in str(error) and (wanted is None or not wanted["tokens"])
+        word = "no token" if expected else "data.limit_chars"
+        assert word in str(error) and (expected is None or not expected["tokens"])
         assert not list(folder.parent.iterdir())
         return
-    found = describe(store)
-    assert found == wanted
-    assert store.card["num_documents"] == len(wanted["labels"])
-    assert store.card["num_bytes"] == sum(wanted["bytes"])
+    result = describe(store)
+    assert result == expected
+    assert store.card["num_documents"] == len(expected["labels"])
+    assert store.card["num_bytes"] == sum(expected["bytes"])
 
 
 LEARNT = "The cat's hat isn't that flat; the other cats sat. Café one two drei " * 9
@@ -272,15 +272,15 @@ def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
     else:
         sizes = store.token_bytes.read(0, len(tokens))
     assert (sizes[tokens == tokenizer.vocab.eos] == 0).all()
-    found = np.add.reduceat(sizes, store.doc_starts[:-1])
-    assert found.tolist() == store.doc_bytes.tolist()
+    result = np.add.reduceat(sizes, store.doc_starts[:-1])
+    assert result.tolist() == store.doc_bytes.tolist()
     # Every text without a token is left out; all bytes of the others are there.
     whole = {}
     for doc in documents:
         whole[doc.name] = whole.get(doc.name, "") + doc.text
     kept = [text for text in whole.values() if len(tokenizer.encode(text))]
-    wanted = [len(text.encode("utf-8", "surrogatepass")) for text in kept]
-    assert store.doc_bytes.tolist() == wanted and len(wanted) > 40
+    expected = [len(text.encode("utf-8", "surrogatepass")) for text in kept]
+    assert store.doc_bytes.tolist() == expected and len(expected) > 40
 
 
 @pytest.mark.slow_except("1")
@@ -412,8 +412,8 @@ def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
     (partial / "victim").write_text("dear diary")
     journal = json.loads((partial / "journal.json").read_text())
     journal.pop("sha256")
-    told = {"bytes": 4, "sha256": hashlib.sha256(b"dear").hexdigest()}
-    journal["files"][name.replace("ABSOLUTE", str(victim))] = told
+    output = {"bytes": 4, "sha256": hashlib.sha256(b"dear").hexdigest()}
+    journal["files"][name.replace("ABSOLUTE", str(victim))] = output
     digest = hashlib.sha256(json.dumps(journal, sort_keys=True).encode()).hexdigest()
     (partial / "journal.json").write_text(json.dumps({"sha256": digest, **journal}))
     _, lines = write(make_documents(), tmp_path / "s")
@@ -641,14 +641,14 @@ def run_alone(path, folder, workers):
 
 def find_processes(folder):
     """The processes whose command line names a folder."""
-    found = []
+    results = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if os.fsencode(folder) in path.read_bytes():
-                found.append(int(path.parent.name))
+                results.append(int(path.parent.name))
         except OSError:
             continue  # it has just ended
-    return found
+    return results
 
 
 @pytest.mark.slow
@@ -658,7 +658,7 @@ def test_killed_at_random_moments(tmp_path, tinyshakespeare):
     assert whole.returncode == 0
     num = sum(line.startswith("done (") for line in lines)
     assert num > 60
-    wanted = read_folder(tmp_path / "whole")
+    expected = read_folder(tmp_path / "whole")
     rng = random.Random()
     continued = 0
     for number, workers in enumerate((1, 2, 2, 2, 2)):
@@ -673,10 +673,10 @@ def test_killed_at_random_moments(tmp_path, tinyshakespeare):
             open_store(folder)
         elif not rest or rest[-1] != lines[-1]:
             assert process.returncode == -signal.SIGKILL
-        store, said = prepare_file(tinyshakespeare, folder, 1, **SHAKESPEARE)
+        store, messages = prepare_file(tinyshakespeare, folder, 1, **SHAKESPEARE)
         assert store.fingerprint == lines[-1]
-        continued += any("resuming after" in line for line in said)
-        assert read_folder(folder) == wanted
+        continued += any("resuming after" in line for line in messages)
+        assert read_folder(folder) == expected
         assert not list(tmp_path.glob("*.partial"))
         assert not list(tmp_path.glob("*.lock"))
     assert continued
@@ -688,10 +688,10 @@ def test_killed_at_random_moments(tmp_path, tinyshakespeare):
 
 def test_two_processes_at_once(tmp_path, tinyshakespeare):
     processes = [start(tinyshakespeare, tmp_path / "s", 2) for _ in range(2)]
-    said = [process.communicate()[0] for process in processes]
+    outputs = [process.communicate()[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert said[0].splitlines()[-1] == said[1].splitlines()[-1]
-    assert sum("preparing" in text for text in said) == 1
+    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
+    assert sum("preparing" in text for text in outputs) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 

@@ -11,7 +11,7 @@ NASTY = st.text(st.sampled_from("ab .!?\n\t\r\"')”\xa0\u2028\x85é"), max_size
 
 
 @pytest.mark.parametrize(
-    "mode, text, wanted",
+    "mode, text, expected",
     [
         ("lines", "", []),
         ("lines", "one", ["one"]),
@@ -33,10 +33,10 @@ NASTY = st.text(st.sampled_from("ab .!?\n\t\r\"')”\xa0\u2028\x85é"), max_size
         ("punctuation", "One. ", ["One.", " "]),
     ],
 )
-def test_by_hand(mode, text, wanted):
-    if wanted is None:
-        wanted = ['"Go!"', " he said.", " (So.)", ' "Why?"']
-    assert cut_sentences(text, mode) == wanted
+def test_by_hand(mode, text, expected):
+    if expected is None:
+        expected = ['"Go!"', " he said.", " (So.)", ' "Why?"']
+    assert cut_sentences(text, mode) == expected
 
 
 @pytest.mark.parametrize("mode", ["lines", "punctuation"])
@@ -53,14 +53,14 @@ def test_cuts_lie_where_every_tokenizer_cuts(mode, text):
 @pytest.mark.parametrize("mode", ["lines", "punctuation"])
 @given(text=NASTY, size=st.integers(3, 20))
 def test_parts_have_the_sentences_of_the_whole(mode, text, size):
-    found, before = [], ""
+    result, before = [], ""
     for part in split_long(text, size):
         sentences = cut_sentences(part, mode)
         if before and sentences and not begins_sentence(before, part, mode):
-            found[-1] += sentences.pop(0)
-        found += sentences
+            result[-1] += sentences.pop(0)
+        result += sentences
         before = part
-    assert found == cut_sentences(text, mode)
+    assert result == cut_sentences(text, mode)
 
 
 @pytest.mark.parametrize("text", ["." * 300_000, " " * 300_000, ".)" * 150_000])

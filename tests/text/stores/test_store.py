@@ -38,7 +38,7 @@ def intact(tmp_path_factory):
         TOKENIZER,
         folder,
         about=about(TOKENIZER, sentences="punctuation"),
-        say=lambda line: None,
+        log=lambda line: None,
         sizes=Sizes(shard_tokens=6),
     )
     return folder
@@ -66,7 +66,7 @@ def test_what_is_in_it(intact):
     assert store.labels.dtype == np.int32
     card = store.card
     assert card["vocab_size"] == 7 and card["dtype"] == "<u2"
-    told = {
+    output = {
         "tokens": 16,
         "documents": 3,
         "main": 3,
@@ -74,7 +74,7 @@ def test_what_is_in_it(intact):
         "bytes": 14,
         "unknown": 2,
     }
-    assert {name: card[f"num_{name}"] for name in told} == told
+    assert {name: card[f"num_{name}"] for name in output} == output
     assert sorted(card["files"]) == sorted(
         path.name for path in intact.iterdir() if path.name != "card.json"
     )
@@ -187,8 +187,8 @@ def reseal(folder, **changes):
     for path in folder.iterdir():
         if path.name in card["files"]:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            told = {"bytes": path.stat().st_size, "sha256": digest}
-            card["files"][path.name] = told
+            output = {"bytes": path.stat().st_size, "sha256": digest}
+            card["files"][path.name] = output
     (folder / "card.json").write_bytes(seal_card(card | changes))
 
 

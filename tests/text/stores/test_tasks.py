@@ -12,12 +12,12 @@ def taken(documents, limit, heldout, tally=None):
     """(text, start?, held out?) of all that is taken."""
     if isinstance(documents[0], str):
         documents = [Document(text, "name") for text in documents]
-    found = take(iter(documents), limit, heldout, "data.path=x", tally)
-    return [(doc.text, doc.is_start, is_out) for doc, is_out in found]
+    result = take(iter(documents), limit, heldout, "data.path=x", tally)
+    return [(doc.text, doc.is_start, is_out) for doc, is_out in result]
 
 
 @pytest.mark.parametrize(
-    "limit, heldout, wanted, dropped, truncated",
+    "limit, heldout, expected, dropped, truncated",
     [
         (0, 0, ["abc", "def", "ghi"], 1, 0),
         (9, 0, ["abc", "def", "ghi"], 1, 0),
@@ -31,16 +31,16 @@ def taken(documents, limit, heldout, tally=None):
         (5, 1, ["abc", "de", "-f"], 1, 1),
     ],
 )
-def test_limits_by_hand(limit, heldout, wanted, dropped, truncated):
+def test_limits_by_hand(limit, heldout, expected, dropped, truncated):
     tally = Tally()
-    found = taken(TEXTS, limit, heldout, tally)
-    assert ["-" * is_out + text for text, _, is_out in found] == wanted
-    assert all(is_start for _, is_start, _ in found)
+    result = taken(TEXTS, limit, heldout, tally)
+    assert ["-" * is_out + text for text, _, is_out in result] == expected
+    assert all(is_start for _, is_start, _ in result)
     assert (tally.dropped, tally.truncated) == (dropped, truncated)
 
 
 @pytest.mark.parametrize(
-    "limit, heldout, wanted, truncated",
+    "limit, heldout, expected, truncated",
     [
         (0, 0, ["+ab", "cd", "ef", "+gh"], 0),
         (2, 0, ["+ab"], 1),  # the document continues
@@ -50,7 +50,7 @@ def test_limits_by_hand(limit, heldout, wanted, dropped, truncated):
         (4, 3, ["+ab", "cd", "-+ef", "-+g"], 2),
     ],
 )
-def test_limits_of_parts(limit, heldout, wanted, truncated):
+def test_limits_of_parts(limit, heldout, expected, truncated):
     parts = [
         Document("ab", "1"),
         Document("", "1", is_start=False),
@@ -59,8 +59,8 @@ def test_limits_of_parts(limit, heldout, wanted, truncated):
         Document("gh", "2"),
     ]
     tally = Tally()
-    found = taken(parts, limit, heldout, tally)
-    assert ["-" * out + "+" * start + text for text, start, out in found] == wanted
+    result = taken(parts, limit, heldout, tally)
+    assert ["-" * out + "+" * start + text for text, start, out in result] == expected
     assert (tally.dropped, tally.truncated) == (0, truncated)
 
 

@@ -100,8 +100,8 @@ def test_chunked_is_whole(pair, text):
     assert sizes.min(initial=0) >= 0 and sizes.sum() <= len(text.encode())
     # The library does not report what it drops at a text's beginning.
     behind = f"x {text}"
-    sizes, wanted = chunked.encode_sized(behind)[1], whole.encode_sized(behind)[1]
-    assert sizes.tolist() == wanted.tolist()
+    sizes, expected = chunked.encode_sized(behind)[1], whole.encode_sized(behind)[1]
+    assert sizes.tolist() == expected.tolist()
 
 
 @pytest.mark.slow_except("t5")

@@ -71,15 +71,15 @@ def test_flags_of_a_file_hold(bpe):
     for left, right in ((False, False), (True, False), (False, True)):
         flags = {"lstrip": left, "rstrip": right}
         tokens = [t | flags if t["id"] == 0 else t for t in core["added_tokens"]]
-        found = name_specials(read_json(core | {"added_tokens": tokens}))
+        result = name_specials(read_json(core | {"added_tokens": tokens}))
         text = "the" + " " * (not left) + "\0" + " " * (not right) + "cat"
         before, after = (bpe.encode(part).tolist() for part in text.split("\0"))
-        assert found.encode_prompt("the [MASK] cat").tolist() == [*before, 0, *after]
-        kept = tok.from_json(json.loads(json.dumps(found.to_json())))
+        assert result.encode_prompt("the [MASK] cat").tolist() == [*before, 0, *after]
+        kept = tok.from_json(json.loads(json.dumps(result.to_json())))
         ids = kept.encode_prompt("the [MASK] cat").tolist()
         assert ids == [*before, 0, *after]
         # Nothing of this is in the ids of a text.
-        assert tok.fingerprint(found) == tok.fingerprint(bpe)
+        assert tok.fingerprint(result) == tok.fingerprint(bpe)
 
 
 def test_a_run_from_before_there_were_flags_reads_as_it_did(bpe):
@@ -87,10 +87,10 @@ def test_a_run_from_before_there_were_flags_reads_as_it_did(bpe):
     del data["version"]
     for token in data["core"]["added_tokens"]:
         token["lstrip"] = False
-    found = tok.from_json(data)
+    result = tok.from_json(data)
     text = "the cat  [MASK] on <extra_id_0> [EOS]"
-    assert found.encode_prompt(text).tolist() == bpe.encode_prompt(text).tolist()
-    assert found.to_json() == bpe.to_json()
+    assert result.encode_prompt(text).tolist() == bpe.encode_prompt(text).tolist()
+    assert result.to_json() == bpe.to_json()
 
 
 def test_prompt_takes_both_names(bpe):

@@ -71,7 +71,7 @@ def locate(name: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mine():
+def load_ours():
     """`mine("gpt2")`: our tokenizer, loaded once."""
     loaded = {}
 
@@ -84,7 +84,7 @@ def mine():
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory):
+def load_hf(tmp_path_factory):
     """`theirs("gpt2")`: transformers' tokenizer, loaded once."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import transformers
@@ -127,23 +127,23 @@ def lines():
         "that published vocabularies give the ids of transformers on real text",
     )
     with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
-        found = [line for line in file if line.strip()][:2000]
-    assert len(found) == 2000
-    return found
+        result = [line for line in file if line.strip()][:2000]
+    assert len(result) == 2000
+    return result
 
 
 @pytest.mark.slow_except("babyberta")
 @pytest.mark.parametrize("name", VOCABS)
-def test_wikitext_as_transformers(name, mine, theirs, lines):
-    ours, other = mine(name), theirs(name)
+def test_wikitext_as_transformers(name, load_ours, load_hf, lines):
+    ours, other = load_ours(name), load_hf(name)
     for line in lines:
         assert ours.encode(line).tolist() == other(line)
 
 
 @pytest.mark.slow_cases("t5", "gpt2", "bert-cased")
 @pytest.mark.parametrize("name", VOCABS)
-def test_nasty_as_transformers(name, mine, theirs):
-    ours, other = mine(name), theirs(name)
+def test_nasty_as_transformers(name, load_ours, load_hf):
+    ours, other = load_ours(name), load_hf(name)
     for text in [*NASTY, "\n".join(NASTY), "".join(NASTY)]:
         assert ours.encode(text).tolist() == other(text), text
 
@@ -158,14 +158,14 @@ def test_nasty_as_transformers(name, mine, theirs):
 )
 @pytest.mark.parametrize("name", VOCABS)
 @pytest.mark.parametrize("what", LONG)
-def test_long_as_transformers(name, what, mine, theirs):
-    assert mine(name).encode(LONG[what]).tolist() == theirs(name)(LONG[what])
+def test_long_as_transformers(name, what, load_ours, load_hf):
+    assert load_ours(name).encode(LONG[what]).tolist() == load_hf(name)(LONG[what])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert-uncased", "bert-cased", "babyberta"])
-def test_special_names_as_transformers(name, mine, theirs):
+def test_special_names_as_transformers(name, load_ours, load_hf):
     # Not T5: transformers reads "</s>" in a text as the end of it.
-    assert mine(name).encode(NAMES).tolist() == theirs(name)(NAMES)
+    assert load_ours(name).encode(NAMES).tolist() == load_hf(name)(NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +173,8 @@ def spm():
     return sentencepiece.SentencePieceProcessor(model_file=str(locate("t5")))
 
 
-def test_t5_as_sentencepiece(spm, mine, lines):
-    t5 = mine("t5")
+def test_t5_as_sentencepiece(spm, load_ours, lines):
+    t5 = load_ours("t5")
     assert t5.encode("The house is wonderful.").tolist() == [37, 629, 19, 1627, 5]
     for text in [*lines, NAMES]:
         assert t5.encode(text).tolist() == spm.encode(text), text
@@ -185,25 +185,27 @@ def test_t5_as_sentencepiece(spm, mine, lines):
 APART = {9, 12}
 
 
-def test_nasty_t5_as_sentencepiece(spm, mine):
+def test_nasty_t5_as_sentencepiece(spm, load_ours):
     differs = {
-        i for i, t in enumerate(NASTY) if mine("t5").encode(t).tolist() != spm.encode(t)
+        i
+        for i, t in enumerate(NASTY)
+        if load_ours("t5").encode(t).tolist() != spm.encode(t)
     }
     assert differs == APART
 
 
-def test_by_hand(mine):
-    assert mine("gpt2").encode("Hello world").tolist() == [15496, 995]
-    assert mine("gpt2").encode(" Hello world").tolist() == [18435, 995]
-    uncased = mine("bert-uncased").encode("The house is wonderful.")
+def test_by_hand(load_ours):
+    assert load_ours("gpt2").encode("Hello world").tolist() == [15496, 995]
+    assert load_ours("gpt2").encode(" Hello world").tolist() == [18435, 995]
+    uncased = load_ours("bert-uncased").encode("The house is wonderful.")
     assert uncased.tolist() == [1996, 2160, 2003, 6919, 1012]
 
 
 @pytest.mark.parametrize("name", VOCABS)
-def test_vocab(name, mine):
+def test_vocab(name, load_ours):
     _, size, cut, roles = VOCABS[name]
-    vocab = mine(name).vocab
-    assert mine(name).to_json()["specials"] == roles
+    vocab = load_ours(name).vocab
+    assert load_ours(name).to_json()["specials"] == roles
     assert vocab.size == size
     assert vocab.sentinels == vocab.others == ()
     assert len(vocab.word_starts) == vocab.size
@@ -211,10 +213,10 @@ def test_vocab(name, mine):
     assert len(vocab.token_bytes) == (vocab.size if name == "gpt2" else 0)
     assert set(vocab.special_ids.tolist()) == set(roles.values())
     # The fast way of encoding is taken.
-    assert cut in mine(name)._encoder._cut.pattern
+    assert cut in load_ours(name)._encoder._cut.pattern
 
 
-def test_word_starts(mine):
+def test_word_starts(load_ours):
     """As fairseq's `get_whole_word_mask` has it."""
     for name, text, starts in (
         # An | unbeliev abl eness , | ok | \n | \n Yes
@@ -226,13 +228,13 @@ def test_word_starts(mine):
         # an | un b el ie v ab l eness , | ok
         ("babyberta", "an unbelievableness, ok", [1, 1, *[0] * 8, 1]),
     ):
-        ids = mine(name).encode(text)
-        found = [int(mine(name).vocab.word_starts[i]) for i in ids]
-        assert found == starts, [mine(name).token_name(i) for i in ids]
+        ids = load_ours(name).encode(text)
+        results = [int(load_ours(name).vocab.word_starts[i]) for i in ids]
+        assert results == starts, [load_ours(name).token_name(i) for i in ids]
 
 
-def test_bytes_of_gpt2(mine, lines):
-    gpt2 = mine("gpt2")
+def test_bytes_of_gpt2(load_ours, lines):
+    gpt2 = load_ours("gpt2")
     text = "".join(lines[:300]) + "".join(NASTY)
     ids = gpt2.encode(text)
     assert sum(gpt2.vocab.token_bytes[i] for i in ids) == len(text.encode())
@@ -259,8 +261,8 @@ READINGS = {
 
 
 @pytest.mark.parametrize("name", VOCABS)
-def test_a_token_has_the_bytes_that_it_stands_for(name, mine, lines):
-    tokenizer, text = mine(name), "".join(lines[:120]) + " Ünïcode  – ﬁne\t… end"
+def test_a_token_has_the_bytes_that_it_stands_for(name, load_ours, lines):
+    tokenizer, text = load_ours(name), "".join(lines[:120]) + " Ünïcode  – ﬁne\t… end"
     ids, sizes = tokenizer.encode_sized(text)
     assert ids.tolist() == tokenizer.encode(text).tolist()
     data, ends = text.encode(), np.cumsum(sizes).tolist()
@@ -276,8 +278,8 @@ def test_a_token_has_the_bytes_that_it_stands_for(name, mine, lines):
 
 
 @pytest.mark.parametrize("name", VOCABS)
-def test_no_byte_is_lost_or_counted_twice(name, mine):
-    tokenizer = mine(name)
+def test_no_byte_is_lost_or_counted_twice(name, load_ours):
+    tokenizer = load_ours(name)
     for text in (*NASTY, NAMES, *(long[:3000] for long in LONG.values())):
         ids, sizes = tokenizer.encode_sized(text + " end.")
         assert len(ids) == len(sizes) and sizes.min() >= 0
@@ -287,14 +289,14 @@ def test_no_byte_is_lost_or_counted_twice(name, mine):
         assert not len(tokenizer.encode(rest.decode())) or tokenizer.kind == "bpe"
 
 
-def test_unknown_is_counted(mine):
-    assert mine("gpt2").count_unknown("".join(NASTY)) == 0
-    assert mine("bert-cased").count_unknown("a ᛗ b ✂✂ c") == 2
-    assert mine("t5").count_unknown("a < b") == 1
+def test_unknown_is_counted(load_ours):
+    assert load_ours("gpt2").count_unknown("".join(NASTY)) == 0
+    assert load_ours("bert-cased").count_unknown("a ᛗ b ✂✂ c") == 2
+    assert load_ours("t5").count_unknown("a < b") == 1
 
 
 @pytest.mark.slow
-def test_adding_specials(mine):
+def test_adding_specials(load_ours):
     # T5's file does not have the sentinels, nor GPT-2's [MASK].
     t5 = read_published(locate("t5"), ("mask", "pad"), 100)
     assert t5.vocab.size == 32101
@@ -308,7 +310,7 @@ def test_adding_specials(mine):
     assert (gpt2.vocab.mask, gpt2.vocab.eos) == (50257, 50256)
     assert gpt2.vocab.size == 50258
     assert gpt2.encode("[MASK]").max() < 50257
-    before = mine("gpt2").encode("The [MASK] cat")
+    before = load_ours("gpt2").encode("The [MASK] cat")
     assert gpt2.encode("The [MASK] cat").tolist() == before.tolist()
 
 
@@ -322,8 +324,8 @@ def test_asking_for_more_sentinels_than_there_are(refuses):
 
 @pytest.mark.slow_except("babyberta")
 @pytest.mark.parametrize("name", VOCABS)
-def test_save_load_export(name, mine, tmp_path, lines):
-    one = mine(name)
+def test_save_load_export(name, load_ours, tmp_path, lines):
+    one = load_ours(name)
     if name in ("t5", "bert-cased"):
         one = read_published(locate(name), ("mask", "bos"), 2)
     tok.save(one, tmp_path / "own.json")
@@ -334,7 +336,7 @@ def test_save_load_export(name, mine, tmp_path, lines):
         assert again.vocab == one.vocab
         assert tok.fingerprint(again) == tok.fingerprint(one)
         assert again.encode(text).tolist() == one.encode(text).tolist()
-        assert again.encode(text).tolist() == mine(name).encode(text).tolist()
+        assert again.encode(text).tolist() == load_ours(name).encode(text).tolist()
 
 
 def test_folders(tmp_path):
@@ -382,8 +384,8 @@ def test_bad_file(name, content, parts, tmp_path, refuses):
 def test_small_vocab_txt(tmp_path):
     # No upper-case letter but in the specials' names: uncased.
     (tmp_path / "v.txt").write_text("\n".join(TOKENS) + "\n")
-    found = read_published(tmp_path / "v.txt")
-    assert found.encode("AB ab X").tolist() == [5, 6, 5, 6, 1]
+    published = read_published(tmp_path / "v.txt")
+    assert published.encode("AB ab X").tolist() == [5, 6, 5, 6, 1]
     (tmp_path / "v.txt").write_text("\n".join([*TOKENS, "A"]) + "\n")
     assert read_published(tmp_path / "v.txt").encode("Ab a").tolist() == [7, 6, 5]
 

@@ -89,10 +89,10 @@ def test_a_piece_named_as_a_special():
             "byte_fallback": False,
         },
     }
-    found = name_specials(read_json(data))
-    assert (found.vocab.unk, found.vocab.eos) == (0, 1)
-    assert found.encode("a</s>").tolist() == [2, 7, 3, 4, 5, 6]
-    assert found.encode_prompt("a</s>").tolist() == [2, 7, 1]
+    result = name_specials(read_json(data))
+    assert (result.vocab.unk, result.vocab.eos) == (0, 1)
+    assert result.encode("a</s>").tolist() == [2, 7, 3, 4, 5, 6]
+    assert result.encode_prompt("a</s>").tolist() == [2, 7, 1]
 
 
 def test_a_special_that_merges_spell():
@@ -100,9 +100,9 @@ def test_a_special_that_merges_spell():
     data = make(byte_vocab("<s", "<s>"), merges)
     data["pre_tokenizer"] = None
     data["model"]["unk_token"] = "<s"
-    found = name_specials(read_json(data))
-    assert found.vocab.bos == 257
-    assert found.encode("<s>").tolist() == [256, byte_vocab()[">"]]
+    result = name_specials(read_json(data))
+    assert result.vocab.bos == 257
+    assert result.encode("<s>").tolist() == [256, byte_vocab()[">"]]
 
 
 def test_nothing_is_cut_off_or_added():
@@ -137,9 +137,9 @@ def test_nothing_is_cut_off_or_added():
         "sep": ["[CLS]", 256],
         "cls": ["[CLS]", 256],
     }
-    found = name_specials(read_json(data))
+    result = name_specials(read_json(data))
     ids = byte_vocab()
-    assert found.encode("abc").tolist() == [ids["a"], ids["b"], ids["c"]]
+    assert result.encode("abc").tolist() == [ids["a"], ids["b"], ids["c"]]
 
 
 def test_lone_surrogates_are_replaced(made):
@@ -317,11 +317,11 @@ def test_added_tokens_that_are_no_specials():
     data["added_tokens"] = [
         token | {"id": 256, "content": "<think>", "special": False, "normalized": False}
     ]
-    found = name_specials(read_json(data))
-    assert 256 in found.encode("a <think> b").tolist()
-    assert found.decode(found.encode("a <think> b")) == "a <think> b"
-    assert found.vocab.token_bytes[256] == 7
-    assert found.vocab.special_ids.tolist() == []
+    result = name_specials(read_json(data))
+    assert 256 in result.encode("a <think> b").tolist()
+    assert result.decode(result.encode("a <think> b")) == "a <think> b"
+    assert result.vocab.token_bytes[256] == 7
+    assert result.vocab.special_ids.tolist() == []
 
 
 def test_other_special_ids():
@@ -332,9 +332,9 @@ def test_other_special_ids():
         token | {"id": 256, "content": "<|im_start|>"},
         token | {"id": 257, "content": "<|endoftext|>"},
     ]
-    found = name_specials(read_json(data))
-    assert found.vocab.others == (256,)
-    assert found.vocab.bos == found.vocab.eos == 257
-    assert found.vocab.special_names == {256: "<|im_start|>", 257: "<|endoftext|>"}
-    assert found.vocab.word_starts[256] and found.vocab.token_bytes[256] == 0
-    assert found.encode_prompt("<|im_start|>[EOS]").tolist() == [256, 257]
+    result = name_specials(read_json(data))
+    assert result.vocab.others == (256,)
+    assert result.vocab.bos == result.vocab.eos == 257
+    assert result.vocab.special_names == {256: "<|im_start|>", 257: "<|endoftext|>"}
+    assert result.vocab.word_starts[256] and result.vocab.token_bytes[256] == 0
+    assert result.encode_prompt("<|im_start|>[EOS]").tolist() == [256, 257]

@@ -40,10 +40,10 @@ def test_bpe_is_the_library_s_own():
         show_progress=False,
     )
     core.train_from_iterator(TEXTS, trainer)
-    mine = train_subword("bpe", iter(TEXTS), 340)
-    assert mine.to_json()["core"]["model"]["vocab"] == core.get_vocab()
+    tokenizer = train_subword("bpe", iter(TEXTS), 340)
+    assert tokenizer.to_json()["core"]["model"]["vocab"] == core.get_vocab()
     text = TEXTS[1]
-    assert mine.encode(text).tolist() == core.encode(text).ids
+    assert tokenizer.encode(text).tolist() == core.encode(text).ids
 
 
 def test_wordpiece_by_hand():
