@@ -10,7 +10,7 @@ has.
 
 from jaxpt.config.settings import default_config
 
-AMOUNTS = {"clm": 1e11, "mlm": 8e10, "span_corruption": 4.2e11, "electra": 2.8e11}
+AMOUNTS = {"clm": 1.1e11, "mlm": 8e10, "span_corruption": 5e11, "electra": 2.8e11}
 
 
 def get_config(objective="clm"):
