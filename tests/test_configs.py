@@ -5,6 +5,7 @@ What a config lacks for an objective is filled in (tests/config/test_needs.py).
 
 import importlib.util
 import inspect
+import json
 from pathlib import Path
 
 import pytest
@@ -275,3 +276,61 @@ def test_errors_of_data_name_the_flag(monkeypatch, refuses):
     output = f"{FOLDER / 'tasks/choice.py'}:FOLDER"
     with refuses("choice.py:FOLDER: ", "'FOLDER' after the colon", "--config.data.dev"):
         read_config_file(output)
+
+
+def write_conllu(path, sentences):
+    """Sentences whose first word has the tag X, with a multiword and an empty token."""
+    blocks = []
+    for text in sentences:
+        tags = "XYYY"
+        words = [f"{i + 1}\t{w}\t_\t{tags[i]}" for i, w in enumerate(text.split())]
+        others = ["1-2\tboth\t_\t_", "2.1\tempty\t_\tY"]
+        blocks.append("\n".join([f"# text = {text}", *others, *words]))
+    path.write_text("\n\n".join(blocks) + "\n\n")
+
+
+def test_the_data_of_pretraining_pays(tmp_path, monkeypatch):
+    """No text of a dev or test row is in the text for pretraining."""
+    path = FOLDER.parent / "results" / "pretraining_pays_data.py"
+    spec = importlib.util.spec_from_file_location("pays_data", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script, "NUM_DEV", 2)
+    monkeypatch.setattr(script, "NUM_TEST", 1)
+    rows = [f"Row {i}, it #39;s {i}.\t{script.TOPICS[i % 4]}" for i in range(9)]
+    (tmp_path / "train.tsv").write_text("\n".join([*rows, *rows[:4]]))
+    (tmp_path / "test.csv").write_text('"4","a title","Row 3,\\it\'s 3."\n')
+    for split, first in (("train", "a b c"), ("dev", "a b c"), ("test", "d e")):
+        others = ["f g h", "i j k", "l m"] if split == "train" else []
+        write_conllu(tmp_path / f"en_ewt-ud-{split}.conllu", [first, *others])
+    monkeypatch.chdir(tmp_path)
+    flags = "--ag_train train.tsv --ag_test test.csv --ewt . --to out".split()
+    monkeypatch.setattr("sys.argv", ["script", *flags])
+    script.main()
+    texts = {
+        name: {json.loads(line)["text"] for line in Path(f"out/{name}.jsonl").open()}
+        for name in ("ag_news-train", "ag_news-dev", "ag_news-test")
+    }
+    assert texts["ag_news-test"] == {"Row 3, it's 3."}
+    assert len(texts["ag_news-train"]) == 7  # of 9: row 1 is in dev, row 3 in test
+    assert not texts["ag_news-train"] & (texts["ag_news-dev"] | texts["ag_news-test"])
+    for task in ("ag_news", "ag_news_frozen"):
+        splits = read_task(task, "out")
+        assert [len(splits[name]) for name in ("dev", "test")] == [2, 1]
+        assert {x.text for x in splits["train"]} == texts["ag_news-train"]
+    words = {
+        name: [x.words for x in own] for name, own in read_task("upos", "out").items()
+    }
+    assert words["train"] == [("f", "g", "h"), ("i", "j", "k"), ("l", "m")]
+    assert words["dev"] == [("a", "b", "c")] and words["test"] == [("d", "e")]
+
+
+def test_pretraining_pays_reads_the_text_of_the_training_sets():
+    module = load("pretraining_pays")
+    plan = make_plan(to_dict(module.get_config("folder")))
+    assert plan.text.path == "folder/*-train.jsonl" and plan.text.text_field == "text"
+    spec = make_compare_spec(module.get_config("folder"))
+    assert len(spec.seeds) >= 5 and len(spec.task_sizes) == 5
+    plans = make_plans(to_dict(module.get_config()), spec.objectives)
+    # The parts that are fine-tuned have one size.
+    assert {plan.model.num_layers for plan in plans.values()} == {2}

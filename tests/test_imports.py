@@ -77,6 +77,7 @@ OWNERS = {
         "report/passage_plot.py",
         "report/analysis_plots.py",
         "report/scaling_plot.py",
+        "report/tuned_plot.py",
     ),
     "jinja2": ("report/pages.py",),
     "safetensors": ("hub/files.py",),

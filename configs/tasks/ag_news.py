@@ -8,8 +8,14 @@ names of classes, separated by a tab, without a header:
 
     --config configs/tasks/ag_news.py:train.tsv
 
-It has no test set.
+It has no test set. A folder has ag_news-train.jsonl, ag_news-dev.jsonl and
+ag_news-test.jsonl, each line with "text" and "label", as
+results/pretraining_pays_data.py makes them:
+
+    --config configs/tasks/ag_news.py:FOLDER
 """
+
+from pathlib import Path
 
 from jaxpt.config.finetuning import default_finetune_config
 
@@ -20,7 +26,11 @@ def get_config(file=""):
     config.task.text = "description"
     config.task.labels = ("World", "Sports", "Business", "Sci/Tech")
     data = config.data
-    if file:
+    if file and not Path(file).suffix:
+        config.task.text = "text"
+        for split in ("train", "dev", "test"):
+            data[split] = f"{file}/ag_news-{split}.jsonl"
+    elif file:
         config.task.text, config.task.label, data.header = "0", "1", False
         data.train = file
     else:

@@ -46,7 +46,7 @@ from jaxpt.training.workdir import NAMES, load_examples, write_examples
 REFERENCES, SOURCE = "references.npz", "config.txt"
 # What is copied of the comparison's folder, and of each run's.
 FILES = ("report.json", "results.csv", "differences.csv", CONFIG, PLANS)
-FIGURES = ("learning_curves", "shared_metrics")
+FIGURES = ("learning_curves", "shared_metrics", "finetuning_curves")
 RUN_FILES = (
     *NAMES,
     METRICS_FILE,

@@ -8,6 +8,9 @@
                                      from a random initialization of its network, with
                                      each number of labels in `compare.task_sizes`
 
+Classification and tagging also have a baseline without a network, on the same labelled
+examples (`jaxpt.tasks.ngrams`).
+
 The results are shared metrics, measured on the same data for all objectives. The seed
 of a fine-tuning is that of the run. It also draws the labelled examples, so runs of one
 seed are fine-tuned on the same ones. The results are stored in the run's folder:
@@ -37,6 +40,7 @@ from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.inference.zero_shot_results import evaluate_tasks, load_main
 from jaxpt.nn.networks.abilities import ScoresTexts
+from jaxpt.report.wording import NGRAMS_SUFFIX
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.task import Task
@@ -227,11 +231,12 @@ def evaluate_run(
     for task in tasks:
         for size in task.sizes:
             plan = make_task_plan(task, size, seed, spec.task_settings)
-            tuned = [
+            tuned, scratch = [
                 _finetune(plan, source, place, log, reuse)
                 for source, place in _list_sources(task, size, folder)
             ]
-            entry, values = _describe_tuned(task, size, *tuned)
+            ngrams = reuse.measure_ngrams(plan, reuse.read_data(plan))
+            entry, values = _describe_tuned(task, size, tuned, scratch, ngrams)
             entries.append(entry)
             metrics |= values
     write_examples(folder, examples, EXAMPLES)
@@ -296,9 +301,16 @@ def _describe_zero_shot(
 
 
 def _describe_tuned(
-    task: CompareTask, size: int, tuned: dict, scratch: dict
+    task: CompareTask,
+    size: int,
+    tuned: dict,
+    scratch: dict,
+    ngrams: dict[str, dict[str, float]],
 ) -> tuple[dict, dict[str, float | None]]:
-    """A fine-tuning's entry, and its metric with that of random initialization.
+    """A fine-tuning's entry, and its metric with those of the baselines.
+
+    Args:
+      ngrams: the metrics of the n-gram baseline by split; {} for none.
 
     The metric of the test split, for the setting with the best dev metric; without a
     test split, the dev metric. None if every run diverged.
@@ -309,6 +321,8 @@ def _describe_tuned(
         task.metric(size) + suffix: picked and picked[split][name]["median"]
         for suffix, picked in (("", tuned["picked"]), ("_random", scratch["picked"]))
     }
+    if ngrams:
+        values[task.metric(size) + NGRAMS_SUFFIX] = ngrams[split][name]
     measure = f"{split} {name.replace('_', ' ')}"
     labels = f"{size:,} labels" if size else "all labels"
     entry = {
@@ -332,7 +346,8 @@ def describe_tasks(
 ) -> tuple[list[dict], dict[str, float | None], dict[str, Examples]]:
     """The entries, metrics and examples of a run's downstream tasks.
 
-    A metric that ends in _random is that of random initialization.
+    A metric that ends in _random is that of random initialization, one that ends in
+    `NGRAMS_SUFFIX` that of the n-gram baseline.
 
     Raises:
       UserError: a result is missing, or a file was modified.

@@ -34,6 +34,7 @@ than the target with p < {max_p:g} (one-sided t-test). Cost is that of one run, 
 over seeds. `results/README.md` has all rules, also for submitting a record."""
 PICTURES = {
     "learning_curves.png": "Learning curves",
+    "finetuning_curves.png": "Fine-tuning by number of labels",
     "shared_metrics.png": "Shared metrics with intervals",
 }
 

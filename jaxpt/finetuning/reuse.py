@@ -16,6 +16,7 @@ from jaxpt.finetuning.data import TaskData, check_num_train, draw_train, read_sp
 from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.tasks.encoder import TextEncoder
+from jaxpt.tasks.ngrams import has_ngrams, measure_ngrams
 from jaxpt.tasks.task import Labels
 from jaxpt.text.tokens import tokenizer as tokenizers
 
@@ -29,6 +30,7 @@ class Reuse:
         self._data: dict[str, TaskData] = {}
         self._rows: dict[str, Examples] = {}
         self._programs: dict[str, TuneProgram] = {}
+        self._ngrams: dict[str, dict[str, dict[str, float]]] = {}
 
     def read_data(self, plan: FinetunePlan) -> TaskData:
         """As `jaxpt.finetuning.data.read_data`, cached."""
@@ -48,6 +50,22 @@ class Reuse:
             encode = functools.partial(_encode_known, plan, data, name, encoder)
             splits[name] = _keep(self._rows, f"{name} {whole}", encode)
         return {name: splits[name] for name in data.splits}
+
+    def measure_ngrams(
+        self, plan: FinetunePlan, data: TaskData
+    ) -> dict[str, dict[str, float]]:
+        """The metrics of the n-gram baseline on each split; {} if the task has none.
+
+        It learns from the training examples of the first seed.
+        """
+        if not has_ngrams(plan.spec):
+            return {}
+        num, seed = plan.data.num_train, plan.train.seeds[0]
+        key = f"{_name_data(plan)} {num} {seed if num else 'all'}"
+        if key not in self._ngrams:  # a few numbers, all of which are kept
+            splits = data.splits | {"train": draw_train(plan, data, seed)}
+            self._ngrams[key] = measure_ngrams(splits, plan.spec)
+        return self._ngrams[key]
 
     def make_program(
         self, plan: FinetunePlan, base: Base, labels: Labels, batch: dict

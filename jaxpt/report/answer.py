@@ -20,8 +20,10 @@ from jaxpt.report.formats import (
     is_number,
 )
 from jaxpt.report.wording import (
+    BAG_OF_NGRAMS,
     FREQUENCIES,
     FREQUENCY,
+    NGRAMS,
     RANDOM_INIT,
     REFERENCE,
     UNTRAINED,
@@ -156,6 +158,7 @@ def name_baselines(entry: Mapping) -> dict[str, str]:
         UNTRAINED: RANDOM_INIT,
         FREQUENCY: FREQUENCIES,
         REFERENCE: entry["reference"],
+        NGRAMS: BAG_OF_NGRAMS,
     }
 
 

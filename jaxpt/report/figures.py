@@ -12,7 +12,9 @@ from jaxpt.generation.sampling import SampleSpec, next_distribution
 from jaxpt.generation.unmasking import fill_masks
 from jaxpt.report import passage, plots
 from jaxpt.report.answer import find_levels, list_shared
-from jaxpt.report.formats import first_runs
+from jaxpt.report.formats import first_runs, group_by_name
+from jaxpt.report.tuned_curves import list_tuned
+from jaxpt.report.tuned_plot import finetuning_curves
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import windows
@@ -60,6 +62,9 @@ def draw(
     save("learning_curves", plots.learning_curves, report["runs"], levels=levels)
     if shared:
         save("shared_metrics", plots.shared_metrics, report["metrics"])
+    groups = group_by_name(report["runs"])
+    if tasks := list_tuned(groups):
+        save("finetuning_curves", finetuning_curves, groups, tasks)
     masks = {}
     for entry in first_runs(report["runs"]).values():
         if entry["name"] not in corpora_of:

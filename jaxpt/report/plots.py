@@ -33,7 +33,7 @@ from jaxpt.report.report_charts import (
 )
 from jaxpt.report.styles import BLUE, GREY, ORANGE, choose_styles
 
-MASKS_PER_ROW = 5
+MASKS_PER_ROW, METRICS_PER_ROW = 5, 6
 
 WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
@@ -63,6 +63,11 @@ CAPTIONS = {
     "shared_metrics": (
         "The shared metrics. A dot is the mean over seeds, its bar one standard "
         "deviation over seeds to either side; a dot without a bar is a single seed."
+    ),
+    "finetuning_curves": (
+        "Fine-tuning by number of labels: the mean over seeds, with Student's 95 % "
+        "interval as a bar. Each panel has one objective, its random initialization, "
+        "and the baselines without a network."
     ),
 }
 
@@ -279,11 +284,13 @@ def shared_metrics(summary: list[dict], path: str | os.PathLike) -> None:
     common = [entry for entry in summary if entry["is_common"]]
     names = list(dict.fromkeys(name for e in common for name in e["by_name"]))
     styles = choose_styles(list_names(summary))
-    num_panels = max(1, len(common))
-    figure = Figure(
-        figsize=(1.6 + 4 * num_panels, 1.7 + 0.4 * len(names)), layout="constrained"
-    )
-    panels = figure.subplots(1, num_panels, squeeze=False, sharey=True)[0]
+    num_columns = min(max(1, len(common)), METRICS_PER_ROW)
+    num_rows = math.ceil(len(common) / num_columns) or 1
+    size = 1.6 + 4 * num_columns, (1.7 + 0.4 * len(names)) * num_rows
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharey=True).ravel()
+    for axes in panels[len(common) or 1 :]:
+        axes.remove()
     for axes, entry in zip(panels, common, strict=False):
         for name, stats in entry["by_name"].items():
             color, marker = styles[name]

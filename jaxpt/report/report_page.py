@@ -36,7 +36,8 @@ from jaxpt.report.summary import (
 from jaxpt.training.workdir import flatten
 
 WIDE = 1000  # pixels; a wider picture gets a separate row
-AS_CHARTS = ("learning_curves", "shared_metrics")  # figures that the page draws as SVG
+# Figures that the page draws as SVG.
+AS_CHARTS = ("learning_curves", "shared_metrics", "finetuning_curves")
 ANSWER_HEADS = ("metric", "result", "difference", "certainty", "cost of a run")
 
 

@@ -31,6 +31,8 @@ from jaxpt.report.samples import list_samples
 from jaxpt.report.wording import (
     FREQUENCY,
     FREQUENCY_SUFFIX,
+    NGRAMS,
+    NGRAMS_SUFFIX,
     REFERENCE,
     UNTRAINED,
     describe_pair,
@@ -198,7 +200,10 @@ class _Measured(NamedTuple):
         """Each name against its random initialization and against the references."""
         controls = []
         for name, values in by_name.items():
-            baselines = {UNTRAINED: self.read(name, f"{metric}_random")}
+            baselines = {
+                UNTRAINED: self.read(name, f"{metric}_random"),
+                NGRAMS: self.read(name, metric + NGRAMS_SUFFIX),
+            }
             references = self.references.get(name, {})
             for control, key in (
                 (FREQUENCY, metric + FREQUENCY_SUFFIX),

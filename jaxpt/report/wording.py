@@ -98,8 +98,11 @@ def _word_seeds(pair: Pair) -> str:
 
 # Baselines as the other side of a pair. No name of a comparison has a parenthesis.
 UNTRAINED, FREQUENCY, REFERENCE = "(untrained)", "(frequency)", "(reference)"
+NGRAMS = "(n-grams)"
 RANDOM_INIT, FREQUENCIES = "random initialization", "token frequencies"
+BAG_OF_NGRAMS = "a bag of n-grams"
 FREQUENCY_SUFFIX = "_frequency"  # of a metric, measured for token frequencies
+NGRAMS_SUFFIX = "_ngrams"  # of a downstream metric, measured for `jaxpt.tasks.ngrams`
 
 
 def name_part(entry: Mapping, name: str) -> str:
@@ -167,8 +170,9 @@ def list_baselines(report: Mapping) -> list[str]:
     lines = []
     for entry in report["metrics"]:
         shared = {UNTRAINED: RANDOM_INIT, FREQUENCY: FREQUENCIES}
-        both = shared, {REFERENCE: entry["reference"]}
-        parts = [part for words in both if (part := _word_baselines(entry, words))]
+        others = {REFERENCE: entry["reference"]}, {NGRAMS: BAG_OF_NGRAMS}
+        groups = shared, *others
+        parts = [part for words in groups if (part := _word_baselines(entry, words))]
         if parts:
             left_out = word_left_out(report, entry["by_name"])
             lines.append(f"{entry['label']}: {'; '.join(parts)}{left_out}")

@@ -4,7 +4,7 @@ import json
 import shutil
 
 import pytest
-from reports import make_run
+from reports import make_report, make_run
 from tiny import make_config
 
 from jaxpt import trust
@@ -17,8 +17,13 @@ from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
 from jaxpt.report import figures
-from jaxpt.report.summary import summarise, tabulate
-from jaxpt.report.tuned_curves import collect_points, draw_tuned, list_tuned
+from jaxpt.report.summary import list_verdicts, summarise, tabulate
+from jaxpt.report.tuned_curves import (
+    collect_ngrams,
+    collect_points,
+    draw_tuned,
+    list_tuned,
+)
 
 CONFIG = """
 from jaxpt.config.finetuning import default_finetune_config
@@ -120,14 +125,19 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(evaluated):
         )
         value = scratch["cells"][0]["dev"]["accuracy"]
         assert run["metrics"]["task_toy_4_random"] == value
+        # "speak" and "hear" are the labels: words alone tell them.
+        assert run["metrics"]["task_toy_4_ngrams"] == 1.0
     result = {y["metric"]: y for y in report["metrics"]}
     for metric in metrics:
         assert result[metric]["is_common"] and len(result[metric]["pairs"]) == 1
         assert set(result[metric]["by_name"]) == {"clm", "mlm"}
-    assert result["task_toy_4"]["baselines"]  # compared with random initialization
+    pairs = result["task_toy_4"]["baselines"]
+    controls = {name for pair in pairs for name in (pair["better"], pair["worse"])}
+    assert controls == {"clm", "mlm", "(untrained)", "(n-grams)"}
     page = (workdir / "report.html").read_text()
     assert "Fine-tuning" in page and 'id="tuned"' in page
-    assert "task_toy_4" in (workdir / "results.csv").read_text()
+    table = (workdir / "results.csv").read_text()
+    assert "task_toy_4," in table and "task_toy_4_ngrams" in table
 
 
 def test_what_was_answered_is_not_asked_again_but_on_other_data(
@@ -255,6 +265,7 @@ def make_tuned(values):
         for seed, (few, many) in enumerate(seeds):
             metrics = {"task_t_32": few, "task_t_100": many}
             metrics |= {"task_t_32_random": 0.4, "task_t_100_random": 0.5}
+            metrics |= {"task_t_32_ngrams": 0.6 + 0.1 * seed, "task_t_100_ngrams": 0.8}
             run = make_run(name, seed, **metrics)
             run["tasks"] = [
                 {
@@ -291,10 +302,24 @@ def test_a_curve_is_the_mean_over_seeds_with_students_interval():
     for output in ("clm, pretrained, 32: 0.600 [", "mlm, pretrained, 100: 0.800<"):
         assert output in drawn
     assert drawn.count('class="fresh"') == 2 and drawn.count('class="constant"') == 1
+    # One curve for all objectives, in which each seed counts once: .6 and .7.
+    few, many = collect_ngrams(groups, "t")
+    assert few.mean == pytest.approx(0.65) and many.mean == 0.8
+    assert drawn.count('class="ngrams"') == 1 and "a bag of n-grams, 32: 0.650" in drawn
     (entry,) = [y for y in summarise(runs) if y["metric"] == "task_t_32"]
     assert entry["label"] == "t, dev accuracy, 32 labels" and entry["is_common"]
     _, (header, rows) = tabulate(runs)
     assert header[-2:] == ["t 100", "t 32"] and rows[1][-2:] == ["0.800", "0.600"]
+
+
+def test_a_report_states_which_objectives_a_bag_of_ngrams_beats():
+    values = {"clm": [0.9, 0.91, 0.9, 0.89], "mlm": [0.3, 0.31, 0.29, 0.3]}
+    runs = make_tuned({name: [(x, 0.7) for x in own] for name, own in values.items()})
+    for run in runs:
+        run["metrics"]["task_t_32_ngrams"] = 0.6
+    lines = list_verdicts(make_report(runs, metrics=summarise(runs)))
+    (line,) = [x for x in lines if "32 labels: ahead of random" in x]
+    assert line.endswith("ahead of a bag of n-grams: clm, behind: mlm")
 
 
 def test_a_fine_tuning_that_diverged_has_no_value():
@@ -306,8 +331,12 @@ def test_a_fine_tuning_that_diverged_has_no_value():
     result = {"metric": "accuracy", "picked": None, "cells": [{"seconds": 2.0}]}
     result |= {"constant": {"dev": {"accuracy": 0.5}}, "examples": {"train": 40}}
     picked = {"dev": {"accuracy": {"median": 0.7}}}
-    entry, values = _describe_tuned(task, 32, result, result | {"picked": picked})
+    scratch = result | {"picked": picked}
+    entry, values = _describe_tuned(task, 32, result, scratch, {})
     assert values == {"task_t_32": None, "task_t_32_random": 0.7}
+    ngrams = {"dev": {"accuracy": 0.6, "mcc": 0.2}}
+    _, values = _describe_tuned(task, 32, result, scratch, ngrams)
+    assert values["task_t_32_ngrams"] == 0.6
     assert entry["measure"] == "dev accuracy" and entry["finetune_seconds"] == 2.0
     runs = make_tuned({"clm": [(None, 0.7)], "mlm": [(0.6, 0.8)]})
     groups = {name: [r for r in runs if r["name"] == name] for name in ("clm", "mlm")}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import formats, plots, styles
+from jaxpt.report import formats, plots, styles, tuned_curves, tuned_plot
 
 HOSTILE = ["$\\frac$", " $a$ ", "\n", "\t", "\x00", "中", "<b>", "_x", "w" * 60]
 
@@ -112,6 +112,29 @@ def draw_shared_metrics(path):
     plots.shared_metrics(make_summary([*OBJECTIVES, "$new$"]), path)
 
 
+def draw_finetuning_curves(path):
+    entries = [
+        {"task": task, "metric": f"{task}_{num}", "num_labels": num, "constant": 0.25}
+        | {"measure": "test accuracy"}
+        for task, nums in (("topics", (32, 100, 316, 1000, 3160)), ("$tags$", (32,)))
+        for num in nums
+    ]
+    runs = []
+    for name, seed in itertools.product(("clm", "two words $or$ more"), range(2)):
+        metrics = {
+            f"{entry['metric']}{suffix}": 0.3 + 0.0001 * entry["num_labels"] + gain
+            for entry in entries
+            for suffix, gain in (
+                ("", 0.2 + 0.01 * seed),
+                ("_random", 0),
+                ("_ngrams", 0.1),
+            )
+        }
+        runs.append({"name": name, "seed": seed, "tasks": entries, "metrics": metrics})
+    groups = formats.group_by_name(runs)
+    tuned_plot.finetuning_curves(groups, tuned_curves.list_tuned(groups), path)
+
+
 PICTURES = {
     "learning_curves": draw_learning_curves,
     "attention_masks": draw_attention_masks,
@@ -119,6 +142,7 @@ PICTURES = {
     "mask_fill": draw_mask_fill,
     "pretrained_vs_random": draw_pretrained_vs_random,
     "shared_metrics": draw_shared_metrics,
+    "finetuning_curves": draw_finetuning_curves,
 }
 
 
@@ -167,6 +191,17 @@ def test_picture_is_a_sharp_png_whose_texts_do_not_overlap(name, figures, tmp_pa
         width = min(box.x1, other_box.x1) - max(box.x0, other_box.x0)
         height = min(box.y1, other_box.y1) - max(box.y0, other_box.y0)
         assert width <= 1 or height <= 1, (one, other)
+
+
+def test_many_shared_metrics_are_in_several_rows(figures, tmp_path):
+    one = make_summary(["clm", "mlm"])[0]
+    for num, shape in ((1, (1, 1)), (6, (1, 6)), (8, (2, 6))):
+        summary = [
+            one | {"metric": f"m{i}", "label": f"metric {i}"} for i in range(num)
+        ]
+        plots.shared_metrics(summary, tmp_path / "picture.png")
+        assert len(figures[-1].axes) == num
+        assert figures[-1].axes[0].get_gridspec().get_geometry() == shape
 
 
 def test_every_plot_has_a_caption():
