@@ -152,6 +152,31 @@ def test_the_tuned_quickstart_tries_the_rates_of_the_quickstart():
         assert rates in spec.list_trials(name)
 
 
+def test_the_orderings_tune_four_settings_at_once_and_share_the_error_rate():
+    module = load("orderings")
+    spec = make_compare_spec(module.get_config("folder"))
+    trials = spec.list_trials(spec.objectives[0])
+    assert all(spec.list_trials(name) == trials for name in spec.objectives)
+    tuned = {"optim.muon_lr", "optim.lr", "optim.weight_decay", "model.dropout"}
+    assert len(trials) == 8 and all(trial.keys() == tuned for trial in trials)
+    assert all(len({trial[name] for trial in trials}) > 1 for name in tuned)
+    assert spec.alpha * len(module.BUDGETS) == pytest.approx(0.05)
+
+
+def test_the_sizes_of_the_orderings_differ_in_width_alone():
+    config = to_dict(load("orderings").get_config("folder,sizes"))
+    spec = make_compare_spec(config)
+    plans = make_plans(config, spec.objectives)
+    widths = {}
+    for name, plan in plans.items():
+        width = plan.model.d_model
+        assert name == f"{plan.objective_name}-{width}"
+        assert plan.model.d_ff == 4 * width and plan.text.path.startswith("folder/")
+        widths.setdefault(plan.objective_name, []).append(width)
+    assert widths.keys() == {"clm", "mlm"} and widths["clm"] == widths["mlm"]
+    assert not spec.list_trials("clm-64")
+
+
 @pytest.mark.parametrize("path", TASK_CONFIGS, ids=lambda path: path.name)
 def test_config_of_a_task(path):
     """Its docstring has its command, and its settings are a whole plan."""

@@ -146,7 +146,7 @@ class RunLog:
         """Warns once if more than `MAX_LEFT_OUT` of the predictions had no slot.
 
         Args:
-          found: {metric: (sums, weights)} over a call's steps.
+          metrics: {metric: (sums, weights)} over a call's steps.
         """
         self._overflow += [x.sum() for x in metrics.get("overflow", np.zeros((2, 1)))]
         left_out, total = self._overflow
@@ -174,7 +174,7 @@ class RunLog:
         Args:
           step: the call's last step.
           schedule_step: the step of the schedule whose learning rates are logged.
-          found: {metric: (sums, weights)} over its steps.
+          metrics: {metric: (sums, weights)} over its steps.
           loss: mean over its steps.
           seconds: training time so far.
         """

@@ -97,10 +97,11 @@ def test_results_without_their_values_are_refused(submitted):
         check_study(submitted)
 
 
-def test_targets_and_config_agree():
+@pytest.mark.parametrize("name", ["config.py", "muon_rotary.py"])
+def test_targets_and_configs_agree(name):
     rules = speedruns.load_targets(SPEEDRUNS)
     for objective in rules["objectives"]:
-        path = f"{SPEEDRUNS / 'config.py'}:{objective}"
+        path = f"{SPEEDRUNS / name}:{objective}"
         settings = flatten(json.loads(json.dumps(to_dict(read_config_file(path)))))
         assert {n: settings[n] for n in rules["settings"]} == rules["settings"]
         assert settings["compare.objectives"] == [objective]
