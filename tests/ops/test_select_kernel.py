@@ -16,7 +16,7 @@ TPU = dataclasses.replace(NVIDIA, platform="tpu")
 CPU = AttentionRequest("cpu", "float32", 512, 512, 64)
 
 
-# The request, and the kernel on an NVIDIA GPU, on a TPU, on CPU in float32.
+# The changes, and the kernel on an NVIDIA GPU, on a TPU, on CPU in float32.
 TABLE = [
     ({}, "cudnn", "splash", "cpu"),
     ({"has_segments": True}, "cudnn", "splash", "cpu"),
@@ -41,10 +41,10 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("request, nvidia, tpu, cpu", TABLE, ids=lambda x: str(x))
-def test_auto_takes_the_fused_kernel_that_can(request, nvidia, tpu, cpu):
+@pytest.mark.parametrize("changes, nvidia, tpu, cpu", TABLE, ids=lambda x: str(x))
+def test_auto_takes_the_fused_kernel_that_can(changes, nvidia, tpu, cpu):
     for need, expected in ((NVIDIA, nvidia), (TPU, tpu), (CPU, cpu)):
-        assert select_kernel("auto", dataclasses.replace(need, **request)) == expected
+        assert select_kernel("auto", dataclasses.replace(need, **changes)) == expected
 
 
 def test_precision_and_platform_matter():
@@ -58,7 +58,7 @@ def test_precision_and_platform_matter():
 
 
 @pytest.mark.parametrize(
-    "kernel, need, request, lacking",
+    "kernel, need, changes, lacking",
     [
         ("cudnn", CPU, {}, "cudnn needs an NVIDIA GPU"),
         ("cudnn", NVIDIA, {"dtype": "float32"}, "cudnn needs model.dtype=bfloat16"),
@@ -91,9 +91,9 @@ def test_precision_and_platform_matter():
     ],
 )
 def test_a_kernel_that_was_named_and_cannot_is_refused(
-    kernel, need, request, lacking, refuses
+    kernel, need, changes, lacking, refuses
 ):
-    need = dataclasses.replace(need, **request)
+    need = dataclasses.replace(need, **changes)
     with refuses(f"model.attention={kernel}: must be auto or xla here: ", lacking):
         select_kernel(kernel, need)
     assert select_kernel(kernel, need, strict=False) == "xla"
@@ -115,7 +115,7 @@ IDS = jnp.ones((1, 4), jnp.int32)
 LENGTHS = jnp.ones(1, jnp.int32)
 
 
-@pytest.mark.slow_cases("False-mask0-said0")
+@pytest.mark.slow_cases("False-mask0-features0")
 @pytest.mark.parametrize(
     "mask, features",
     [
