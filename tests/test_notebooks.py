@@ -79,7 +79,9 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
         timeout=SECONDS,
         resources={"metadata": {"path": str(folder)}},
     )
+    client.owns_km = True  # also ends a kernel that it has not made
     client.execute()
+    assert not kernel.has_kernel
     assert {result.name for result in folder.iterdir()} <= {"runs"}
 
 
