@@ -28,6 +28,7 @@ OBJECTIVES = (
     "prefix_lm",
     "ul2",
     "clm_mlm",
+    "multi_token",
     "bilm",
     "skip_gram",
     "masked_diffusion",

@@ -25,6 +25,7 @@ FORMS = {
     "ul2": ["spans"],
     "clm_mlm": ["continuation", "fills"],
     "bilm": [],
+    "multi_token": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "skip_gram": [],
 }
