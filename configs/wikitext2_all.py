@@ -29,6 +29,7 @@ OBJECTIVES = (
     "ul2",
     "clm_mlm",
     "multi_token",
+    "fill_in_the_middle",
     "bilm",
     "skip_gram",
     "masked_diffusion",

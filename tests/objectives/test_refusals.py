@@ -14,6 +14,7 @@ from jaxpt.objectives import (
     clm_mlm,
     distillation,
     electra,
+    fill_in_the_middle,
     masked_diffusion,
     mlm,
     multi_token,
@@ -91,6 +92,9 @@ BILM = """
 SKIP_GRAM = """
     window=0; num_negatives=0; negative_power=-0.1; subsample=1.0; subsample=nan
 """
+FIM = """
+    rate=-0.1: must be from 0 to 1; rate=nan; spm_share=1.5: must be from 0 to 1
+"""
 MULTI_TOKEN = """
     offset_weights=(): must be one or more; offset_weights=(0.5, -0.1)
     offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
@@ -111,6 +115,7 @@ TABLES = {
     causal_distillation: "temperature=-1.0; clm_weight=-0.1",
     bilm: BILM,
     skip_gram: SKIP_GRAM,
+    fill_in_the_middle: FIM,
     multi_token: MULTI_TOKEN,
     masked_diffusion: DIFFUSION,
 }

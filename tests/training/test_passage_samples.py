@@ -25,6 +25,7 @@ FORMS = {
     "ul2": ["spans"],
     "clm_mlm": ["continuation", "fills"],
     "bilm": [],
+    "fill_in_the_middle": ["gaps", "continuation"],
     "multi_token": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "skip_gram": [],
