@@ -93,6 +93,7 @@ OPTIM = {
     "span_corruption": {"optim__name": "adafactor", "optim__beta1": 0.9} | EMA,
     "electra": {"optim__name": "lamb", "train__backend": "pmap"} | EMA,
     "multi_token": {},
+    "fill_in_the_middle": {},
 }
 
 
