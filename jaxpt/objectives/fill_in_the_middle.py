@@ -12,9 +12,10 @@ and suffix, of which any may be empty; PRE, SUF and MID are three sentinels, and
 
 With probability `rate` a document is transformed, into SPM with probability `spm_share`
 (the paper's joint training has both); all others are read from left to right, as in
-`clm`, whose attention, loss and network these are. A gap is filled by a prompt up to
-MID, after which the model writes until EOT. In evaluation, `valid_loss` is that of
-transformed documents too; bits per byte are of plain text.
+`clm`, whose attention, loss and network these are. To fill a gap, the model reads what
+precedes the middle and writes until EOT. The prompt is in SPM unless `spm_share` is 0:
+there the prefix is next to the middle, which small models need. In evaluation,
+`valid_loss` is that of transformed documents too; bits per byte are of plain text.
 
 Rows have room for the 4 ids that a document gains (3 if it ends in [EOS]), so nothing
 is trimmed; the rest is padding. A packed row (`segment_ids`) has room for
@@ -61,7 +62,7 @@ class FillInTheMiddleLM(CausalLM):
     asks_spm: bool = False
 
     def gap_prompt(self, left: Array, right: Array) -> Array:
-        """The ids [B, T] up to MID, in PSM unless the model was trained with SPM alone.
+        """The ids [B, T] of both parts: in SPM if the model was trained with it.
 
         >>> model = FillInTheMiddleLM(None, fim_ids=(1, 2, 3, 0), parent=None)
         >>> model.gap_prompt(jnp.array([[10, 11]]), jnp.array([[15]])).tolist()
@@ -151,7 +152,7 @@ class Spec(ObjectiveSpec):
         if not self.rate:
             self.check_network(model_spec, vocab)
             return CausalLM(model_spec.direct(CausalLM.READS_AHEAD), **fields)
-        fields |= {"fim_ids": find_ids(vocab), "asks_spm": self.spm_share == 1}
+        fields |= {"fim_ids": find_ids(vocab), "asks_spm": self.spm_share > 0}
         return super().make_network(model_spec, vocab, **fields)
 
 

@@ -237,7 +237,8 @@ def test_choices_are_scored_by_the_token_and_its_end(make_case, make_rows):
     result = case.model.choice_scores(case.params, Gap(tokens, 4, tokens, candidates))
     for i in range(2):
         for j in range(2):
-            row = [PRE, *tokens[i, :4], SUF, *tokens[i, 5:], MID, candidates[i, j], EOS]
+            left, right = tokens[i, :4], tokens[i, 5:]
+            row = [PRE, SUF, *right, MID, *left, candidates[i, j], EOS]
             nll = case.model.token_nll(case.params, jnp.array([row]))[0]
             np.testing.assert_allclose(result[i, j], -nll[-2:].sum(), rtol=1e-5)
 
@@ -252,7 +253,7 @@ def test_fill_writes_texts_of_any_length(speech, tmp_path, refuses):
     vocab, tokenizer = run.tokenizer.vocab, run.tokenizer
     sides = tokenizer.encode("the st"), tokenizer.encode("te")
     marks = vocab.sentinels[:3]
-    prompt = [marks[0], *sides[0], marks[1], *sides[1], marks[2]]
+    prompt = [*marks[:2], *sides[1], marks[2], *sides[0]]
     text, probability = fills[0]
     row = np.array([[*prompt, *tokenizer.encode("the st" + text)[len(sides[0]) :]]])
     ended = np.append(row, [[vocab.eos]], axis=1)
