@@ -28,6 +28,8 @@ OBJECTIVES = (
     "prefix_lm",
     "ul2",
     "clm_mlm",
+    "multi_token",
+    "fill_in_the_middle",
     "bilm",
     "skip_gram",
     "masked_diffusion",

@@ -59,6 +59,7 @@ class Batch(TypedDict, total=False):
     span_ends: Array
     original: Array
     inverse_rates: Array
+    offset_weights: Array
     negatives: Array
     back_targets: Array
 
@@ -93,6 +94,7 @@ BATCH_KEYS = {
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: ELECTRA's row before masking",
     "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
+    "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
 }

@@ -114,6 +114,11 @@ TRAITS = {
     ),
     # A pair and five negatives, one in 25 of which is the neighbour and left out.
     "skip_gram": Traits({"loss": (6 * LN_2, 0.3)}, drawn="negatives", specials=()),
+    "fill_in_the_middle": Traits(specials=("eos",)),
+    # Evaluated as at the end of a run, where other offsets have faded.
+    "multi_token": Traits(
+        {"clm_loss": UNIFORM, "offset_loss": (0.0, 0.0)}, drawn="", specials=()
+    ),
     # An estimate: few masked tokens count much.
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }

@@ -86,7 +86,7 @@ class Run:
 
         Raises:
           UserError: the model does not predict masked tokens, or the text has none or
-            is too long.
+            is too long. A model that writes gaps needs exactly one.
 
         >>> (tokens,) = jaxpt.load("runs/mlm").fill("the st[MASK]te", top_k=3)
         >>> [0 < probability < 1 for token, probability in tokens]

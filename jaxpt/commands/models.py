@@ -144,11 +144,11 @@ def generate(command: Command, argv: list[str]) -> int:
     example='jaxpt fill --workdir runs/mlm --text "the st[MASK]te of the union"',
     flags={
         "text": ("", "text with [MASK] in it"),
-        "top_k": (5, "tokens per [MASK]"),
+        "top_k": (5, "tokens per [MASK], or texts if the model writes a gap"),
     },
 )
 def fill(command: Command, argv: list[str]) -> int:
-    """Predict the token at each [MASK] of a text."""
+    """Predict the token at each [MASK] of a text, or write one gap of any length."""
     values = parse(command, argv)
     workdir = read_workdir(values)
     start_jax()

@@ -5,6 +5,7 @@ format.
 
     masked models            log p at the [MASK] in the gap
     causal and prefix models the likelihood of the whole text with each candidate
+    models that write gaps   log p of the candidate and its end, after both sides
     T5, BART                 the decoder's likelihood of the whole answer
     ELECTRA                  how original its discriminator finds each candidate
 

@@ -140,7 +140,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
         "banned": [int(i) for i in find_banned(run.program.task, framing, has_decoder)],
         "nonwords": [int(i) for i in task.nonwords],
         "mask": vocab.mask,
-        "sentinels": list(vocab.sentinels) if task.spec.needs.num_sentinels else [],
+        "sentinels": list(vocab.sentinels) if task.has_sentinels else [],
         "has_types": task.model_spec.num_types > 1,
         "tokens": names + [f"<unused {i}>" for i in range(len(names), size)],
         "word_starts": "".join("01"[is_start] for is_start in vocab.word_starts),

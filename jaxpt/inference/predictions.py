@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import ConfigError
@@ -12,7 +13,7 @@ from jaxpt.evaluation import neighbours
 from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
 from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
-from jaxpt.nn.networks.abilities import Unmasks
+from jaxpt.nn.networks.abilities import FillsGaps, Unmasks
 from jaxpt.rng import stream
 from jaxpt.training.data import likelihood_rows
 from jaxpt.training.program import Program
@@ -21,6 +22,7 @@ from jaxpt.training.run_framing import find_framing
 from jaxpt.training.task import find_banned, find_stops
 from jaxpt.training.workdir import LoadedRun, load_corpora, load_run
 
+GAP, GAP_TOKENS = "[MASK]", 64  # of a text with a gap; the longest that is written
 SIDE = 12  # tokens of context shown on each side of a word
 Ability = TypeVar("Ability")
 
@@ -239,12 +241,18 @@ def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
 def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]]:
     """The k likeliest tokens and their probabilities for each [MASK] of a text.
 
+    A network that writes gaps fills one [MASK] by texts of any length.
+
     Raises:
-      UserError: not a masked run, no [MASK], or a text longer than the model reads.
+      UserError: the run does not fill, no [MASK], or a text longer than the model
+        reads.
     """
     if k < 1:
         raise ConfigError(f"--top_k={k}: must be at least 1")
     program, tokenizer, params, _ = run
+    model = program.task.model
+    if isinstance(model, FillsGaps):
+        return [_write_gap(run, model, text, k)]
     kind, names = "masked one", "mlm or electra"
     fill_logits = _require(program.fill_logits, program, kind, names)
     check_language_model(program.task, "fill")
@@ -258,6 +266,57 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     banned = program.task.nonwords
     predictions = fill_masks(fill_logits, params, ids, mask_id, banned, k)
     return [[(tokenizer.token_name(i), p) for i, p in best] for best in predictions]
+
+
+def _write_gap(
+    run: LoadedRun, model: FillsGaps, text: str, k: int
+) -> list[tuple[str, float]]:
+    """Texts for the [MASK] of a text, and the probabilities of each with its end.
+
+    Each of the k likeliest first tokens is continued by the likeliest ones.
+    """
+    program, tokenizer, params, _ = run
+    task, framing, decoder = program.task, find_framing(program.task), program.decoder
+    assert decoder is not None  # what fills gaps writes from left to right
+    if text.count(GAP) != 1:
+        objective = task.plan.objective_name
+        raise ConfigError(f"--text: must have one {GAP}, as {objective} writes one gap")
+    left, right = map(tokenizer.encode, text.split(GAP))
+    marked = model.gap_prompt(jnp.array(left)[None], jnp.array(right)[None])[0]
+    prompt = np.concatenate([framing.before, marked]).astype(np.int32)
+    limit = task.model_spec.max_len
+    num_tokens = min(GAP_TOKENS, limit - len(prompt) - 1)
+    if num_tokens < 1:
+        raise ConfigError(
+            f"--text: has {len(prompt)} tokens; must have at most {limit - 2}, two "
+            f"fewer than the model's {limit} positions"
+        )
+    banned = find_banned(task, framing, is_answer=False)
+    scores = np.array(program.next_logits(params, prompt[None])[0, -1], np.float64)
+    scores[list(banned)] = -np.inf
+    first = np.argsort(-scores, kind="stable")[: min(k, np.isfinite(scores).sum())]
+    rows = np.stack([np.append(prompt, id_) for id_ in first]).astype(np.int32)
+    write = functools.partial(
+        generate,
+        decoder,
+        num_tokens=num_tokens,
+        rng=stream(0, 0, "sample"),
+        spec=SampleSpec(temperature=0.0),
+        stop=find_stops(tokenizer, framing, ""),
+        banned=banned,
+    )
+    lengths = np.full(len(rows), rows.shape[1], np.int32)
+    tokens, counts = jax.device_get(jax.jit(write)(params, rows, lengths))
+    counts = np.where(np.isin(first, framing.ends), 0, counts) + 1
+    answers = np.concatenate([first[:, None], tokens], axis=1).astype(np.int32)
+    whole = np.concatenate([rows[:, :-1], answers], axis=1)
+    nll = np.asarray(program.token_nll(params, whole))[:, len(prompt) - 1 :]
+    before, fills = len(tokenizer.decode(left)), []
+    for ids, count, losses in zip(answers, counts, nll, strict=True):
+        new = ids[:count][: count - bool(ids[count - 1] in framing.ends)]
+        filled = tokenizer.decode(np.concatenate([left, new]))[before:]
+        fills.append((filled, float(np.exp(-losses[:count].sum()))))
+    return sorted(fills, key=lambda fill: -fill[1])
 
 
 def neighbour_words(

@@ -123,8 +123,8 @@ class VocabHead(nn.Module):
         self,
         x: Float[Array, "B *T D"],
         tokens: Float[Array, "V E"] | None,
-        targets: Int[Array, "B *T"],
-        weights: Float[Array, "B *T"],
+        targets: Int[Array, "B *T"] | Int[Array, "B *T K"],
+        weights: Float[Array, "B *T"] | Float[Array, "B *T K"],
         draw: losses.Sampling | None = None,
     ) -> losses.Scores:
         """`losses.score` of the logits, in chunks of at most `loss_chunk` rows."""

@@ -132,8 +132,8 @@ class Transformer(nn.Module):
     def score(
         self,
         hidden: Float[Array, "B *T D"],
-        targets: Int[Array, "B *T"],
-        weights: Float[Array, "B *T"],
+        targets: Int[Array, "B *T"] | Int[Array, "B *T K"],
+        weights: Float[Array, "B *T"] | Float[Array, "B *T K"],
         draw: Sampling | None = None,
     ) -> Scores:
         """Loss and ranks of targets, and samples, computed in chunks of rows.

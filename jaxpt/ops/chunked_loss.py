@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from jaxpt.ops import kernels, layout, losses
 from jaxpt.ops.edits import sample_gumbel
@@ -32,12 +32,12 @@ def score(
     x: Float[Array, "B *T E"],
     kernel: Float[Array, "E V"],
     bias: Float[Array, "V"] | None,
-    targets: Int[Array, "B *T"],
-    weights: Float[Array, "B *T"],
+    targets: Int[Array, "B *T"] | Int[Array, "B *T K"],
+    weights: Float[Array, "B *T"] | Float[Array, "B *T K"],
     chunk_rows: int = 0,
     sampling: Sampling | None = None,
 ) -> Scores:
-    """`losses.score` of the logits x W + b.
+    """`losses.score` of the logits x W + b, for one or K targets a position.
 
     Args:
       chunk_rows: the maximum number of the B * T rows whose logits are in memory at
@@ -46,7 +46,7 @@ def score(
         positions of a row share a key; the samples equal those without chunks.
     """
     by_key = sampling is not None
-    num_chunks = _count_chunks(targets, kernel, chunk_rows, by_key)
+    num_chunks = _count_chunks(x[..., 0], kernel, chunk_rows, by_key)
     if num_chunks == 1:
         logits = kernels.dense(x, kernel, bias, jnp.float32)
         return losses.score(logits, targets, weights, sampling)
@@ -202,19 +202,19 @@ def count_chunks(
 
 
 def _count_chunks(
-    targets: Int[Array, "B *T"],
+    places: Shaped[Array, "B *T"],
     kernel: Float[Array, "E V"],
     chunk_rows: int,
     by_key: bool = False,
 ) -> int:
     """Chunks of the rows of each device, or of all if they do not divide evenly."""
-    num_rows, row_logits = targets.size, kernel.shape[1]
+    num_rows, row_logits = places.size, kernel.shape[1]
     limit = CPU_LIMIT if jax.default_backend() == "cpu" else LIMIT
     limit = (chunk_rows or max(limit // row_logits, MIN_ROWS)) * row_logits
     if by_key:
-        num_rows, row_logits = len(targets), math.prod(targets.shape[1:]) * row_logits
+        num_rows, row_logits = len(places), math.prod(places.shape[1:]) * row_logits
     shares = layout.count_shares()
-    if len(targets) % shares:
+    if len(places) % shares:
         return count_chunks(num_rows, row_logits, limit * shares, shares)
     return count_chunks(num_rows // shares, row_logits, limit)
 
@@ -251,13 +251,14 @@ _score.defvjp(_score_forward, _score_backward)
 
 def _sum_up(by_row: "_ByRow", weights: Array) -> Scores:
     nll, ranks, samples = by_row
-    return Scores((jnp.sum(nll * weights), jnp.sum(weights)), ranks, samples)
+    loss = jnp.sum(nll * weights), jnp.sum(weights)
+    return Scores(loss, ranks, samples, nll if nll.ndim > ranks.ndim else None)
 
 
 class _ByRow(NamedTuple):
     """What is computed for each row; `samples` is None without sampling."""
 
-    nll: Float[Array, "B *T"]
+    nll: Float[Array, "B *T"] | Float[Array, "B *T K"]
     ranks: Int[Array, "B *T"]
     samples: Int[Array, "B *T"] | None
 
@@ -294,20 +295,17 @@ def _scan_rows(
     """(Results of rows, gradient by x) and (gradients by kernel and bias)."""
     low, bias, temperature = whole
     x, targets, weights, keys = rows
-    shape, inputs_shape = targets.shape, x.shape
+    leading, several = x.shape[:-1], targets.shape[x.ndim - 1 :]  # (K,), or () of one
     if keys is None:  # otherwise the positions of a row share its key
-        x, targets, weights = (
-            x.reshape(-1, x.shape[-1]),
-            targets.ravel(),
-            weights.ravel(),
-        )
+        x = x.reshape(-1, x.shape[-1])
+        targets, weights = (a.reshape(-1, *several) for a in (targets, weights))
     # Rows that only pad the last chunk have weight 0.
     counted = _fill_up(weights, num_chunks).at[len(weights) :].set(0)
 
     def step(sums: tuple, piece: tuple) -> tuple[tuple, tuple]:
         x, targets, weights, keys = piece
         flat = x.reshape(-1, x.shape[-1])
-        logits = _product("ME,EV->MV", flat, low).reshape(*targets.shape, -1)
+        logits = _product("ME,EV->MV", flat, low).reshape(*x.shape[:-1], -1)
         if bias is not None:
             logits += bias
         samples = keys
@@ -317,8 +315,8 @@ def _scan_rows(
         by_row = _ByRow(read.nll, read.ranks, samples)
         if not with_gradients:
             return sums, (by_row, None)
-        slopes = losses.nll_slopes(logits, targets, read.log_total)
-        slopes = (slopes * weights[..., None]).reshape(len(flat), -1)
+        slopes = losses.weighted_slopes(logits, targets, weights, read.log_total)
+        slopes = slopes.reshape(len(flat), -1)
         low_slopes = slopes.astype(x.dtype)
         grad_x = _product("MV,EV->ME", low_slopes, low).astype(x.dtype)
         grad_kernel = kernels.kernel_gradient(flat, low_slopes)
@@ -331,8 +329,11 @@ def _scan_rows(
         sums = jax.tree.map(lambda a: jnp.zeros(a.shape), (low, bias))
     sums, out = jax.lax.scan(step, sums, pieces)
     by_row, grad_x = jax.tree.map(lambda a: _join(a, len(targets)), out)
-    by_row = jax.tree.map(lambda a: a.reshape(shape), by_row)
-    return (by_row, None if grad_x is None else grad_x.reshape(inputs_shape)), sums
+    by_row = _ByRow(
+        by_row.nll.reshape(*leading, *several),
+        *jax.tree.map(lambda a: a.reshape(leading), by_row[1:]),
+    )
+    return (by_row, None if grad_x is None else grad_x.reshape(*leading, -1)), sums
 
 
 def _product(equation: str, a: Array, b: Array) -> Array:

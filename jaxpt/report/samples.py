@@ -42,6 +42,11 @@ FORMS = {
         "up to three spans of three tokens were replaced by one [MASK] each; this is "
         "the decoder's whole output.",
     ),
+    "gaps": Form(
+        "fills a gap",
+        "a span of three tokens was removed; the likeliest tokens, written after both "
+        "sides of the gap, are inserted.",
+    ),
     "continuation": Form(
         "continues",
         "the first half of the passage is the prompt; the likeliest tokens follow, and "

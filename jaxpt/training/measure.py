@@ -15,7 +15,7 @@ from jaxpt.evaluation.likelihood import (
 )
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
-from jaxpt.nn.networks.abilities import FillsMasks, ScoresCandidates
+from jaxpt.nn.networks.abilities import FillsGaps, FillsMasks, ScoresCandidates
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.statistics.examples import Examples, means
@@ -117,7 +117,8 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         examples |= measure_words(program.read_gap, params, questions, spec.batch_size)
     model, scores = program.task.model, program.choice_scores
     if spec.num_choices and scores and isinstance(model, ScoresCandidates):
-        _check_length(program, "word_context", spec.word_context, 1, 2)
+        marks = model.GAP_MARKS if isinstance(model, FillsGaps) else 0
+        _check_length(program, "word_context", spec.word_context, 1 + marks, 2)
         choices = list_choices(program.task, corpora)
         examples |= measure_choices(
             scores,

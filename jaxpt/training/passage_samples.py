@@ -6,6 +6,7 @@ objective's name:
     fakes         a generator fills masks, a discriminator marks what it finds replaced
     spans         hidden spans, each behind its sentinel, as a text is corrupted for T5
     rewriting     hidden spans, one [MASK] each, and the whole text written (BART)
+    gaps          one hidden span, written after both sides of it
     continuation  the second half of a passage, from left to right or by unmasking
     fills         one token in seven is a [MASK]
 
@@ -27,6 +28,7 @@ from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.generation.unmasking import unmask
 from jaxpt.nn.networks.abilities import (
     DetectsReplaced,
+    FillsGaps,
     FillsMasks,
     WritesText,
     name_writing,
@@ -49,9 +51,9 @@ def passage_length(task: Task) -> int:
     """The number of tokens of a passage that every form of sample has room for."""
     frame = sum(map(len, find_frame(task)))
     length = min(LENGTH, task.read_length - frame, task.spec.row_length)
-    if "spans" in list_forms(task) and not task.model.HAS_DECODER:
+    if {"spans", "gaps"} & {*list_forms(task)} and not task.model.HAS_DECODER:
         # The answer follows in the same stack: three spans with their sentinels,
-        # and an end.
+        # and an end; a single span with three sentinels needs less.
         length = min(length, task.model_spec.max_len - frame - 2 * samples.SPAN - 1)
     return length
 
@@ -71,7 +73,7 @@ def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
 def list_forms(task: Task) -> list[str]:
     """The forms of sample of a network; first the one that it is trained for."""
     model = task.model
-    has_sentinels = task.spec.needs.num_sentinels > 0
+    has_sentinels = task.has_sentinels
     form = task.spec.text_form(task.vocab)
     is_infilling = model.HAS_DECODER and bool(form.gap)
     writes = isinstance(model, WritesText)
@@ -80,6 +82,7 @@ def list_forms(task: Task) -> list[str]:
         "fakes": isinstance(model, DetectsReplaced),
         "spans": writes and has_sentinels,
         "rewriting": writes and is_infilling and not has_sentinels,
+        "gaps": isinstance(model, FillsGaps),
         "continuation": bool(name_writing(model)) and is_plain,
         "fills": isinstance(model, FillsMasks),
     }
@@ -108,6 +111,7 @@ def make_taker(
         "fakes": _make_fakes,
         "spans": _make_spans,
         "rewriting": _make_rewriting,
+        "gaps": _make_gaps,
         "continuation": _make_continuation,
         "fills": _make_fills,
     }
@@ -222,7 +226,7 @@ def _make_writer(
     assert decoder is not None  # the network writes from left to right
     framing = find_framing(task)
     is_answer = decoder.start_id is not None
-    has_sentinels = task.spec.needs.num_sentinels > 0
+    has_sentinels = task.has_sentinels
     padded, lengths = pad_left(prompts)
     room = decoder.max_len - (0 if is_answer else padded.shape[1])
     write = partial(
@@ -325,6 +329,34 @@ def _make_spans(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
 
     def take(params):
         triples = zip(passages, spans, write(params), strict=True)
+        return [samples.spell(tokenizer, label_parts(*triple)) for triple in triples]
+
+    return take
+
+
+def _make_gaps(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
+    task, model = program.task, cast(FillsGaps, program.task.model)
+    before, middle = find_framing(task).before, passages.shape[1] // 2
+    spans = [
+        (*samples.hide_spans(task.vocab.is_special[row], 1), (middle, middle))[0]
+        for row in passages
+    ]
+    pairs = list(zip(passages, spans, strict=True))
+    prompts = [
+        np.concatenate([before, model.gap_prompt(row[None, :i], row[None, j:])[0]])
+        for row, (i, j) in pairs
+    ]
+    prompts = [prompt.astype(np.int32) for prompt in prompts]
+    write = _make_writer(program, tokenizer, prompts, 2 * samples.SPAN + 1)
+
+    def label_parts(row, span, written):
+        truth, new = row[slice(*span)].tolist(), written.tolist()
+        yield row[: span[0]], "given", []
+        yield new, *(("right", []) if new == truth else ("wrong", truth))
+        yield row[span[1] :], "given", []
+
+    def take(params):
+        triples = ((*pair, new) for pair, new in zip(pairs, write(params), strict=True))
         return [samples.spell(tokenizer, label_parts(*triple)) for triple in triples]
 
     return take

@@ -57,6 +57,12 @@ class Task:
         return [*self.vocab.special_ids.tolist(), *padding]
 
     @property
+    def has_sentinels(self) -> bool:
+        """Whether sentinels are the gaps of a text that is answered (T5)."""
+        form = self.spec.text_form(self.vocab)
+        return self.spec.needs.num_sentinels > 0 and bool(form.gap)
+
+    @property
     def has_ema(self) -> bool:
         """Whether the state keeps a moving average of the parameters."""
         return self.plan.optim.ema_decay > 0

@@ -40,6 +40,10 @@ LACKS = {
         "ul2": SEQ2SEQ
         | {"tokenizer.specials": ["pad", "eos", *MODES], "tokenizer.num_sentinels": 22},
         "distillation": {"tokenizer.specials": ["mask"]},
+        "fill_in_the_middle": {
+            "tokenizer.specials": ["eos"],
+            "tokenizer.num_sentinels": 3,
+        },
         "masked_diffusion": {"tokenizer.specials": ["mask"]},
     },
     "quickstart": {
@@ -59,6 +63,10 @@ LACKS = {
         "bert": PAIRS | {"tokenizer.specials": ["mask", "pad", "cls", "sep"]},
         "bart": SEQ2SEQ | SENTENCES | {"tokenizer.specials": ["mask", "pad"]},
         "prefix_lm": {"tokenizer.specials": ["mask", "pad"]},
+        "fill_in_the_middle": {
+            "tokenizer.specials": ["mask", "eos"],
+            "tokenizer.num_sentinels": 3,
+        },
         "ul2": SEQ2SEQ
         | {
             "tokenizer.specials": ["mask", "pad", "eos", *MODES],

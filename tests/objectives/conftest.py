@@ -174,7 +174,8 @@ def make_of_spec(name, model_values, spec):
     module = module_of(name)
     values = MODELS.get(name, {}) | dict(model_values)
     model_spec = dataclasses.replace(MODEL, **values)
-    vocab = dataclasses.replace(VOCAB, size=model_spec.vocab_size)
+    size = model_spec.vocab_size
+    vocab = dataclasses.replace(VOCAB, size=size, counts=tuple(range(1, size + 1)))
     model = spec.make_network(model_spec, vocab)
     # Drawn by NumPy, for compiling `init_params` takes longer than a test.
     draw = np.random.default_rng(0)

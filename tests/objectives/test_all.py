@@ -316,7 +316,7 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     for term in case.spec.coefficients:
         totals, weights = metrics[term]
         losses = totals / weights
-        assert losses[-1] < 0.1 * losses[0], term
+        assert losses[-1] < 0.1 * losses[0] or not losses.any(), term
     assert int(state.step) == 300
 
 
@@ -545,6 +545,7 @@ def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vo
 def test_each_term_is_another_with_dropout(name, make_packed, make_rows):
     case, plain = make_packed(name, (("dropout", 0.5),)), make_packed(name)
     rows, key = eight_rows(case, make_rows), jax.random.key(0)
+    rows["progress"] = jnp.zeros(8)  # a term may have weight 0 at the end of a run
 
     @jax.jit
     def train(params):

@@ -33,6 +33,7 @@ HEADS = {
     "distillation": {"head_transform": True, "head_bias": True, "embedding_size": 16},
     "causal_distillation": {"tie_embeddings": False, "head_bias": True},
     "bilm": {"num_layers": 2},
+    "multi_token": {"head_bias": True},
 }
 
 
@@ -49,6 +50,7 @@ PARTS = {
     "distillation": 2,
     "causal_distillation": 1,
     "bilm": 2,
+    "multi_token": 2,
 }
 
 
@@ -92,7 +94,15 @@ def test_chunks_do_not_change_a_likelihood(make_case, make_rows):
 
 
 # The others meet the vocabulary as these do, or (skip_gram) never meet all of it.
-LOSSES = (*CORE, "all_tokens_mlm", "spanbert", "clm_mlm", "distillation", "bilm")
+LOSSES = (
+    *CORE,
+    "all_tokens_mlm",
+    "spanbert",
+    "clm_mlm",
+    "distillation",
+    "bilm",
+    "multi_token",
+)
 
 
 @pytest.mark.slow_cases("clm")

@@ -14,8 +14,10 @@ from jaxpt.objectives import (
     clm_mlm,
     distillation,
     electra,
+    fill_in_the_middle,
     masked_diffusion,
     mlm,
+    multi_token,
     prefix_lm,
     skip_gram,
     span_corruption,
@@ -90,6 +92,13 @@ BILM = """
 SKIP_GRAM = """
     window=0; num_negatives=0; negative_power=-0.1; subsample=1.0; subsample=nan
 """
+FIM = """
+    rate=-0.1: must be from 0 to 1; rate=nan; spm_share=1.5: must be from 0 to 1
+"""
+MULTI_TOKEN = """
+    offset_weights=(): must be one or more; offset_weights=(0.5, -0.1)
+    offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
+"""
 DIFFUSION = """
     min_rate=0.0: must be between 0 and 1
     bound_samples=0: must be at least 1
@@ -106,6 +115,8 @@ TABLES = {
     causal_distillation: "temperature=-1.0; clm_weight=-0.1",
     bilm: BILM,
     skip_gram: SKIP_GRAM,
+    fill_in_the_middle: FIM,
+    multi_token: MULTI_TOKEN,
     masked_diffusion: DIFFUSION,
 }
 
@@ -130,7 +141,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
     assert set(sections) == {parts[0].partition(".")[0]}  # and no base class's
 
 
-OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, prefix_lm, skip_gram]
+OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, multi_token, prefix_lm, skip_gram]
 
 
 @pytest.mark.parametrize("objective", [*OF_ROWS, span_corruption, ul2])

@@ -46,6 +46,11 @@ def list_cases(num_rows: int):
     def sampled(*args):
         return score(*args, (keys, 0.7))
 
+    def several(x, kernel, bias):
+        both = [jnp.stack([a, jnp.roll(a, 1, 1)], -1) for a in (targets, weights)]
+        result = chunked_loss.score(x, kernel, bias, *both, 3)
+        return result.loss[0] / result.loss[1], result
+
     def token_scores(x, kernel, bias):
         result = chunked_loss.token_scores(x, kernel, bias, targets, 3)
         return (result[0] * weights).sum(), result
@@ -59,7 +64,7 @@ def list_cases(num_rows: int):
         result = chunked_loss.nll(x, kernel, bias, targets, 3)
         return result.sum(), result
 
-    cases = score, sampled, token_scores, distillation, nll
+    cases = score, sampled, several, token_scores, distillation, nll
     return {case.__name__: case for case in cases}
 
 

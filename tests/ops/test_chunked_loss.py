@@ -100,6 +100,67 @@ def test_chunks_change_nothing(shape, with_bias):
         np.testing.assert_allclose(chunk_nll, wanted_nll, rtol=1e-5)
 
 
+def make_several(shape, num_targets=4):
+    """x, W, b, and targets and weights of K targets a position, some of them twice."""
+    x, kernel, bias, targets, weights = make((*shape, num_targets))
+    targets = targets.at[..., 2].set(jnp.where(targets[..., 0] % 2, 5, targets[..., 1]))
+    return x[..., 0, :], kernel, bias, targets, weights
+
+
+def one_by_one(x, kernel, bias, targets, weights, sampling=None):
+    """The sum of losses of one target each; autodiff gives the gradient."""
+    logits = kernels.product("...E,EV->...V", x, kernel) + bias
+    log_p = jax.nn.log_softmax(logits)
+    nll = -jnp.take_along_axis(log_p, targets, axis=-1)
+    ranks = losses.target_ranks(logits, targets[..., 0])
+    loss = jnp.sum(nll * weights), jnp.sum(weights)
+    return losses.Scores(loss, ranks, None, jax.lax.stop_gradient(nll))
+
+
+@pytest.mark.parametrize("shape", [slow((23,)), (2, 2, 5)])
+def test_several_targets_are_the_sum_of_one_each(shape):
+    """Values, and gradients by states, kernel, bias and weights."""
+    args = make_several(shape)
+
+    @jax.jit
+    def run(*args):
+        functions = [
+            functools.partial(chunked_loss.score, chunk_rows=chunk) for chunk in CHUNKS
+        ]
+        values = [function(*args) for function in functions]
+        return [pull(f, *args) for f in functions], values, pull(one_by_one, *args)
+
+    results, values, expected = run(*args)
+    assert expected[1].nll.shape == (*shape, 4) and expected[1].ranks.shape == shape
+    for result, value in zip(results, values, strict=True):
+        assert_alike(result, expected)
+        assert_alike(value, expected[1])  # without a gradient
+
+
+@pytest.mark.parametrize("chunk", [4, 100])
+def test_further_targets_of_weight_zero_change_no_bit(chunk):
+    x, kernel, bias, targets, weights = make_several((12,))
+    weights = jnp.pad(jnp.sign(weights[:, :1]), ((0, 0), (0, 3)))
+
+    @jax.jit
+    def run(targets, weights):
+        return pull(chunked_loss.score, x, kernel, bias, targets, weights, chunk)
+
+    (grads, scores) = run(targets, weights)
+    (expected_grads, expected) = run(targets[:, 0], weights[:, 0])
+    assert_equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)
+    assert_equal((grads[:3], scores[:2]), (expected_grads[:3], expected[:2]))
+    np.testing.assert_array_equal(grads[3][:, 0], expected_grads[3])
+    assert expected.nll is None and (scores.nll[:, 1:] > 0).all()
+
+
+def test_the_loss_of_each_target_has_no_gradient():
+    x, *args = make_several((12,))
+    for chunk in (4, 100):
+        grad = jax.grad(lambda x, c=chunk: chunked_loss.score(x, *args, c).nll.sum())
+        assert not grad(x).any()
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_what_is_cut_up_is_joined_again(num_rows, num_chunks):
@@ -282,7 +343,7 @@ def by_shares():
 
 
 def test_meshes_change_nothing(by_shares):
-    assert len(by_shares) == 5 * 2 * 4
+    assert len(by_shares) == 6 * 2 * 4
     for case, output in by_shares.items():
         assert output["difference"] < 2e-6, case
 

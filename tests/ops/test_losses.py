@@ -126,11 +126,13 @@ def test_accelerators_read_the_logits_seldom(platform, num_reads, monkeypatch):
     def read(logits):
         return losses.nll_and_ranks(logits, TARGETS)
 
-    expected = read(LOGITS)
+    several = jnp.stack([TARGETS, 6 - TARGETS], axis=-1)
+    expected, of_several = read(LOGITS), losses.read_logits(LOGITS, several)
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     program = str(jax.make_jaxpr(lambda x: losses.read_logits(x, TARGETS))(LOGITS))
     assert len(re.findall(r"= reduce\w*\[", program)) == num_reads
-    for one, two in zip(read(LOGITS), expected, strict=True):
+    result = *read(LOGITS), *losses.read_logits(LOGITS, several)
+    for one, two in zip(result, (*expected, *of_several), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
@@ -147,7 +149,7 @@ def _plain_nll(logits):
 
 
 def test_scores_are_loss_ranks_and_samples():
-    loss, ranks, samples = losses.score(LOGITS, TARGETS, WEIGHTS)
+    loss, ranks, samples, _ = losses.score(LOGITS, TARGETS, WEIGHTS)
     assert loss == losses.cross_entropy(LOGITS, TARGETS, WEIGHTS)
     np.testing.assert_array_equal(ranks, losses.target_ranks(LOGITS, TARGETS))
     assert samples is None

@@ -92,11 +92,13 @@ OPTIM = {
     "mlm": {},
     "span_corruption": {"optim__name": "adafactor", "optim__beta1": 0.9} | EMA,
     "electra": {"optim__name": "lamb", "train__backend": "pmap"} | EMA,
+    "multi_token": {},
+    "fill_in_the_middle": {},
 }
 
 
 @pytest.mark.slow_cases("clm", "electra")
-@pytest.mark.parametrize("objective", slow_but(("clm", "mlm", "electra"), CORE))
+@pytest.mark.parametrize("objective", slow_but(("clm", "mlm", "electra"), OPTIM))
 def test_stopped_and_resumed_ends_bit_identical(
     objective, speech, tmp_path, monkeypatch
 ):

@@ -9,6 +9,7 @@ from jaxpt.generation import samples
 from jaxpt.inference.predictions import generate_texts
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.report.samples import FORMS as TITLES
 from jaxpt.training import passage_samples
 from jaxpt.training.program import Program
 from jaxpt.training.workdir import load_corpora, load_run
@@ -25,6 +26,8 @@ FORMS = {
     "ul2": ["spans"],
     "clm_mlm": ["continuation", "fills"],
     "bilm": [],
+    "fill_in_the_middle": ["gaps", "continuation"],
+    "multi_token": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "skip_gram": [],
 }
@@ -47,6 +50,10 @@ def take(form, task, tokenizer, corpora, num=1):
 def test_each_network_shows_what_it_can_do(objective, speech):
     task, *_ = open_task(speech, objective)
     assert passage_samples.list_forms(task) == FORMS[objective]
+
+
+def test_the_report_has_a_title_for_each_form():
+    assert {form for forms in FORMS.values() for form in forms} == set(TITLES)
 
 
 def test_variants_show_what_their_networks_can_do(speech):

@@ -156,6 +156,19 @@ class DetectsReplaced(Protocol):
 
 
 @runtime_checkable
+class FillsGaps(Protocol):
+    """Writes the missing tokens between two parts of a text, from left to right."""
+
+    # The number of ids that `gap_prompt` adds to both parts.
+    GAP_MARKS: ClassVar[int]
+
+    def gap_prompt(
+        self, left: Int[Array, "B L"], right: Int[Array, "B C"]
+    ) -> Int[Array, "B T"]:
+        """The prompt after which the missing tokens and an [EOS] follow."""
+
+
+@runtime_checkable
 class WritesText(Protocol):
     """Writes text from left to right."""
 
