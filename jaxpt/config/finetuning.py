@@ -230,7 +230,8 @@ def _check_plan(plan: FinetunePlan) -> None:
     """Raises ConfigError if settings contradict each other."""
     if "muon_lr" in plan.optim.settings():
         raise ConfigError(
-            f"optim.name={plan.optim.name}: must be adamw, adafactor, lamb or lion in fine-tuning"
+            f"optim.name={plan.optim.name}: must be adamw, adafactor, lamb or lion in "
+            f"fine-tuning"
         )
     if plan.spec.head not in ("auto", *FORMS):
         raise ConfigError(

@@ -13,7 +13,8 @@ from jaxpt.ops.kernel_choice import KERNELS
 
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+QK_NORMS = ("none", "unscaled", "scaled")
+ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
@@ -41,6 +42,7 @@ CHOICES = {
     "norm": NORMS,
     "norm_position": NORM_POSITIONS,
     "activation": ACTIVATIONS,
+    "qk_norm": QK_NORMS,
     "positions": POSITIONS,
     "relative_directions": DIRECTIONS,
     "init": INITS,
@@ -64,6 +66,7 @@ LAYOUT = (
     "norm_bias",
     "embed_norm",
     "gated_mlp",
+    "qk_norm",
     "relative_buckets",
     "use_bias",
     "tie_embeddings",
@@ -100,7 +103,8 @@ class ModelSpec:
         (BERT: the embeddings are normed too).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
-      activation: of the MLPs and of the head's transform.
+      activation: of the MLPs and of the head's transform; "relu2" is the square of
+        relu (Primer; modded-nanogpt).
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
       positions: learned and sinusoidal are added to the embeddings, separately for an
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
@@ -122,6 +126,10 @@ class ModelSpec:
       position_offset: unused rows of the learned table before the first position
         (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
+      qk_norm: each head's queries and keys are divided by their RMS, before rotary
+        positions: "unscaled" (modded-nanogpt, nanochat) or "scaled" by a learned
+        factor for each of the H numbers (Qwen3). At most sqrt(H) is then the size of
+        unscaled logits.
       use_bias: dense layers have biases (T5's and Llama's have none).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
@@ -181,6 +189,7 @@ class ModelSpec:
     relative_max_distance: int = 128
     relative_directions: str = "auto"
     scale_attention: bool = True
+    qk_norm: str = "none"
     use_bias: bool = True
     tie_embeddings: bool = True
     scale_logits: bool = False
