@@ -22,6 +22,8 @@ KEEPS = ("last", "best")
 # mean of the parameters are for pretraining.
 HIDDEN = {
     "lr",
+    "lr_width",
+    "lr_tokens",
     "warmup_steps",
     "muon_lr",
     "momentum",

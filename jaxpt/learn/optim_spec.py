@@ -61,6 +61,12 @@ class OptimSpec:
         layers' matrices; embeddings, heads, norms and biases use AdamW); or "normuon"
         (Muon with steps divided by their RMS for each output or input).
       lr: the peak learning rate.
+      lr_width: the width for which `lr` is set: `lr` is multiplied by
+        sqrt(lr_width / model.d_model), Muon's rate is not (nanochat: 768); 0: no
+        scaling.
+      lr_tokens: the tokens of a batch (rows times their length) for which the rates are
+        set: both are multiplied by sqrt(tokens / lr_tokens) (nanochat: 2^19); 0: no
+        scaling.
       schedule: after the warm-up, "cosine" and "linear" decay to the end of the run,
         "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end.
         "linear" decays from the warm-up's end, as in transformers. In BERT's code the
@@ -105,6 +111,8 @@ class OptimSpec:
 
     name: str = "adamw"
     lr: float = 1e-3
+    lr_width: int = 0
+    lr_tokens: int = 0
     schedule: str = "cosine"
     warmup_steps: int = 0
     warmup_type: str = "linear"
@@ -141,6 +149,21 @@ class OptimSpec:
                 object.__setattr__(self, name, value)
         _check_values(self)
         self.list_decays()
+
+    def scale_rates(self, width: int, tokens: int) -> "OptimSpec":
+        """The spec with the rates of a model's width and of a batch's tokens.
+
+        >>> spec = OptimSpec(name="muon", lr=0.1, lr_width=768, lr_tokens=1024)
+        >>> scaled = spec.scale_rates(width=192, tokens=4096)
+        >>> scaled.lr, scaled.muon_lr, scaled.lr_width
+        (0.4, 0.04, 0)
+        """
+        by_width = math.sqrt(self.lr_width / width) if self.lr_width else 1.0
+        by_tokens = math.sqrt(tokens / self.lr_tokens) if self.lr_tokens else 1.0
+        rates = {"lr": self.lr * by_width * by_tokens}
+        if "muon_lr" in self.settings():
+            rates["muon_lr"] = self.muon_lr * by_tokens
+        return dataclasses.replace(self, **rates, lr_width=0, lr_tokens=0)
 
     def list_decays(self) -> dict[str, float]:
         """`decay_overrides` by text.
@@ -189,6 +212,8 @@ def _check_values(spec: OptimSpec) -> None:
     is_exponential = spec.schedule == "wsd" and spec.decay_shape == "exponential"
     for name, is_good, allowed in (
         ("lr", spec.lr > 0, "above 0"),
+        ("lr_width", spec.lr_width >= 0, "at least 0 (no scaling)"),
+        ("lr_tokens", spec.lr_tokens >= 0, "at least 0 (no scaling)"),
         ("warmup_steps", spec.warmup_steps >= 0, "at least 0"),
         ("warmup_type", spec.warmup_type in WARMUP_SHAPES, one_of(WARMUP_SHAPES)),
         (

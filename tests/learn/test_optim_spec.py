@@ -2,6 +2,7 @@
 
 import pytest
 
+from jaxpt.config.plan import make_plan
 from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, SCHEDULES, OptimSpec
 
 # By hand: what each optimizer reads of these.
@@ -68,3 +69,16 @@ def test_bad_overrides_of_the_decay_are_refused(value, refuses):
         OptimSpec(decay_overrides=value)
     assert OptimSpec(name="muon", beta2=0.99).beta2 == 0.99
     assert OptimSpec(**vars(OptimSpec(name="lion"))) == OptimSpec(name="lion")
+
+
+def test_rates_are_scaled_by_width_and_tokens_once():
+    changes = {"data": {"row_length": 32}, "train": {"batch_size": 8}}
+    changes |= {"model": {"d_model": 64}, "objective": "clm"}
+    optim = {"name": "muon", "lr": 0.1, "lr_width": 16, "lr_tokens": 64}
+    plan = make_plan(changes | {"optim": optim})
+    assert (plan.optim.lr, plan.optim.muon_lr) == (0.1 * 0.5 * 2, 0.02 * 2)
+    # The stored config has the rate before the scaling, so that a run resumes with it.
+    again = make_plan(plan.config, is_stored=True)
+    assert again.optim == plan.optim and again.config == plan.config
+    plain = make_plan(changes | {"optim": {"name": "muon", "lr": 0.1}})
+    assert (plain.optim.lr, plain.optim.muon_lr) == (0.1, 0.02)
