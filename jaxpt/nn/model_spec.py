@@ -10,6 +10,7 @@ import jax
 
 from jaxpt.errors import ConfigError
 from jaxpt.ops.kernel_choice import KERNELS
+from jaxpt.ops.losses import LogitOptions
 
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
@@ -37,6 +38,7 @@ AT_LEAST_0 = (
     "loss_chunk",
 )
 ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
+NOT_NEGATIVE = ("logit_softcap", "z_loss")
 RATES = ("dropout", "embed_dropout", "attention_dropout")
 CHOICES = {
     "norm": NORMS,
@@ -74,7 +76,7 @@ LAYOUT = (
     "head_transform",
 )
 # Fields for initialization and training; configs of transformers lack most of them.
-TRAINING = (*RATES, "init", "init_std")
+TRAINING = (*RATES, "init", "init_std", "z_loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +136,11 @@ class ModelSpec:
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       head_bias: the vocabulary head has one (BERT).
+      logit_softcap: c: the vocabulary's logits are c tanh(logits / c) (Gemma 2: 30;
+        nanochat: 15); 0: they are not limited.
       head_transform: BERT's dense + activation + norm before the vocabulary.
+      z_loss: the loss over the vocabulary gets this times (log sum exp(logits))^2 for
+        each target, in its gradient; the reported losses stay without it (PaLM: 1e-4).
       dropout: on the output of every attention and MLP.
       embed_dropout: on the embeddings.
       attention_dropout: on the attention weights.
@@ -195,6 +201,8 @@ class ModelSpec:
     scale_logits: bool = False
     head_bias: bool = False
     head_transform: bool = False
+    logit_softcap: float = 0.0
+    z_loss: float = 0.0
     dropout: float = 0.0
     embed_dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -211,6 +219,7 @@ class ModelSpec:
             (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
             (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
             (ABOVE_0, lambda x: x > 0, "above 0"),
+            (NOT_NEGATIVE, lambda x: x >= 0, "at least 0 (off)"),
             (RATES, lambda x: 0 <= x < 1, "at least 0 and below 1"),
         ):
             for name in names:
@@ -320,6 +329,11 @@ class ModelSpec:
         if self.dtype != "auto":
             return self.dtype
         return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+
+    @property
+    def logit_options(self) -> LogitOptions:
+        """The soft cap and the z-loss."""
+        return LogitOptions(self.logit_softcap, self.z_loss)
 
     @property
     def is_bidirectional(self) -> bool:

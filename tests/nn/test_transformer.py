@@ -1,5 +1,6 @@
 """The Transformer: shapes, counts, who sees whom, dropout, dtypes."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -124,6 +125,28 @@ def test_parameters_of_a_factorised_tied_model(make_spec, make_params):
     norms, transform = 3 * 2 * 16, 16 * 8 + 8
     total = table + project + attention + mlp + norms + transform
     assert num_parameters(params) == total
+
+
+@pytest.mark.parametrize("tie_embeddings", [True, False])
+def test_logits_are_capped_for_every_reader(tie_embeddings, make_spec, make_params):
+    spec = make_spec(logit_softcap=1.5, tie_embeddings=tie_embeddings, init_std=0.5)
+    model, params = make_params(spec)
+    free = Transformer(dataclasses.replace(spec, logit_softcap=0.0))
+    logits = apply(model, params)
+    unlimited = apply(free, params)
+    assert jnp.abs(unlimited).max() > 2
+    np.testing.assert_allclose(logits, 1.5 * jnp.tanh(unlimited / 1.5), rtol=1e-4)
+    states = apply(model, params, method="encode")
+    expected = -jax.nn.log_softmax(logits)
+    expected = jnp.take_along_axis(expected, IDS[..., None], -1)[..., 0]
+    for method in ("nll", "token_scores", "score"):
+        more = (jnp.ones(IDS.shape),) if method == "score" else ()
+        result = model.apply({"params": params}, states, IDS, *more, method=method)
+        if method == "score":
+            np.testing.assert_allclose(result.loss[0], expected.sum(), rtol=1e-5)
+        else:
+            nll = result[0] if method == "token_scores" else result
+            np.testing.assert_allclose(nll, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("qk_norm", ["unscaled", "scaled"])
