@@ -160,10 +160,12 @@ class OptimSpec:
         """
         by_width = math.sqrt(self.lr_width / width) if self.lr_width else 1.0
         by_tokens = math.sqrt(tokens / self.lr_tokens) if self.lr_tokens else 1.0
-        rates = {"lr": self.lr * by_width * by_tokens}
-        if "muon_lr" in self.settings():
-            rates["muon_lr"] = self.muon_lr * by_tokens
-        return dataclasses.replace(self, **rates, lr_width=0, lr_tokens=0)
+        scaled = dataclasses.replace(
+            self, lr=self.lr * by_width * by_tokens, lr_width=0, lr_tokens=0
+        )
+        if "muon_lr" not in self.settings():
+            return scaled
+        return dataclasses.replace(scaled, muon_lr=self.muon_lr * by_tokens)
 
     def list_decays(self) -> dict[str, float]:
         """`decay_overrides` by text.

@@ -173,7 +173,7 @@ class TransformerNetwork(Network, Transformer):
 
     def _report_z(self, scores: Scores, weights: Array) -> dict[str, SumWeight]:
         """The metric "z_loss", if the gradient has it."""
-        if not self.spec.z_loss:
+        if not self.spec.z_loss or scores.log_total is None:
             return {}
         several = scores.nll is not None
         of_positions = weights.sum(-1) if several else weights
