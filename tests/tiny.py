@@ -42,6 +42,7 @@ VARIANTS = {
     "electra_15": ("electra", {"variant": "electra_15", "share_embeddings": False}),
     "replace_mlm": ("electra", {"variant": "replace_mlm"}),
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
+    "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
 }
@@ -98,6 +99,7 @@ TRAITS = {
     "prefix_lm": Traits(drawn="is_prefix", specials=("pad",)),
     "prefix_lm/seq2seq": Traits(specials=("pad", "eos")),
     "clm_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
+    "clm_then_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
     "ul2": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
     "ul2/seq2seq": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
     "distillation": Traits(
