@@ -46,6 +46,7 @@ ELECTRA = """
     mask_rate=0.0; replace_mask=1.1; generator_size=0.0; generator_size=1.5
     temperature=0.0; generator_weight=-1.0; discriminator_weight=0.0
     variant=bert: must be one of full, electra_15, replace_mlm
+    share_embeddings=False: must be one of shared, separate, disentangled
 """
 BERT = """
     mask_rate=0.0; replace_mask=0.8 & replace_random=0.3 ... , bert.replace_random=0.3
