@@ -267,6 +267,19 @@ def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, ca
     assert losses == [f"{held:.4f}"] * 2
 
 
+def test_embeddings_that_are_shared_otherwise_are_refused(bare, speech, refuses):
+    """Disentangled ones have tables that shared ones lack."""
+    folder, tokenizer = bare("electra", electra__share_embeddings="disentangled")
+    start = {"train__init_from": str(folder)}
+    same = make_config(
+        speech, "electra", electra__share_embeddings="disentangled", **start
+    )
+    check_start(make_task(make_plan(same), tokenizer.vocab), tokenizer)
+    other = make_plan(make_config(speech, "electra", **start))
+    with refuses("its electra model has discriminator/embed/", "not at all"):
+        check_start(make_task(other, tokenizer.vocab), tokenizer)
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
     path = write_stored(tmp_path / "given.json", make_config(speech))
     flags = ["train", f"--config={path}", f"--workdir={tmp_path / 'run'}"]
