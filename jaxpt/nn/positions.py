@@ -81,7 +81,7 @@ class LearnedPositions(nn.Module):
     """One trained vector per position: the first `length`, or those of `position_ids`.
 
     The table has `max_len` rows after `position_offset` unused ones. With `base` it is
-    the sum of that one's, without gradient, and of its own, 0 at first.
+    the sum of that one's table, without gradient, and of a parameter, 0 at first.
     """
 
     spec: ModelSpec

@@ -33,7 +33,7 @@ class Transformer(nn.Module):
     """
 
     spec: ModelSpec
-    # Those of another network (ELECTRA): the same, or the base of its own.
+    # Another network's embeddings (ELECTRA): used as they are, or the base of new ones.
     embedder: Embedder | None = None
     base: Embedder | None = None
 

@@ -58,7 +58,7 @@ class Spec(Masking):
         discriminator's.
       share_embeddings: "shared": both networks use the same embeddings; "separate": the
         generator has its own, of its width; "disentangled": the discriminator reads the
-        generator's, to which its loss has no gradient, plus a table of its own, 0 at
+        generator's, to which its loss has no gradient, plus separate tables, 0 at
         first, which weight decay pulls back to 0.
       variant: the second network's task (Clark et al. 2020, section 3.4 and table 5).
         "full": which of all tokens are replaced; "electra_15": the same, for the hidden
