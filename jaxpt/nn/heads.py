@@ -17,8 +17,8 @@ class Embedder(nn.Module):
 
     A decoder's embedder has separate positions and a separate norm, and shares the
     token table of the encoder's embedder, `encoders`. With `base`, every table is the
-    sum of that embedder's, without gradient, and of a parameter, 0 at first; the norm is
-    separate (gradient-disentangled embedding sharing, DeBERTa-v3, He et al. 2021).
+    sum of that embedder's, without gradient, and of a parameter, 0 at first; the norm
+    is separate (gradient-disentangled embedding sharing, DeBERTa-v3, He et al. 2021).
     """
 
     spec: ModelSpec
