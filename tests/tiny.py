@@ -39,9 +39,14 @@ ROWS = {
 # Forms of an objective for which all that holds for it must hold too: its name, and
 # what is set.
 VARIANTS = {
-    "electra_15": ("electra", {"variant": "electra_15", "share_embeddings": False}),
+    "electra_15": (
+        "electra",
+        {"variant": "electra_15", "share_embeddings": "separate"},
+    ),
+    "disentangled": ("electra", {"share_embeddings": "disentangled"}),
     "replace_mlm": ("electra", {"variant": "replace_mlm"}),
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
+    "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
 }
@@ -83,6 +88,7 @@ TRAITS = {
     "span_corruption": Traits(specials=("pad", "eos")),
     "electra": Traits(SPOTS, specials=MASK),
     "electra_15": Traits(SPOTS, specials=MASK),
+    "disentangled": Traits(SPOTS, specials=MASK),
     "replace_mlm": Traits(
         {"generator_loss": UNIFORM, "restoring_loss": UNIFORM}, specials=MASK
     ),
@@ -98,6 +104,7 @@ TRAITS = {
     "prefix_lm": Traits(drawn="is_prefix", specials=("pad",)),
     "prefix_lm/seq2seq": Traits(specials=("pad", "eos")),
     "clm_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
+    "clm_then_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
     "ul2": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
     "ul2/seq2seq": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
     "distillation": Traits(

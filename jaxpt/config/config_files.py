@@ -10,10 +10,12 @@ from ml_collections import ConfigDict
 
 from jaxpt import trust
 from jaxpt.config.settings import (
+    as_tuples,
     default_config,
     default_section,
     list_code,
     list_outside,
+    read_earlier,
     to_dict,
 )
 from jaxpt.config.shipped import find_config, list_configs
@@ -102,6 +104,7 @@ def load_stored(path: str) -> ConfigDict:
     stored = load_json_config(Path(path), hint)
     if not isinstance(stored, dict):
         raise ConfigError(f"--config={path}: must hold sections of settings")
+    stored = read_earlier(stored)
     outside = {find_section(name): find(name).Spec for name in list_outside(stored)}
     for name, value in stored.items():
         if name == "objective" and isinstance(value, str):
@@ -120,9 +123,8 @@ def load_stored(path: str) -> ConfigDict:
                 raise ConfigError(
                     f"--config={path}: {name}.{field}: unknown setting{suggestion}"
                 )
-            is_list = isinstance(setting, list)
             try:
-                config[name][field] = tuple(setting) if is_list else setting
+                config[name][field] = as_tuples(setting)
             except TypeError:
                 kind = type(config[name][field]).__name__
                 raise ConfigError(

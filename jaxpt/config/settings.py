@@ -43,6 +43,7 @@ DERIVED_FIELDS = {
 SYNONYMS = {
     "batch": "train.batch_size",
     "block_size": "data.seq_len",
+    "clm_first": "clm_mlm.mlm_schedule",
     "context_length": "data.seq_len",
     "dataset": "data.path",
     "gradient_accumulation_steps": "train.num_microbatches",
@@ -152,6 +153,38 @@ def list_fields(spec: type) -> list[dataclasses.Field]:
     return [f for f in fields if f.name not in hidden and "source" not in f.metadata]
 
 
+def read_earlier(config: dict) -> dict:
+    """A plain config with the settings of earlier versions replaced by present ones.
+
+    >>> read_earlier({"clm_mlm": {"clm_first": 0.25, "mlm_share": 1.0}})
+    {'clm_mlm': {'mlm_share': 1.0, 'mlm_schedule': [[0.25, 0.0]]}}
+    """
+
+    def replace(sections: Any) -> Any:
+        if not isinstance(sections, dict):  # refused when it is read
+            return sections
+        return sections | {
+            name: OBJECTIVES[name].Spec.read_earlier(sections[name])
+            for name in OBJECTIVES
+            if isinstance(sections.get(name), dict)
+        }
+
+    config, compare = replace(config), config.get("compare")
+    if isinstance(compare, dict) and isinstance(compare.get("overrides"), dict):
+        overrides = {k: replace(v) for k, v in compare["overrides"].items()}
+        config["compare"] = compare | {"overrides": overrides}
+    return config
+
+
+def as_tuples(value: Any) -> Any:
+    """A setting's value, with lists as tuples.
+
+    >>> as_tuples([[0.25, 0], [1, 1]])
+    ((0.25, 0), (1, 1))
+    """
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
 def read_sections(config: dict) -> dict[str, dict]:
     """The settings that a plain config has, by section, lists as tuples.
 
@@ -178,9 +211,7 @@ def read_sections(config: dict) -> dict[str, dict]:
                     f"{name}.{key}: unknown setting{suggestion}; {name} has "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
-        parts[name] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
-        }
+        parts[name] = {k: as_tuples(v) for k, v in settings.items()}
     return parts
 
 

@@ -229,7 +229,8 @@ def _read_params(
         own_spec, shapes = like[head]
         _check_same(own_spec, spec, head, settings.model)
         params[head] = from_hf(tensors, family, spec, head, shapes, is_body=is_body)
-    _check_shared(params)
+    if program.task.model.has_equal_embeddings:
+        _check_shared(params)
     return params
 
 

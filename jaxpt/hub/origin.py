@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxpt.config.settings import DERIVED_FIELDS
@@ -62,12 +61,12 @@ def write_origin(folder: Path, task: Task, params: Any, parts: dict) -> None:
     }
     about = {"format": FORMAT, "objective": objective, "settings": settings}
     write_json(folder / FOLDER, RUN, about)
-    # The networks have the same arrays under other paths.
-    known = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
+    # The paths that an import reads from the networks.
+    known = flatten(task.model.join_parts({k: part for k, (_, part) in parts.items()}))
     rest = {
         path: np.asarray(leaf)
         for path, leaf in flatten(params).items()
-        if id(leaf) not in known and not is_under(path, task.model.frozen)
+        if path not in known and not is_under(path, task.model.frozen)
     }
     if rest:
         write_tensors(folder / FOLDER, rest)
@@ -96,6 +95,7 @@ def read_origin(folder: Path) -> Origin | None:
         raise DataError(f"{path}: settings={settings!r}: must be a section of settings")
     has_rest = (folder / FOLDER / MODEL).exists()
     rest = read_tensors(folder / FOLDER) if has_rest else {}
+    settings = OBJECTIVES[objective].Spec.read_earlier(settings)
     return Origin(path, objective, settings, rest)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import ConfigError
-from jaxpt.nn.layers import Dense, Dropout, Norm, table_init
+from jaxpt.nn.layers import Dense, Dropout, Norm, add_table, table_init
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import LearnedPositions, sinusoidal
 from jaxpt.ops import chunked_loss, kernels, losses
@@ -16,24 +16,30 @@ class Embedder(nn.Module):
     """Token, position and type embeddings of width E, with an optional norm.
 
     A decoder's embedder has separate positions and a separate norm, and shares the
-    token table of the encoder's embedder, `encoders`.
+    token table of the encoder's embedder, `encoders`. With `base`, every table is the
+    sum of that embedder's, without gradient, and of a parameter, 0 at first; the norm
+    is separate (gradient-disentangled embedding sharing, DeBERTa-v3, He et al. 2021).
     """
 
     spec: ModelSpec
     encoders: "Embedder | None" = None
+    base: "Embedder | None" = None
 
     def setup(self) -> None:
-        spec = self.spec
+        spec, base = self.spec, self.base
         if self.encoders is None:
             shape = (spec.vocab_size, spec.embedding_dim)
-            self.tokens = self.param("tokens", table_init(spec), shape)
+            tokens: Array | None = base and base.tokens
+            self.tokens: Array = add_table(self, "tokens", spec, shape, tokens)
         else:
             self.tokens = self.encoders.tokens
         if spec.num_types and self.encoders is None:
             shape = (spec.num_types, spec.embedding_dim)
-            self.types = self.param("types", table_init(spec), shape)
+            types: Array | None = base and base.types
+            self.types: Array = add_table(self, "types", spec, shape, types)
         if spec.positions == "learned":
-            self.positions = LearnedPositions(spec)
+            positions: LearnedPositions | None = base and base.positions
+            self.positions: LearnedPositions = LearnedPositions(spec, positions)
         if spec.norms_embeddings:
             self.norm = Norm(spec)
         self.dropout = Dropout(spec.embed_dropout)

@@ -59,6 +59,26 @@ def table_init(spec: ModelSpec) -> Initializer:
     return nn.initializers.normal(1.0 if is_wide else spec.init_std)
 
 
+def add_table(
+    module: nn.Module,
+    name: str,
+    spec: ModelSpec,
+    shape: tuple[int, int],
+    base: Array | None = None,
+) -> Array:
+    """An embedding table of a module: a parameter.
+
+    Args:
+      base: a table of another module; then the parameter, 0 at first, is added to it,
+        and no gradient reaches it.
+    """
+    if base is None:
+        return module.param(name, table_init(spec), shape)
+    return jax.lax.stop_gradient(base) + module.param(
+        name, nn.initializers.zeros, shape
+    )
+
+
 class Dense(nn.Module):
     """x W + b over the last axis.
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import table_init
+from jaxpt.nn.layers import add_table, table_init
 from jaxpt.nn.model_spec import ModelSpec
 
 
@@ -80,21 +80,25 @@ def rotate(
 class LearnedPositions(nn.Module):
     """One trained vector per position: the first `length`, or those of `position_ids`.
 
-    The table has `max_len` rows after `position_offset` unused ones.
+    The table has `max_len` rows after `position_offset` unused ones. With `base` it is
+    the sum of that one's table, without gradient, and of a parameter, 0 at first.
     """
 
     spec: ModelSpec
+    base: "LearnedPositions | None" = None
 
-    @nn.compact
+    def setup(self) -> None:
+        shape = (self.spec.position_offset + self.spec.max_len, self.spec.embedding_dim)
+        base = None if self.base is None else self.base.table
+        self.table: Array = add_table(self, "table", self.spec, shape, base)
+
     def __call__(
         self, length: int, position_ids: Int[Array, "B T"] | None = None
     ) -> Float[Array, "#B T E"]:
         first = self.spec.position_offset
-        shape = (first + self.spec.max_len, self.spec.embedding_dim)
-        table = self.param("table", table_init(self.spec), shape)
         if position_ids is None:
-            return table[first : first + length]
-        return table[first + position_ids]
+            return self.table[first : first + length]
+        return self.table[first + position_ids]
 
 
 class RelativeBias(nn.Module):

@@ -33,11 +33,14 @@ class Transformer(nn.Module):
     """
 
     spec: ModelSpec
-    embedder: Embedder | None = None  # given when two networks share it (ELECTRA)
+    # Another network's embeddings (ELECTRA): used as they are, or the base of new ones.
+    embedder: Embedder | None = None
+    base: Embedder | None = None
 
     def setup(self) -> None:
         spec = self.spec
-        self.embed = Embedder(spec) if self.embedder is None else self.embedder
+        own = Embedder(spec, base=self.base) if self.embedder is None else self.embedder
+        self.embed = own
         if spec.embedding_dim != spec.d_model:
             self.project = Dense(spec.d_model, spec)
         self.encoder = Stack(spec, spec.num_layers, spec.is_bidirectional)

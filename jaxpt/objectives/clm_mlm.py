@@ -5,15 +5,28 @@ a b c and predicts b c d. In a masked row some tokens are hidden, every position
 to all, and each hidden token is predicted at the position before it, where the causal
 head predicts it too.
 
-The kind is drawn for each row: masked with probability `mlm_share`, but causal for the
-first `clm_first` of training. GPT-BERT assigns whole devices instead. In both, each
-kind's loss is a separate mean with the weight of its share.
+The kind is drawn for each row: masked with probability m. GPT-BERT assigns whole
+devices instead. In both, each kind's loss is a separate mean with the weight of its
+share.
 
-    loss = (1 - mlm_share) mean over causal rows' t of -log p(x_t | x_1 ... x_t-1)
-           + mlm_share mean over masked i of -log p(x_i | row)
+    loss = (1 - m) mean over causal rows' t of -log p(x_t | x_1 ... x_t-1)
+           + m mean over masked i of -log p(x_i | row)
+
+m is `mlm_share`, or changes during training by `mlm_schedule`:
+
+    ((0.25, 0),) and mlm_share=1           CLM, then MLM (arXiv 2507.00994)
+    ((1/6, 0), (5/6, 1)) and mlm_share=0   4 epochs of CLM, 16 of MLM, 4 of CLM (AntLM)
+
+Departure from both: masked rows read their loss at the position before in every phase,
+so no phase unlearns the shift. Relative positions have buckets for both directions from
+the first step (`CausalMaskedLM.READS_AHEAD`).
 """
 
 import dataclasses
+import functools
+import itertools
+import logging
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -40,15 +53,20 @@ from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
+# Progress is a rounded float32. This is below one step in two million.
+ROUNDING = 5e-7
+
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
     """How many rows are masked, and when; how many of their tokens, and by what.
 
     Attributes:
-      mlm_share: fraction of masked rows, in evaluation too.
-      clm_first: fraction of the training steps, from the first, in which every row is
-        causal. If above 0, both kinds' losses have weight 1.
+      mlm_share: fraction of masked rows, in evaluation too, and the weight of their
+        loss; that of causal rows has the rest.
+      mlm_schedule: pairs (until, share): until this fraction of the training, `share`
+        replaces `mlm_share`, as in ((0.25, 0.0),) for causal rows first. After the last
+        pair, and always in evaluation, `mlm_share` applies.
       mask_rate: of a masked row's tokens after its first, an exact count.
       replace_mask: of those, the fraction replaced by [MASK].
       replace_random: of those, the fraction replaced by a random token; the rest stay
@@ -61,7 +79,7 @@ class Spec(ObjectiveSpec):
     MIN_LENGTH: ClassVar[int] = 2
 
     mlm_share: float = 0.5
-    clm_first: float = 0.0
+    mlm_schedule: tuple[tuple[float, float], ...] = ()
     mask_rate: float = 0.15
     replace_mask: float = 0.8
     replace_random: float = 0.1
@@ -69,9 +87,57 @@ class Spec(ObjectiveSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_rate("mask_rate")
-        self.check("mlm_share", 0 < self.mlm_share <= 1, "above 0, at most 1")
-        self.check("clm_first", 0 <= self.clm_first < 1, "at least 0, below 1")
+        self.check("mlm_share", 0 <= self.mlm_share <= 1, "from 0 to 1")
+        self.check(
+            "mlm_schedule",
+            _is_schedule(self.mlm_schedule),
+            "pairs (until, share) such as ((0.25, 0.0),): until above 0, increasing, "
+            "at most 1; share from 0 to 1",
+        )
         check_fractions(self, self.replace_mask, self.replace_random)
+
+    @classmethod
+    def read_earlier(cls, settings: dict) -> dict:
+        """`clm_first` is now a pair of `mlm_schedule`."""
+        rest = {k: v for k, v in settings.items() if k != "clm_first"}
+        if not (first := settings.get("clm_first")):
+            return rest
+        if rest.get("mlm_share", 1) < 1:
+            _warn_of_weights()
+        return rest | {"mlm_schedule": [[first, 0.0]]}
+
+    @property
+    def phases(self) -> tuple[tuple[float, float], ...]:
+        """Pairs (until, share) of the whole training."""
+        if self.mlm_schedule and self.mlm_schedule[-1][0] == 1:
+            return self.mlm_schedule
+        return (*self.mlm_schedule, (1.0, self.mlm_share))
+
+    @property
+    def mean_share(self) -> float:
+        """The fraction of masked rows in the whole training.
+
+        >>> Spec(4, mlm_share=1.0, mlm_schedule=((0.25, 0.0),)).mean_share
+        0.75
+        """
+        starts = (0.0, *(until for until, _ in self.phases))
+        phases = zip(starts, self.phases, strict=False)
+        return sum((until - start) * share for start, (until, share) in phases)
+
+    def shares_at(self, progress: Any) -> tuple[Any, Any]:
+        """The shares of causal and masked rows after this fraction of the training.
+
+        >>> spec = Spec(4, mlm_share=0.0, mlm_schedule=((1 / 6, 0.0), (5 / 6, 1.0)))
+        >>> [spec.shares_at(p)[1] for p in (0, 0.1, 1 / 6, 0.5, 5 / 6, 0.99)]
+        [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+        """
+        causal = masked = 0.0
+        ends = [until - ROUNDING for until, _ in self.phases[:-1]]
+        bounds = zip([-math.inf, *ends], [*ends, math.inf], strict=True)
+        for (start, end), (_, share) in zip(bounds, self.phases, strict=True):
+            is_now = (progress >= start) & (progress < end)
+            causal, masked = causal + (1 - share) * is_now, masked + share * is_now
+        return causal, masked
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -86,31 +152,38 @@ class Spec(ObjectiveSpec):
     def predictions(self) -> Predictions:
         """Every position of a causal row, the P of a masked one, none of the other.
 
-        The kind of a row is drawn, so it has room for both. With `clm_first` the share
-        changes, and nothing is packed.
+        The kind of a row is drawn, so it has room for both; each kind for its largest
+        share, if the share changes. If all rows are causal at any time, nothing is
+        packed.
         """
-        most, share = self.row_length - 1 + self.num_masked, self.mlm_share
-        if self.clm_first:
+        most = self.row_length - 1 + self.num_masked
+        shares = [self.mlm_share, *(share for _, share in self.phases)]
+        low, high = min(shares), max(shares)
+        if low == 0:
             return Predictions(most)
         none, masked = exactly(0), exactly(self.num_masked)
         causal = exactly(self.row_length - 1)
         laws = {
-            "clm_loss": mix([(1 - share, causal), (share, none)]),
-            "mlm_loss": mix([(share, masked), (1 - share, none)]),
+            "clm_loss": mix([(1 - low, causal), (low, none)]),
+            "mlm_loss": mix([(high, masked), (1 - high, none)]),
         }
         return Predictions(most, laws)
 
     @property
     def terms(self) -> dict[str, Term]:
-        """Each kind has the weight of its share of the rows, or 1 with `clm_first`."""
-        causal, masked = 1 - self.mlm_share, self.mlm_share
-        if self.clm_first:
-            causal = masked = 1.0
-        filled = dataclasses.replace(MASKED, coefficient=masked, is_in_place=False)
+        """Each kind has the weight of its share of the rows."""
+        share = self.mlm_share
+        filled = dataclasses.replace(MASKED, coefficient=share, is_in_place=False)
         return {
-            "clm_loss": Term("next token", causal, is_likelihood=True),
+            "clm_loss": Term("next token", 1 - share, is_likelihood=True),
             "mlm_loss": filled,
         }
+
+    def coefficients_at(self, progress: Any) -> dict[str, Any]:
+        if not self.mlm_schedule:
+            return self.coefficients
+        causal, masked = self.shares_at(progress)
+        return {"clm_loss": causal, "mlm_loss": masked}
 
     @property
     def needs(self) -> Needs:
@@ -118,12 +191,32 @@ class Spec(ObjectiveSpec):
 
     def text_form(self, vocab: Vocab) -> TextForm:
         note = (
-            f"Trained with two masks: in a fraction of {self.mlm_share:g} of the rows, "
-            "with [MASK] in them, every token attended to all and each masked token "
-            "was predicted at the position before it; in the others tokens attended "
-            "to their past. To fill a [MASK], let all positions attend to all."
+            "Trained with two masks: in a fraction of "
+            f"{self.mean_share:g} of the rows, with [MASK] in them, every token "
+            "attended to all and each masked token was predicted at the position "
+            "before it; in the others tokens attended to their past. To fill a [MASK], "
+            "let all positions attend to all."
         )
         return dataclasses.replace(super().text_form(vocab), mask_note=note)
+
+
+def _is_schedule(pairs: tuple) -> bool:
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        return False
+    if not all(type(value) in (int, float) for pair in pairs for value in pair):
+        return False
+    ends = [0, *(until for until, _ in pairs)]
+    is_rising = all(a < b <= 1 for a, b in itertools.pairwise(ends))
+    return is_rising and all(0 <= share <= 1 for _, share in pairs)
+
+
+@functools.cache
+def _warn_of_weights() -> None:
+    """Warns once that an earlier version weighted the two losses otherwise."""
+    logging.getLogger(__name__).warning(
+        "clm_mlm.clm_first with mlm_share below 1: both losses had weight 1; now they "
+        "have the weights of their shares, in valid_loss and if the run resumes"
+    )
 
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
@@ -145,7 +238,9 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     segments = get_segments(rows)
     is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    progress = rows.get("progress", jnp.ones(len(tokens)))  # absent in evaluation
+    shares = jnp.full(len(tokens), spec.mlm_share)
+    if "progress" in rows:  # absent in evaluation
+        _, shares = spec.shares_at(rows["progress"])
     mask_id = vocab.require("mask")
 
     def corrupt_row(
@@ -153,11 +248,10 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         inputs: Array,
         targets: Array,
         is_next: Array,
-        progress: Array,
+        share: Array,
     ) -> Batch:
         rng_kind, rng_choose, rng_replace = jax.random.split(rng, 3)
-        is_masked = jax.random.uniform(rng_kind) < spec.mlm_share
-        is_masked &= progress >= spec.clm_first
+        is_masked = jax.random.uniform(rng_kind) < share
         # Masked tokens are predicted one position before their own.
         positions, weights = noise.sample_positions(
             rng_choose,
@@ -186,7 +280,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         }
 
     keys = row_keys(rng, rows["index"])
-    batch: Batch = jax.vmap(corrupt_row)(keys, inputs, targets, is_next, progress)
+    batch: Batch = jax.vmap(corrupt_row)(keys, inputs, targets, is_next, shares)
     batch |= {"index": rows["index"], "targets": targets}
     if "segment_ids" in rows:
         batch["segment_ids"] = segments[:, :-1]

@@ -7,6 +7,12 @@ are drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
     discriminator    the  dog   sat on    -> p(replaced) of every token
     loss = mean over masked i of -log p_generator(x_i | row)
            + 50 mean over all i of -log p(whether token i was replaced)
+
+DeBERTa-v3's embeddings (He et al. 2021) are `share_embeddings="disentangled"`: the
+generator reads E, and the discriminator stop_gradient(E) + D. Departures from its code:
+one optimizer and one clipping for both networks (theirs has two, so under Adam its
+weight of 10, or 50 in the paper, hardly matters); the generator is as deep as the
+discriminator, not as wide and half as deep.
 """
 
 import dataclasses
@@ -24,6 +30,7 @@ from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.electra import (
     EVERYWHERE,
+    SHARING,
     VARIANTS,
     Electra,
     ElectraNetwork,
@@ -49,8 +56,10 @@ class Spec(Masking):
         sees the others as they are.
       generator_size: width, MLP and heads of the generator as a fraction of the
         discriminator's.
-      share_embeddings: the generator uses the discriminator's embeddings; otherwise it
-        has separate ones, of its width.
+      share_embeddings: "shared": both networks use the same embeddings; "separate": the
+        generator has its own, of its width; "disentangled": the discriminator reads the
+        generator's, to which its loss has no gradient, plus separate tables, 0 at
+        first, which weight decay pulls back to 0.
       variant: the second network's task (Clark et al. 2020, section 3.4 and table 5).
         "full": which of all tokens are replaced; "electra_15": the same, for the hidden
         ones alone; "replace_mlm": the originals of the hidden ones (BERT without
@@ -70,7 +79,7 @@ class Spec(Masking):
     generator_weight: float = 1.0
     discriminator_weight: float = 50.0
     _: dataclasses.KW_ONLY
-    share_embeddings: bool = True
+    share_embeddings: str = "shared"
     variant: str = "full"
 
     def __post_init__(self) -> None:
@@ -83,8 +92,22 @@ class Spec(Masking):
                 ("generator_weight", self.generator_weight > 0, "above 0"),
                 ("discriminator_weight", self.discriminator_weight > 0, "above 0"),
                 ("variant", self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}"),
+                (
+                    "share_embeddings",
+                    self.share_embeddings in SHARING,
+                    f"one of {', '.join(SHARING)}",
+                ),
             )
         )
+
+    @classmethod
+    def read_earlier(cls, settings: dict) -> dict:
+        """`share_embeddings` was True or False."""
+        names = {True: "shared", False: "separate"}
+        value = settings.get("share_embeddings")
+        if not isinstance(value, bool):
+            return settings
+        return settings | {"share_embeddings": names[value]}
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -150,6 +173,7 @@ def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
     Raises:
       UserError: the generator's width is not a whole number of heads.
     """
+    is_separate = spec.share_embeddings == "separate"
     width = round(model_spec.d_model * spec.generator_size)
     num_heads = max(1, round(model_spec.num_heads * spec.generator_size))
     if width < 1 or width % num_heads:
@@ -163,7 +187,7 @@ def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
         d_model=width,
         num_heads=num_heads,
         d_ff=max(1, round(model_spec.d_ff * spec.generator_size)),
-        embedding_size=model_spec.embedding_dim if spec.share_embeddings else 0,
+        embedding_size=0 if is_separate else model_spec.embedding_dim,
         tie_embeddings=True,
         head_bias=True,
         head_transform=True,

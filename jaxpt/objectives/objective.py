@@ -85,7 +85,10 @@ def make_train_step(
         def loss_fn(params: Any, batch: Batch, rngs: Keys) -> tuple[Sums, Sums]:
             return loss(params, model, batch, masks(batch), rngs)
 
-        return update(state, batch, loss_fn, rngs, spec.coefficients)
+        coefficients = spec.coefficients
+        if "progress" in rows:  # the same in every row
+            coefficients = spec.coefficients_at(rows["progress"][0])
+        return update(state, batch, loss_fn, rngs, coefficients)
 
     return train_step
 

@@ -232,6 +232,20 @@ class ObjectiveSpec:
         """The factor of each loss term's mean in the loss."""
         return {name: term.coefficient for name, term in self.terms.items()}
 
+    def coefficients_at(self, progress: Any) -> dict[str, Any]:
+        """`coefficients` in training, if they change during it.
+
+        Args:
+          progress: the fraction of the training that is done, a number or a scalar
+            array; of a spec that reads "progress".
+        """
+        return self.coefficients
+
+    @classmethod
+    def read_earlier(cls, settings: dict) -> dict:
+        """Stored settings of the section, with those of earlier versions replaced."""
+        return settings
+
     @classmethod
     def kind(cls, num_decoder_layers: int) -> type[Network] | None:
         """The network it trains with this number of decoder layers, if any."""

@@ -50,8 +50,8 @@ class Clock(Protocol):
     def is_due(self, *every: int) -> bool:
         """Whether the last call reached a multiple of one of these, or the end."""
 
-    def find_last_step(self, step: int) -> int:
-        """The schedule step of the last step of the call that ended at `step`."""
+    def list_schedule_steps(self, step: int, count: int) -> list[int]:
+        """The schedule steps of the call of `count` steps that ended at `step`."""
 
 
 def make_clock(spec: TrainSpec, step: int, seconds: float) -> Clock:
@@ -82,8 +82,8 @@ class StepsClock:
     def is_due(self, *every: int) -> bool:
         return self.is_over or any(n and self._step % n == 0 for n in every)
 
-    def find_last_step(self, step: int) -> int:
-        return step - 1
+    def list_schedule_steps(self, step: int, count: int) -> list[int]:
+        return list(range(step - count, step))
 
 
 class SecondsClock:
@@ -114,10 +114,9 @@ class SecondsClock:
         begin, end = self._planned[0], self._reached
         return self.is_over or any(n and end // n > begin // n for n in every)
 
-    def find_last_step(self, step: int) -> int:
+    def list_schedule_steps(self, step: int, count: int) -> list[int]:
         begin, end = self._planned
-        num = self._spec.steps_per_call
-        return begin + (num - 1) * (end - begin) // num
+        return [begin + i * (end - begin) // count for i in range(count)]
 
 
 def is_over(spec: TrainSpec, step: int, seconds: float) -> bool:

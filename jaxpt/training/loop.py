@@ -248,9 +248,14 @@ class _Run:
         if call is None:
             return
         metrics = jax.tree.map(np.asarray, call.metrics)
+        schedule_steps = self.clock.list_schedule_steps(call.step, call.num_steps)
         losses = [
-            total_loss(self.program, {k: (a[i], b[i]) for k, (a, b) in metrics.items()})
-            for i in range(call.num_steps)
+            total_loss(
+                self.program,
+                {k: (a[i], b[i]) for k, (a, b) in metrics.items()},
+                at / self.spec.steps,
+            )
+            for i, at in enumerate(schedule_steps)
         ]
         before = call.step - call.num_steps
         for i, loss in enumerate(losses, start=1):
@@ -258,9 +263,10 @@ class _Run:
                 self._diverged(f"the loss is {loss}", before + i)
         self.log.check_overflow(metrics)
         if call.step // self.spec.log_every > self._logged // self.spec.log_every:
-            at = self.clock.find_last_step(call.step)
             loss = sum(losses) / call.num_steps
-            values = self.log.log_call(call.step, at, metrics, loss, self.watch.seconds)
+            values = self.log.log_call(
+                call.step, schedule_steps[-1], metrics, loss, self.watch.seconds
+            )
             self.hooks.on_log(call.step, values)
             self._logged = call.step
 

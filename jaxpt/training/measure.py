@@ -59,14 +59,18 @@ def list_parts(task: Task) -> dict[str, str]:
     return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
 
 
-def total_loss(program: Program, metrics: dict) -> float:
+def total_loss(program: Program, metrics: dict, progress: float | None = None) -> float:
     """The loss that is trained on: each term's mean times its coefficient.
 
     Args:
       metrics: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
         NaN if all terms have weight 0.
+      progress: the fraction of the training that was done; None in evaluation.
     """
-    coefficients = program.task.spec.coefficients
+    spec = program.task.spec
+    coefficients = spec.coefficients
+    if progress is not None:
+        coefficients = spec.coefficients_at(progress)
     means = sums.divide(sums.counted({name: metrics[name] for name in coefficients}))
     if not means:
         return math.nan

@@ -16,7 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.config.settings import DERIVED_FIELDS, default_config, to_dict
+from jaxpt.config.settings import (
+    DERIVED_FIELDS,
+    default_config,
+    read_earlier,
+    to_dict,
+)
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums
@@ -174,7 +179,8 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
 
 
 def with_defaults(config: dict) -> dict:
-    """A stored config, with defaults for settings that were added since."""
+    """A stored config in the present settings; those that it lacks have defaults."""
+    config = read_earlier(config)
     defaults = to_dict(default_config())
     whole = config | {
         name: part | config.get(name, {})

@@ -1,6 +1,7 @@
 """An exported run comes back as what it was."""
 
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -136,6 +137,33 @@ def test_an_exported_run_comes_back(run, export, tmp_path):
     assert dataclasses.replace(new.vocab, framing=None) == old.vocab
     assert find_framing(new) == find_framing(old)
     assert not find_differences(new.model_spec, old.model_spec)
+
+
+@pytest.mark.slow_cases("separate")
+@pytest.mark.parametrize("sharing", ["separate", "disentangled"])
+def test_embeddings_of_electras_networks_come_back(sharing, export, tmp_path):
+    """Those of the discriminator as the sum with the generator's, to rounding."""
+    config, params, reference = export("electra", share_embeddings=sharing)
+    import_run(reference, tmp_path / "again", data_only(config))
+    program, _, again, _ = load_run(tmp_path / "again")
+    assert stored(tmp_path / "again")["electra"]["share_embeddings"] == sharing
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-5)
+    jax.tree.map(close, again, params)
+    tokens = np.arange(24, dtype=np.int32).reshape(2, 12)
+    two = [program.task.model.features(each, tokens) for each in (again, params)]
+    np.testing.assert_allclose(*two, rtol=1e-4, atol=1e-4)
+
+
+def test_an_export_of_an_earlier_version_comes_back(export, tmp_path):
+    """Whether embeddings are shared was True or False."""
+    config, params, reference = export("electra")
+    path = reference / "jaxpt" / "run.json"
+    about = json.loads(path.read_text())
+    about["settings"]["share_embeddings"] = True
+    path.write_text(json.dumps(about))
+    import_run(reference, tmp_path / "again", data_only(config))
+    same(load_run(tmp_path / "again")[2], params)
+    assert stored(tmp_path / "again")["electra"]["share_embeddings"] == "shared"
 
 
 def test_every_objective_that_exports_is_tried():

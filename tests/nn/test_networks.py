@@ -339,7 +339,7 @@ def test_what_is_exported_is_read_back(kind):
 @pytest.mark.parametrize("variant", ["replace_mlm", "all_tokens_mlm"])
 def test_a_second_network_that_restores_tokens_is_a_masked_model(variant):
     spec = dataclasses.replace(SPEC, head_transform=True, head_bias=True)
-    model = Electra(shrink(spec), spec, variant, is_shared=False)
+    model = Electra(shrink(spec), spec, variant, sharing="separate")
     params = shapes_of(model)
     assert ("score" in params) == (variant == "all_tokens_mlm")
     parts = model.export_parts(params)

@@ -619,7 +619,8 @@ def costed(name, values, settings):
         slow("electra_15", {"embedding_size": 128}, {"generator_size": 0.5}),
         slow("spanbert", {"embedding_size": 128, "head_transform": True}, {}),
         slow("replace_mlm", {"embedding_size": 128}, {"masking": "spans"}),
-        slow("replace_mlm", {}, {"share_embeddings": False}),
+        slow("replace_mlm", {}, {"share_embeddings": "separate"}),
+        slow("disentangled", {"embedding_size": 128}, {}),
         slow("all_tokens_mlm", {"embedding_size": 128}, {"mask_rate_end": 0.3}),
     ],
 )

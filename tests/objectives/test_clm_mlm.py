@@ -93,11 +93,104 @@ def test_rows_are_masked_by_their_share(share):
     assert abs(result - share) <= 4 * math.sqrt(share * (1 - share) / 2000)
 
 
-def test_the_first_steps_are_causal():
-    spec = clm_mlm.Spec(4, mlm_share=1.0, clm_first=0.25)
+ANTLM = {"mlm_schedule": ((1 / 6, 0.0), (5 / 6, 1.0), (1.0, 0.0))}
+SCHEDULES = {
+    "clm, then mlm": ({"mlm_schedule": ((0.25, 0.0),), "mlm_share": 1.0}, [0.25]),
+    "mlm, then clm": ({"mlm_schedule": ((0.75, 1.0),), "mlm_share": 0.0}, [0, 0.75]),
+    "antlm": (ANTLM, [1 / 6, 5 / 6]),
+}
+
+
+@pytest.mark.parametrize("settings, switches", SCHEDULES.values(), ids=[*SCHEDULES])
+def test_rows_are_of_the_phases_kind(settings, switches):
+    """Each switch, from 0 on, turns causal rows into masked ones or back."""
+    spec = clm_mlm.Spec(4, **settings)
     progress = np.linspace(0, 1, 2000, dtype=np.float32)
-    np.testing.assert_array_equal(kinds(spec, progress=progress), progress >= 0.25)
-    assert kinds(spec).all()  # evaluation uses the state after it
+    expected = sum((progress >= at).astype(int) for at in switches) % 2
+    np.testing.assert_array_equal(kinds(spec, progress=progress), expected)
+    # In evaluation `mlm_share` applies, at any time of the run.
+    assert abs(kinds(spec).mean() - spec.mlm_share) <= 0.05
+
+
+def test_the_phases_of_antlm():
+    """4 epochs of CLM, 16 of MLM, 4 of CLM: the vector of its paper."""
+    spec = clm_mlm.Spec(4, **ANTLM)
+    shares = [spec.shares_at(p) for p in (0, 0.1, 1 / 6, 0.5, 5 / 6, 0.99, 1)]
+    assert [masked for _, masked in shares] == [0, 0, 1, 1, 0, 0, 0]
+    assert [causal for causal, _ in shares] == [1, 1, 0, 0, 1, 1, 1]
+    assert spec.mean_share == pytest.approx(16 / 24)
+
+
+@pytest.mark.parametrize("steps", [6, 7, 24, 246, 330, 1000, 600_000])
+def test_a_phase_begins_at_its_exact_step(steps):
+    """Although progress is a float32, and a compiled division is a product."""
+    spec = clm_mlm.Spec(4, **ANTLM)
+    at = np.arange(steps)
+    expected = (6 * at >= steps) & (6 * at < 5 * steps)
+
+    @jax.jit
+    def run():  # as in a training call
+        step = lambda at, _: (at + 1, spec.shares_at(at / steps)[1])  # noqa: E731
+        return jax.lax.scan(step, jnp.int32(0), length=steps)[1]
+
+    np.testing.assert_array_equal(run(), expected)
+    one_by_one = [spec.shares_at(float(t) / steps)[1] for t in at[:2000]]
+    np.testing.assert_array_equal(one_by_one, expected[:2000])
+
+
+def at_progress(rows, value):
+    return rows | {"progress": jnp.full(len(rows["index"]), value, jnp.float32)}
+
+
+def check_equal(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+@pytest.mark.parametrize("progress, share", [(0.2, 0.25), (0.7, 1.0), (0.9, 0.0)])
+def test_each_phase_is_the_mixture_of_its_share(
+    progress, share, make_case, make_rows, vocab
+):
+    """Rows, loss and gradient: a constant mixture is a schedule of equal shares."""
+    schedule = ((0.5, 0.25), (0.8, 1.0), (1.0, 0.0))
+    case = make_case("clm_mlm", mlm_schedule=schedule)
+    rows = make_rows(case, 8)
+    constant = dataclasses.replace(case.spec, mlm_schedule=(), mlm_share=share)
+    grads, metrics = case.gradients(at_progress(rows, progress))
+    expected, of_constant = case.gradients(rows, spec=constant)
+    check_equal(metrics, of_constant)
+    check_equal(grads, expected)
+    assert (metrics["clm_loss"][1] > 0) == (share < 1)
+    assert (metrics["mlm_loss"][1] > 0) == (share > 0)
+    # The loss that is logged is the one that is trained on.
+    program = types.SimpleNamespace(task=types.SimpleNamespace(spec=case.spec))
+    means = [metrics[k][0] / max(metrics[k][1], 1) for k in ("clm_loss", "mlm_loss")]
+    result = total_loss(program, metrics, progress)
+    assert result == pytest.approx(float((1 - share) * means[0] + share * means[1]))
+
+
+def test_a_causal_phase_has_the_gradients_of_clm(make_case, make_rows):
+    """To rounding, as its loss is summed in another order."""
+    case, other = make_case("clm_mlm", mlm_schedule=((1.0, 0.0),)), make_case("clm")
+    rows = make_rows(case, 8)
+    grads, metrics = case.gradients(at_progress(rows, 0.5))
+    expected, of_clm = other.gradients(rows)
+    assert metrics["clm_loss"][1] == of_clm["loss"][1] and not metrics["mlm_loss"][1]
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-7)
+    jax.tree.map(close, grads, expected)
+
+
+def test_clm_first_of_an_earlier_version_is_a_phase(caplog):
+    read = clm_mlm.Spec.read_earlier
+    assert read({"clm_first": 0.0, "mlm_share": 0.5}) == {"mlm_share": 0.5}
+    assert read({"mlm_share": 0.5}) == {"mlm_share": 0.5}
+    biphasic = {"mlm_share": 1.0, "mlm_schedule": [[0.25, 0.0]]}
+    assert read({"clm_first": 0.25, "mlm_share": 1.0}) == biphasic
+    assert not caplog.records
+    # Then both losses had weight 1, at any share.
+    clm_mlm._warn_of_weights.cache_clear()  # it is logged once
+    result = read({"clm_first": 0.25, "mlm_share": 0.5})
+    assert result == {"mlm_share": 0.5, "mlm_schedule": [[0.25, 0.0]]}
+    assert "both losses had weight 1" in caplog.text
 
 
 def test_causal_rows_see_their_past_and_masked_rows_all(make_packed, make_rows):
@@ -220,8 +313,6 @@ def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
         grads,
         expected,
     )
-    phased = dataclasses.replace(mixed.spec, clm_first=0.5)
-    assert phased.coefficients == {"clm_loss": 1.0, "mlm_loss": 1.0}
 
 
 def test_a_batch_of_one_kind_has_a_loss():

@@ -5,12 +5,18 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jaxpt.errors import UserError
+from jaxpt.learn.optim_spec import OptimSpec
+from jaxpt.learn.optimizer import make_optimizer
+from jaxpt.nn import layers
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.electra import Electra
 from jaxpt.objectives import electra
 from jaxpt.ops import losses
+from jaxpt.ops.masks import materialise
 from jaxpt.rng import row_keys
 
 SAMPLE = {"sample": jax.random.key(11)}
@@ -281,3 +287,137 @@ def test_the_founding_experiments_init_starts_near_ln_v_too(make_case):
     params = jax.jit(case.model.init_params)(jax.random.key(0))
     total, weight = case.loss(batch, params, **SAMPLE)[0]["generator_loss"]
     assert total / weight < 2 * np.log(40)
+
+
+def test_one_step_of_each_kind_of_embeddings(monkeypatch):
+    """A table of 1, both gradients 1, weights 1 and 50, SGD at 0.1."""
+
+    def step(sharing):
+        """The tables after a step, and what the discriminator then reads."""
+        sizes = {"num_layers": 1, "d_model": 2, "num_heads": 1, "d_ff": 1}
+        spec = ModelSpec(vocab_size=1, positions="rotary", **sizes)
+        monkeypatch.setattr(
+            layers, "table_init", lambda spec: lambda rng, shape: jnp.ones(shape)
+        )
+        model = Electra(spec, spec, sharing=sharing)
+        ids = jnp.zeros((1, 1), jnp.int32)
+
+        def look_up(model):
+            both = model.generator.embed, model.discriminator.embed
+            return [embed.look_up(ids)[0, 0, 0] for embed in both]
+
+        params = model.init(jax.random.key(0), method=look_up)["params"]
+
+        def total(params):
+            written, read = model.apply({"params": params}, method=look_up)
+            return written + 50 * read
+
+        grads = jax.grad(total)(params)
+        params = jax.tree.map(lambda x, grad: x - 0.1 * grad, params, grads)
+        tables = {
+            jax.tree_util.keystr(path, simple=True, separator="/"): float(x[0, 0])
+            for path, x in jax.tree_util.tree_leaves_with_path(params)
+        }
+        return tables, float(model.apply({"params": params}, method=look_up)[1])
+
+    tables, read = step("shared")
+    assert tables == pytest.approx({"embed/tokens": -4.1})
+    assert read == tables["embed/tokens"]
+    tables, read = step("separate")
+    expected = {"embed/tokens": -4.0, "generator/embed/tokens": 0.9}
+    assert tables == pytest.approx(expected) and read == tables["embed/tokens"]
+    tables, read = step("disentangled")
+    expected = {"embed/tokens": 0.9, "discriminator/embed/tokens": -5.0}
+    assert tables == pytest.approx(expected) and read == pytest.approx(-4.1)
+
+
+TABLES = ("tokens", "positions", "types")
+
+
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_disentangled_embeddings_get_one_gradient_each(
+    norm_position, make_case, make_rows
+):
+    """Of tokens, positions and types; the norm of each network is its own."""
+    values = (("norm_position", norm_position), ("num_types", 2))
+    case = make_case("electra", values, share_embeddings="disentangled")
+    assert case.params["discriminator"]["embed"].keys() == case.params["embed"].keys()
+    batch = case.corrupt(make_rows(case, 4))
+
+    def terms_of(params):
+        terms, _ = electra.loss(params, case.model, batch, electra.masks(batch), SAMPLE)
+        return {name: total for name, (total, _) in terms.items()}
+
+    grads = jax.jit(jax.jacrev(terms_of))(case.params)
+    written, read = grads["generator_loss"], grads["discriminator_loss"]
+    assert not any(np.any(x) for x in jax.tree.leaves(read["embed"]))
+    assert not any(np.any(x) for x in jax.tree.leaves(written["discriminator"]))
+    for grad in (written["embed"], read["discriminator"]["embed"]):
+        assert all(np.any(x) for x in jax.tree.leaves(grad))
+    # At first the discriminator's own tables are 0, so that both read the same.
+    params = jax.jit(case.model.init_params)(jax.random.key(0))
+    own = params["discriminator"]["embed"]
+    assert all(not np.any(x) for k in TABLES for x in jax.tree.leaves(own[k]))
+    part = case.model.export_parts(params)["discriminator"][1]["embed"]
+    assert all(
+        np.array_equal(*pair)
+        for k in TABLES
+        for pair in zip(*map(jax.tree.leaves, (part[k], params["embed"][k])))
+    )
+
+
+def test_weight_decay_pulls_the_discriminators_embeddings_to_the_generators():
+    """Without gradients, its own tables shrink by lr * decay a step."""
+    spec = OptimSpec(lr=0.1, weight_decay=0.5, warmup_steps=0, schedule="constant")
+    params = {"embed": {"tokens": jnp.full((2, 2), 3.0)}}
+    params |= {"discriminator": {"embed": {"tokens": jnp.full((2, 2), 1.0)}}}
+    optimizer = make_optimizer(spec, 10)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(zeros, optimizer.init(params), params)
+    moved = optax.apply_updates(params, updates)
+    own = moved["discriminator"]["embed"]["tokens"]
+    np.testing.assert_allclose(own, 0.95, rtol=1e-6)
+
+
+def test_disentangled_embeddings_are_exported_as_their_sum(make_case, make_rows):
+    """And what is exported reads as the network does, and is read back."""
+    case = make_case("electra", share_embeddings="disentangled")
+    draw = np.random.default_rng(0)
+    own = jax.tree.map(
+        lambda x: jnp.float32(draw.normal(size=x.shape)),
+        case.params["discriminator"]["embed"],
+    )
+    discriminator = case.params["discriminator"] | {"embed": own}
+    params = case.params | {"discriminator": discriminator}
+    parts = {k: part for k, (_, part) in case.model.export_parts(params).items()}
+    table = params["embed"]["tokens"]
+    np.testing.assert_array_equal(parts["generator"]["embed"]["tokens"], table)
+    result = parts["discriminator"]["embed"]["tokens"]
+    np.testing.assert_array_equal(result, table + own["tokens"])
+    tokens = make_rows(case, 2)["tokens"]
+    states = case.model.features(params, tokens)
+    masks = {"self": materialise(electra.masks({})["self"], 20, 20)}
+    expected = case.model.apply(
+        {"params": params},
+        {"inputs": tokens},
+        masks,
+        deterministic=True,
+        method="discriminate",
+    )
+    np.testing.assert_allclose(states, expected, rtol=1e-5, atol=1e-6)
+    joined = case.model.join_parts(parts)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), joined, params
+    )
+    # A discriminator alone, as of a fine-tuning, is the start of both.
+    alone = case.model.join_parts({"discriminator": parts["discriminator"]})
+    assert not np.any(alone["discriminator"]["embed"]["tokens"])
+    np.testing.assert_array_equal(alone["embed"]["tokens"], result)
+
+
+def test_embeddings_of_earlier_versions_are_named():
+    read = electra.Spec.read_earlier
+    assert read({"share_embeddings": True}) == {"share_embeddings": "shared"}
+    assert read({"share_embeddings": False}) == {"share_embeddings": "separate"}
+    for settings in ({}, {"share_embeddings": "disentangled"}):
+        assert read(settings) == settings

@@ -167,4 +167,12 @@ def test_rows_of_several_texts_are_packed_where_it_is_known_how_much(
     assert make_packed("prefix_lm").model.packed
     assert not make_packed("ul2").model.packed
     assert not make_packed("prefix_lm/seq2seq").model.packed
-    assert not make_case("clm_mlm", clm_first=0.5).model.packed
+    assert not make_case("clm_mlm", mlm_schedule=((0.5, 0.0),)).model.packed
+
+
+def test_a_share_that_changes_has_the_slots_of_its_maximum():
+    """Of causal rows where few are masked, and of masked ones where many are."""
+    schedule = {"mlm_schedule": ((0.5, 0.25), (1.0, 0.75)), "mlm_share": 0.5}
+    laws = clm_mlm.Spec(20, **schedule).predictions.laws
+    low, high = (clm_mlm.Spec(20, mlm_share=s).predictions.laws for s in (0.25, 0.75))
+    assert laws == {"clm_loss": low["clm_loss"], "mlm_loss": high["mlm_loss"]}

@@ -48,6 +48,7 @@ ELECTRA = """
     mask_rate=0.0; replace_mask=1.1; generator_size=0.0; generator_size=1.5
     temperature=0.0; generator_weight=-1.0; discriminator_weight=0.0
     variant=bert: must be one of full, electra_15, replace_mlm
+    share_embeddings=False: must be one of shared, separate, disentangled
 """
 BERT = """
     mask_rate=0.0; replace_mask=0.8 & replace_random=0.3 ... , bert.replace_random=0.3
@@ -67,8 +68,11 @@ BART = """
     infill_rate=0.3 & mask_rate=0.4 & delete_rate=0.4 ... 0.4: must be less than 1
 """
 CLM_MLM = """
-    mlm_share=0.0: must be above 0, at most 1; mlm_share=1.5; mlm_share=nan
-    clm_first=1.0: must be at least 0, below 1; clm_first=-0.1; mask_rate=0.0
+    mlm_share=-0.1: must be from 0 to 1; mlm_share=1.5; mlm_share=nan
+    mlm_schedule=(0.25, 0.0): must be pairs (until, share) such as ((0.25, 0.0),)
+    mlm_schedule=((0.5, 0.0), (0.5, 1.0)); mlm_schedule=((0.0, 1.0),)
+    mlm_schedule=((1.5, 1.0),); mlm_schedule=((0.5, -0.1),); mlm_schedule=((0.5,),)
+    mlm_schedule=((0.5, 'all'),); mlm_schedule=((0.5, 1.5),); mask_rate=0.0
     replace_mask=0.95 ... clm_mlm.replace_random=0.1
 """
 UL2 = """

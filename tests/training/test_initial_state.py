@@ -16,7 +16,6 @@ from jaxpt.report import figures
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.initial_state import check_start, make_start
-from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_run
@@ -80,26 +79,6 @@ def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
         )
         assert metrics["bits_per_byte"] > 0 and metrics["val_perplexity"] > 1
     assert set(metrics) & {"valid_loss", "valid_clm_loss"} == {"valid_loss"}
-
-
-@pytest.mark.slow
-def test_clm_first_and_mlm_after(tmp_path, speech):
-    """A kind of row that is not there adds nothing to the loss."""
-    config = make_config(
-        speech,
-        "clm_mlm",
-        clm_mlm__clm_first=0.5,
-        clm_mlm__mlm_share=1.0,
-        train__log_every=2,
-    )
-    run(config, tmp_path / "run")
-    lines = read_metrics(tmp_path / "run")
-    logged = {line["step"]: line for line in lines if "grad_norm" in line}
-    assert sorted(logged) == [2, 4, 6, 8, 10, 12]
-    for step, line in logged.items():
-        there, absent = ("clm_loss", "mlm_loss")[:: 1 if step <= 6 else -1]
-        assert absent not in line
-        assert line["loss"] == pytest.approx(line[there], rel=1e-5)
 
 
 @pytest.fixture
@@ -286,6 +265,19 @@ def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, ca
     output = capsys.readouterr().out.splitlines()
     losses = [line.split()[1] for line in output if line.startswith("valid_loss")]
     assert losses == [f"{held:.4f}"] * 2
+
+
+def test_embeddings_that_are_shared_otherwise_are_refused(bare, speech, refuses):
+    """Disentangled ones have tables that shared ones lack."""
+    folder, tokenizer = bare("electra", electra__share_embeddings="disentangled")
+    start = {"train__init_from": str(folder)}
+    same = make_config(
+        speech, "electra", electra__share_embeddings="disentangled", **start
+    )
+    check_start(make_task(make_plan(same), tokenizer.vocab), tokenizer)
+    other = make_plan(make_config(speech, "electra", **start))
+    with refuses("its electra model has discriminator/embed/", "not at all"):
+        check_start(make_task(other, tokenizer.vocab), tokenizer)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):

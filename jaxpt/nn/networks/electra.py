@@ -3,6 +3,7 @@
 The objective defines the second network's task; here are its heads.
 """
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -30,14 +31,26 @@ VARIANTS = {
 }
 # Variants whose second network is trained at every token, not only at masked ones.
 EVERYWHERE = ("full", "all_tokens_mlm")
+# What the two networks' embeddings have to do with each other.
+SHARING = ("shared", "separate", "disentangled")
 
 
 class ElectraNetwork(Network, nn.Module):
     """Both networks, Transformers of different widths, on one set of embeddings.
 
-    The second is called the discriminator in every variant. With `is_shared` False the
-    generator has separate embeddings. `temperature` is for the generator's samples,
-    which the objective draws.
+    The second is called the discriminator in every variant. `temperature` is for the
+    generator's samples, which the objective draws. By `sharing` the parameters are
+
+        shared         embed                      of both
+        separate       embed                      the discriminator's
+                       generator/embed            the generator's, of its width
+        disentangled   embed                      the generator's, E
+                       discriminator/embed        D, 0 at first: it reads E + D
+
+    Disentangled (DeBERTa-v3, He et al. 2021, section 3.2), the discriminator's loss has
+    no gradient to E and the generator's none to D: tables of tokens, positions and
+    types. The norm of the embeddings, if any, is separate. Weight decay on D pulls the
+    discriminator's embeddings towards the generator's. E + D is exported.
     """
 
     HEADS = ("generator", "discriminator")
@@ -52,14 +65,17 @@ class ElectraNetwork(Network, nn.Module):
     generator_spec: ModelSpec
     discriminator_spec: ModelSpec
     variant: str = "full"
-    is_shared: bool = True
+    sharing: str = "shared"
     temperature: float = 1.0
 
     def setup(self) -> None:
         self.embed = Embedder(self.discriminator_spec)
-        shared = self.embed if self.is_shared else None
-        self.generator = Transformer(self.generator_spec, shared)
-        self.discriminator = Transformer(self.discriminator_spec, self.embed)
+        generators = None if self.sharing == "separate" else self.embed
+        self.generator = Transformer(self.generator_spec, generators)
+        if self.sharing == "disentangled":
+            self.discriminator = Transformer(self.discriminator_spec, base=self.embed)
+        else:
+            self.discriminator = Transformer(self.discriminator_spec, self.embed)
         self.score = TokenScore(self.discriminator_spec)
 
     @property
@@ -227,22 +243,48 @@ class ElectraNetwork(Network, nn.Module):
         return parts | {"discriminator": (self.discriminator_spec, discriminator)}
 
     def join_parts(self, parts: dict[str, Any]) -> Any:
-        """From networks with shared embeddings; missing parts are empty.
+        """From both networks; missing parts are empty.
 
         A fine-tuned checkpoint has neither the generator nor the discriminator's score.
         """
         generator = dict(parts.get("generator", {}))
         discriminator = dict(parts.get("discriminator") or parts["masked"])
-        generator.pop("embed", None)
+        embed = discriminator.pop("embed")
+        if self.sharing == "disentangled":
+            base = generator["embed"] if generator else embed
+            discriminator["embed"] = _combine(operator.sub, embed, base)
+            embed = base
+        if self.sharing != "separate":
+            generator.pop("embed", None)
         return {
-            "embed": discriminator.pop("embed"),
+            "embed": embed,
             "score": discriminator.pop("score", {}),
             "generator": generator,
             "discriminator": discriminator,
         }
 
+    @property
+    def has_equal_embeddings(self) -> bool:
+        return self.sharing == "shared"
+
     def _part(self, params: Any, name: str) -> dict:
-        return {"embed": params["embed"]} | params[name]
+        part = {"embed": params["embed"]} | params[name]
+        if name == "discriminator" and self.sharing == "disentangled":
+            part["embed"] = _combine(operator.add, part["embed"], params["embed"])
+        return part
+
+
+def _combine(op: Callable[[Any, Any], Any], own: dict, base: dict) -> dict:
+    """Embeddings with `op` of each own table and its base; the norm is the own one."""
+
+    def combine(own: Any, base: Any) -> Any:
+        is_shape = isinstance(own, jax.ShapeDtypeStruct)
+        return own if is_shape else op(own, base)
+
+    return {
+        name: part if name == "norm" else jax.tree.map(combine, part, base[name])
+        for name, part in own.items()
+    }
 
 
 class Electra(ElectraNetwork):

@@ -57,6 +57,11 @@ class Network(abc.ABC):
     CONSTANTS: ClassVar[tuple[str, ...]] = ()
 
     @property
+    def has_equal_embeddings(self) -> bool:
+        """Whether all networks of `export_parts` have the same embeddings."""
+        return True
+
+    @property
     def frozen(self) -> tuple[str, ...]:
         """Paths of the parameters that no step changes."""
         return ()

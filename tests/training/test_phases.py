@@ -1,0 +1,154 @@
+"""A run whose objective changes on the way: phases, their logs, resuming in each."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from tiny import make_config, prepare, slow_but, write_stored
+
+from jaxpt.cli import main
+from jaxpt.config.config_files import load_config
+from jaxpt.config.plan import make_plan
+from jaxpt.learn.state import make_state
+from jaxpt.training import loop
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.data import make_feed
+from jaxpt.training.metrics_log import read_metrics
+from jaxpt.training.program import Program
+from jaxpt.training.signals import SignalWatch, Stopped
+from jaxpt.training.train_calls import make_train_call
+from jaxpt.training.workdir import list_settings
+
+# Of 12 steps, in calls of 2: causal to step 4, then masked to step 8, then a mixture.
+PHASES = {
+    "clm_mlm__mlm_schedule": ((1 / 3, 0.0), (2 / 3, 1.0), (1.0, 0.5)),
+    "clm_mlm__mlm_share": 0.25,
+    "model__dropout": 0.1,
+}
+
+
+def run(config, workdir):
+    task, tokenizer, corpora = prepare(config)
+    return task, loop.train(task, tokenizer, corpora, workdir)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, speech):
+    """The folder of the run, its task and its result."""
+    folder = tmp_path_factory.mktemp("phases")
+    return folder, *run(make_config(speech, "clm_mlm", **PHASES), folder)
+
+
+def last_state(task, folder):
+    with Checkpointer(folder / "checkpoints") as checkpointer:
+        state, step = checkpointer.restore(Program(task).abstract_state())
+    assert step == 12
+    return state
+
+
+def test_each_phase_logs_the_loss_it_trains_on(whole):
+    """A kind of row that is not there adds nothing to the loss."""
+    folder, _, result = whole
+    logged = {row["step"]: row for row in read_metrics(folder) if "grad_norm" in row}
+    assert sorted(logged) == [2, 4, 6, 8, 10, 12]
+    for step, row in logged.items():
+        if step > 8:
+            assert {"clm_loss", "mlm_loss"} <= set(row)
+            continue
+        there, absent = ("clm_loss", "mlm_loss")[:: 1 if step <= 4 else -1]
+        assert absent not in row
+        assert row["loss"] == pytest.approx(row[there], rel=1e-5)
+    # In evaluation both kinds are there, at any time of the run.
+    metrics = result["metrics"]
+    causal, masked = metrics["valid_clm_loss"], metrics["valid_mlm_loss"]
+    expected = 0.75 * causal + 0.25 * masked
+    assert metrics["valid_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+class Stop(SignalWatch):
+    """Pretends that a signal came after some calls."""
+
+    after = 0
+
+    @property
+    def signum(self):
+        self.asked += 1
+        return 15 if self.asked > self.after else None
+
+    @signum.setter
+    def signum(self, value):
+        self.asked = 0
+
+
+@pytest.mark.parametrize("num_calls", slow_but((1, 2), range(5)))
+def test_a_run_that_stops_in_any_phase_ends_the_same(
+    num_calls, whole, tmp_path, speech, monkeypatch
+):
+    """Within the first, at the switch, within the second, at the next, in the last."""
+    folder, task, result = whole
+    config = make_config(speech, "clm_mlm", **PHASES)
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "SignalWatch", Stop)
+        patch.setattr(Stop, "after", num_calls)
+        with pytest.raises(Stopped):
+            run(config, tmp_path)
+    with Checkpointer(tmp_path / "checkpoints") as checkpointer:
+        assert checkpointer.steps()[-1] == 2 * (num_calls + 1)
+    _, resumed = run(config, tmp_path)
+    assert resumed["metrics"] == result["metrics"]
+    states = last_state(task, tmp_path), last_state(task, folder)
+    jax.tree.map(np.testing.assert_array_equal, *states)
+    losses = [
+        [row["loss"] for row in read_metrics(path) if "grad_norm" in row]
+        for path in (tmp_path, folder)
+    ]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 5.0])
+def test_phases_follow_the_progress_of_the_budget(seconds, speech):
+    """With a budget of seconds, the schedule's steps and not the run's own."""
+    config = make_config(speech, "clm_mlm", **PHASES, train__seconds=seconds)
+    task, _, corpora = prepare(config)
+    feed = make_feed(task, corpora["train"])
+    stack = jax.tree.map(lambda *rows: np.stack(rows), *(feed[i] for i in range(4)))
+    state = make_state(task.model.init_params(jax.random.key(0)), task.optimizer)
+    begin_and_end = (2, 10) if seconds else ()
+    call = jax.jit(make_train_call(task))
+    _, metrics = call(state, stack, 0, *begin_and_end)
+    masked = np.asarray(metrics["mlm_loss"][1]) > 0
+    # Schedule steps 2, 4, 6 and 8 of 12; else steps 0 to 3.
+    assert masked.tolist() == ([False, True, True, True] if seconds else 4 * [False])
+    causal = np.asarray(metrics["clm_loss"][1]) > 0
+    assert causal.tolist() == ([True, False, False, True] if seconds else 4 * [True])
+
+
+def test_a_stored_run_with_clm_first_is_read(tmp_path, speech):
+    """In every way in which a stored config is read."""
+    config = make_config(speech, "clm_mlm", clm_mlm__mlm_share=1.0)
+    path = write_stored(tmp_path / "config.json", config)
+    stored = json.loads(path.read_text())
+    del stored["clm_mlm"]["mlm_schedule"]
+    stored["clm_mlm"]["clm_first"] = 0.25
+    entry = {"objective": "clm_mlm", "clm_mlm": {"clm_first": 0.5}}
+    stored["compare"]["overrides"] = {"half": entry}
+    path.write_text(json.dumps(stored))
+    loaded = load_config(str(path))
+    assert loaded.clm_mlm.mlm_schedule == ((0.25, 0.0),)
+    half = loaded.compare.overrides.to_dict()["half"]["clm_mlm"]
+    assert half == {"mlm_schedule": [[0.5, 0.0]]}
+    stored.pop("version")
+    plan = make_plan(stored, is_stored=True)
+    assert plan.spec.mlm_schedule == ((0.25, 0.0),) and plan.spec.mlm_share == 1
+    settings = list_settings(stored)
+    assert settings["clm_mlm.mlm_schedule"] == [[0.25, 0.0]]
+    assert settings.keys() == list_settings(plan.config).keys()
+
+
+def test_the_schedule_is_set_by_a_flag(tmp_path, speech, capsys):
+    path = write_stored(tmp_path / "config.json", make_config(speech, "clm_mlm"))
+    argv = ["train", f"--config={path}", "--dry_run"]
+    assert main([*argv, "--config.clm_mlm.mlm_schedule=((0.5,0),(1,1))"]) == 0
+    assert main([*argv, "--config.clm_mlm.clm_first=0.5"]) == 2
+    assert "did you mean clm_mlm.mlm_schedule?" in capsys.readouterr().err
