@@ -122,6 +122,9 @@ TRAITS = {
     # A pair and five negatives, one in 25 of which is the neighbour and left out.
     "skip_gram": Traits({"loss": (6 * LN_2, 0.3)}, drawn="negatives", specials=()),
     "fill_in_the_middle": Traits(specials=("eos",)),
+    "token_order": Traits(
+        {"loss": UNIFORM, "order_loss": UNIFORM}, drawn="", specials=()
+    ),
     # Evaluated as at the end of a run, where other offsets have faded.
     "multi_token": Traits(
         {"clm_loss": UNIFORM, "offset_loss": (0.0, 0.0)}, drawn="", specials=()
