@@ -29,6 +29,7 @@ OBJECTIVES = (
     "ul2",
     "clm_mlm",
     "multi_token",
+    "token_order",
     "fill_in_the_middle",
     "bilm",
     "skip_gram",

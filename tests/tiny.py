@@ -71,12 +71,14 @@ class Traits:
         nothing is drawn, and batches are always the same.
       specials: roles of special tokens that it needs; None leaves it to the spec.
       feature_widths: how wide its features are, in model widths.
+      soft: loss terms whose targets are distributions.
     """
 
     first_losses: dict = dataclasses.field(default_factory=lambda: {"loss": UNIFORM})
     drawn: str = "inputs"
     specials: tuple[str, ...] | None = None
     feature_widths: int = 1
+    soft: tuple[str, ...] = ()
 
 
 MASK = ("mask",)
@@ -122,6 +124,12 @@ TRAITS = {
     # A pair and five negatives, one in 25 of which is the neighbour and left out.
     "skip_gram": Traits({"loss": (6 * LN_2, 0.3)}, drawn="negatives", specials=()),
     "fill_in_the_middle": Traits(specials=("eos",)),
+    "token_order": Traits(
+        {"loss": UNIFORM, "order_loss": UNIFORM},
+        drawn="",
+        specials=(),
+        soft=("order_loss",),
+    ),
     # Evaluated as at the end of a run, where other offsets have faded.
     "multi_token": Traits(
         {"clm_loss": UNIFORM, "offset_loss": (0.0, 0.0)}, drawn="", specials=()

@@ -20,7 +20,16 @@ from jaxpt.text.labelled.tables import TableSpec
 KEEPS = ("last", "best")
 # The grid sets the learning rate, and `warmup_share` the warm-up; Muon and a moving
 # mean of the parameters are for pretraining.
-HIDDEN = {"lr", "warmup_steps", "muon_lr", "momentum", "ema_decay"}
+HIDDEN = {
+    "lr",
+    "lr_width",
+    "lr_tokens",
+    "warmup_steps",
+    "muon_lr",
+    "momentum",
+    "normuon_beta",
+    "ema_decay",
+}
 MAX_FLOAT32 = 3.4028234e38  # the largest float32
 
 
@@ -221,9 +230,10 @@ def make_finetune_plan(config: AnyConfig) -> FinetunePlan:
 
 def _check_plan(plan: FinetunePlan) -> None:
     """Raises ConfigError if settings contradict each other."""
-    if plan.optim.name == "muon":
+    if "muon_lr" in plan.optim.settings():
         raise ConfigError(
-            "optim.name=muon: must be adamw, adafactor, lamb or lion in fine-tuning"
+            f"optim.name={plan.optim.name}: must be adamw, adafactor, lamb or lion in "
+            f"fine-tuning"
         )
     if plan.spec.head not in ("auto", *FORMS):
         raise ConfigError(

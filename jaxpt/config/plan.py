@@ -175,7 +175,7 @@ def _derive(name: str, config: dict, filled: str) -> Plan:
         ),
         model=model,
         spec=spec,
-        optim=optim,
+        optim=optim.scale_rates(model.d_model, train.batch_size * spec.row_length),
         train=train,
         eval=EvalSpec(**parts["eval"]),
         config=config,

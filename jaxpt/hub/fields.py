@@ -28,6 +28,7 @@ Values = dict[str, Any]  # fields of a ModelSpec
 
 ACTIVATIONS = {
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -36,6 +37,7 @@ ACTIVATIONS = {
 # jaxpt's names -> transformers' names.
 ACTIVATION_NAMES = {
     "relu": "relu",
+    "relu2": "relu2",
     "gelu": "gelu",
     "gelu_tanh": "gelu_new",
     "silu": "silu",

@@ -1,6 +1,7 @@
 """OptimSpec: the settings of the optimizer and the learning rate schedule."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 
 from jaxpt.errors import ConfigError
@@ -28,13 +29,15 @@ OPTIMIZER_DEFAULTS = {
     "lamb": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
     "lion": {"beta1": 0.9, "beta2": 0.99},
     "muon": {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-10},
+    "normuon": {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-10},
 }
 # Settings that only some optimizers or only some schedules use.
 OPTIMIZERS_READING = {
     "bias_correction": ("adamw", "lamb"),
     "parameter_scale": ("adafactor",),
-    "muon_lr": ("muon",),
-    "momentum": ("muon",),
+    "muon_lr": ("muon", "normuon"),
+    "momentum": ("muon", "normuon"),
+    "normuon_beta": ("normuon",),
 }
 SCHEDULES_READING = {
     "min_lr_ratio": ("cosine", "linear", "wsd"),
@@ -54,9 +57,16 @@ class OptimSpec:
     Attributes:
       name: "adamw"; "adafactor" (T5's: factored second moments of matrices from
         128 x 128 on, updates clipped to an RMS of 1); "lamb" (Adam's update times the
-        ratio of each tensor's norm to the update's norm); "lion"; or "muon" (for the
-        layers' matrices; embeddings, heads, norms and biases use AdamW).
+        ratio of each tensor's norm to the update's norm); "lion"; "muon" (for the
+        layers' matrices; embeddings, heads, norms and biases use AdamW); or "normuon"
+        (Muon with steps divided by their RMS for each output or input).
       lr: the peak learning rate.
+      lr_width: the width for which `lr` is set: `lr` is multiplied by
+        sqrt(lr_width / model.d_model), Muon's rate is not (nanochat: 768); 0: no
+        scaling.
+      lr_tokens: the tokens of a batch (rows times their length) for which the rates are
+        set: both are multiplied by sqrt(tokens / lr_tokens) (nanochat: 2^19); 0: no
+        scaling.
       schedule: after the warm-up, "cosine" and "linear" decay to the end of the run,
         "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end.
         "linear" decays from the warm-up's end, as in transformers. In BERT's code the
@@ -86,8 +96,14 @@ class OptimSpec:
         so that `lr` is relative to it.
       muon_lr: Muon's peak learning rate, as a spectral norm; `lr` is that of its AdamW.
       momentum: Muon's momentum.
+      normuon_beta: the decay rate of NorMuon's mean squares (nanochat: 0.9; paper:
+        0.95).
       weight_decay: decoupled, multiplied by the learning rate. Not applied to biases,
         norms and T5's relative bias (nor is LAMB's ratio).
+      decay_overrides: other weight decays for the kernels and tables with a text in
+        their path, "embed=0" or "embed=0, head=0.1"; the first such text counts.
+      cautious_decay: weights decay only where the update reduces their magnitude too
+        (modded-nanogpt, nanochat).
       clip_norm: the maximum global norm of the gradient; 0 does not clip (T5).
       ema_decay: the decay rate of an exponential moving average of the parameters, with
         which a run evaluates, exports and generates; 0 is off.
@@ -95,6 +111,8 @@ class OptimSpec:
 
     name: str = "adamw"
     lr: float = 1e-3
+    lr_width: int = 0
+    lr_tokens: int = 0
     schedule: str = "cosine"
     warmup_steps: int = 0
     warmup_type: str = "linear"
@@ -110,7 +128,10 @@ class OptimSpec:
     parameter_scale: bool = True
     muon_lr: float = 0.02
     momentum: float = 0.95
+    normuon_beta: float = 0.9
     weight_decay: float = 0.0
+    decay_overrides: str = ""
+    cautious_decay: bool = False
     clip_norm: float = 1.0
     ema_decay: float = 0.0
 
@@ -127,6 +148,42 @@ class OptimSpec:
             if getattr(self, name) == -1:
                 object.__setattr__(self, name, value)
         _check_values(self)
+        self.list_decays()
+
+    def scale_rates(self, width: int, tokens: int) -> "OptimSpec":
+        """The spec with the rates of a model's width and of a batch's tokens.
+
+        >>> spec = OptimSpec(name="muon", lr=0.1, lr_width=768, lr_tokens=1024)
+        >>> scaled = spec.scale_rates(width=192, tokens=4096)
+        >>> scaled.lr, scaled.muon_lr, scaled.lr_width
+        (0.4, 0.04, 0)
+        """
+        by_width = math.sqrt(self.lr_width / width) if self.lr_width else 1.0
+        by_tokens = math.sqrt(tokens / self.lr_tokens) if self.lr_tokens else 1.0
+        scaled = dataclasses.replace(
+            self, lr=self.lr * by_width * by_tokens, lr_width=0, lr_tokens=0
+        )
+        if "muon_lr" not in self.settings():
+            return scaled
+        return dataclasses.replace(scaled, muon_lr=self.muon_lr * by_tokens)
+
+    def list_decays(self) -> dict[str, float]:
+        """`decay_overrides` by text.
+
+        Raises:
+          UserError: it cannot be read.
+
+        >>> OptimSpec(decay_overrides="embed=0, head=0.1").list_decays()
+        {'embed': 0.0, 'head': 0.1}
+        """
+        decays = {}
+        for entry in filter(None, self.decay_overrides.split(",")):
+            text, _, number = entry.partition("=")
+            decays[text.strip()] = value = _read_number(number)
+            is_good = bool(text.strip()) and 0 <= value < math.inf
+            allowed = "texts with a decay of at least 0 each, such as embed=0, head=0.1"
+            _check(self, "decay_overrides", is_good, allowed)
+        return decays
 
     def settings(self) -> dict:
         """The settings that this optimizer and this schedule use, by name."""
@@ -157,6 +214,8 @@ def _check_values(spec: OptimSpec) -> None:
     is_exponential = spec.schedule == "wsd" and spec.decay_shape == "exponential"
     for name, is_good, allowed in (
         ("lr", spec.lr > 0, "above 0"),
+        ("lr_width", spec.lr_width >= 0, "at least 0 (no scaling)"),
+        ("lr_tokens", spec.lr_tokens >= 0, "at least 0 (no scaling)"),
         ("warmup_steps", spec.warmup_steps >= 0, "at least 0"),
         ("warmup_type", spec.warmup_type in WARMUP_SHAPES, one_of(WARMUP_SHAPES)),
         (
@@ -193,12 +252,21 @@ def _check_values(spec: OptimSpec) -> None:
         ("epsilon", spec.epsilon > 0, "above 0, or -1"),
         ("muon_lr", spec.muon_lr > 0, "above 0"),
         ("momentum", 0 <= spec.momentum < 1, "at least 0 and below 1"),
+        ("normuon_beta", 0 <= spec.normuon_beta < 1, "at least 0 and below 1"),
         ("weight_decay", spec.weight_decay >= 0, "at least 0"),
         ("clip_norm", spec.clip_norm >= 0, "at least 0 (0 does not clip)"),
         ("ema_decay", 0 <= spec.ema_decay < 1, "at least 0 (off) and below 1"),
     ):
         if name in read:
             _check(spec, name, is_good, allowed)
+
+
+def _read_number(text: str) -> float:
+    """The number that a text is, or NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def one_of(names: Iterable[str]) -> str:

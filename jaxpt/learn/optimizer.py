@@ -15,10 +15,11 @@ import optax
 from jax.tree_util import KeyPath
 from jaxtyping import Array, PyTree
 
+from jaxpt.errors import ConfigError
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
-from jaxpt.nn.scan import is_stacked
+from jaxpt.nn.scan import is_stacked, path_name
 
 # T5X's: the smallest side of a matrix with a factored second moment, the exponent of
 # the moment's decay, and the maximum RMS of an update.
@@ -27,6 +28,8 @@ ADAFACTOR_DECAY = 0.8
 ADAFACTOR_CLIP = 1.0
 # Keller Jordan's, added to the norm before the Newton-Schulz iterations.
 MUON_EPSILON = 1e-7
+# NorMuon's smallest second moment (modded-nanogpt).
+NORMUON_EPSILON = 1e-10
 
 
 def _names(path: KeyPath) -> list[str]:
@@ -48,6 +51,60 @@ def is_layer_matrix(path: KeyPath, leaf: Array) -> bool:
 def decay_mask(params: PyTree) -> PyTree:
     """True where weight decay and LAMB's ratio apply, by name and rank."""
     return jax.tree_util.tree_map_with_path(is_decayed, params)
+
+
+def make_decay(
+    spec: OptimSpec, lr: Callable[[Array], Array] | None = None
+) -> optax.GradientTransformation:
+    """Adds the weight decay to updates before their sign is flipped.
+
+    Args:
+      lr: the learning rate, if the updates already have that factor.
+
+    """
+    overrides = spec.list_decays()
+
+    def rate(decay: float) -> Any:
+        return decay if lr is None else lambda step: decay * lr(step)
+
+    def has(decay: float, path: KeyPath, leaf: Array) -> bool:
+        return is_decayed(path, leaf) and find(path_name(path)) == decay
+
+    def find(name: str) -> float:
+        own = [overrides[text] for text in overrides if text in name]
+        return [*own, spec.weight_decay][0]
+
+    def mask(decay: float) -> Callable[[PyTree], PyTree]:
+        own = functools.partial(has, decay)
+        return functools.partial(jax.tree_util.tree_map_with_path, own)
+
+    decays = dict.fromkeys([spec.weight_decay, *overrides.values()])
+    parts = [optax.add_decayed_weights(rate(d), mask(d)) for d in decays]
+    add = parts[0] if len(parts) == 1 else optax.chain(*parts)
+    return be_cautious(add) if spec.cautious_decay else add
+
+
+def be_cautious(decay: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Decays a weight only where its update reduces its magnitude too.
+
+    >>> decay = be_cautious(optax.add_decayed_weights(0.5))
+    >>> weights, updates = jnp.array([1.0, -1.0]), jnp.array([0.2, 0.2])
+    >>> updates, _ = decay.update(updates, decay.init(weights), weights)
+    >>> [round(x, 2) for x in (weights - 0.1 * updates).tolist()]
+    [0.93, -1.02]
+    """
+
+    def update(
+        updates: PyTree, state: optax.OptState, params: PyTree = None
+    ) -> tuple[PyTree, optax.OptState]:
+        decayed, state = decay.update(updates, state, params)
+
+        def choose(update: Array, decayed: Array, param: Array) -> Array:
+            return jnp.where(update * param >= 0, decayed, update)
+
+        return jax.tree.map(choose, updates, decayed, params), state
+
+    return optax.GradientTransformation(decay.init, update)
 
 
 def by_layer(inner: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -106,7 +163,7 @@ def make_adamw(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation
     """
     return optax.chain(
         scale_by_adam(spec),
-        optax.add_decayed_weights(spec.weight_decay, decay_mask),
+        make_decay(spec),
         optax.scale_by_learning_rate(schedules["lr"]),
     )
 
@@ -120,7 +177,7 @@ def make_lamb(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     ratio = by_layer(optax.scale_by_trust_ratio())
     return optax.chain(
         scale_by_adam(spec),
-        optax.add_decayed_weights(spec.weight_decay, decay_mask),
+        make_decay(spec),
         optax.masked(ratio, decay_mask),
         optax.scale_by_learning_rate(schedules["lr"]),
     )
@@ -128,12 +185,10 @@ def make_lamb(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
 
 def make_lion(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     """The sign of the momentum (Chen et al. 2023)."""
-    return optax.lion(
-        schedules["lr"],
-        b1=spec.beta1,
-        b2=spec.beta2,
-        weight_decay=spec.weight_decay,
-        mask=decay_mask,
+    return optax.chain(
+        optax.scale_by_lion(b1=spec.beta1, b2=spec.beta2),
+        make_decay(spec),
+        optax.scale_by_learning_rate(schedules["lr"]),
     )
 
 
@@ -159,9 +214,8 @@ def make_adafactor(spec: OptimSpec, schedules: dict) -> optax.GradientTransforma
     steps.append(optax.scale_by_learning_rate(lr, flip_sign=False))
     if spec.beta1:
         steps.append(optax.ema(spec.beta1, debias=False))
-    if spec.weight_decay:
-        decay = lambda step: spec.weight_decay * lr(step)  # noqa: E731
-        steps.append(optax.add_decayed_weights(decay, decay_mask))
+    if spec.weight_decay or spec.decay_overrides:
+        steps.append(make_decay(spec, lr))
     return optax.chain(*steps, optax.scale(-1.0))
 
 
@@ -169,7 +223,8 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     """Orthogonalised momentum for the layers' matrices, AdamW for the rest.
 
     Keller Jordan's: 5 Newton-Schulz iterations, Nesterov momentum, steps multiplied by
-    sqrt(max(1, out / in)). Departure: optax corrects the momentum's bias.
+    sqrt(max(1, out / in)). Departure: optax corrects the momentum's bias. "normuon"
+    divides the orthogonalised momentum by its RMS (`scale_by_normuon`).
     """
     # Axes before the last two are those of layers, which are independent.
     last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
@@ -188,8 +243,9 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
                 lambda _: last_two, tree
             ),
         ),
+        *([scale_by_normuon(spec.normuon_beta)] if spec.name == "normuon" else []),
         optax.stateless_with_tree_map(shape),
-        optax.add_decayed_weights(spec.weight_decay),
+        make_decay(spec),
         optax.scale_by_learning_rate(schedules["muon_lr"]),
     )
     return optax.partition(
@@ -198,12 +254,52 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     )
 
 
+def scale_by_normuon(beta: float) -> optax.GradientTransformation:
+    """Divides a matrix by its RMS along the shorter side, and keeps its norm.
+
+    NorMuon (Li et al. 2025), as in modded-nanogpt: the mean square along the shorter
+    side (of a square matrix, along its inputs) has an exponential moving average.
+
+    >>> normalise = scale_by_normuon(beta=0.9)
+    >>> updates = jnp.array([[1.0, 0.5], [1.0, 0.5]])  # [in, out]
+    >>> updates, _ = normalise.update(updates, normalise.init(updates))
+    >>> [[round(x, 4) for x in row] for row in updates.tolist()]
+    [[0.7906, 0.7906], [0.7906, 0.7906]]
+    """
+
+    def mean_square(x: Array) -> Array:
+        shorter = -2 if x.shape[-2] <= x.shape[-1] else -1
+        return jnp.square(x).mean(shorter, keepdims=True)
+
+    def norm(x: Array) -> Array:
+        return jnp.sqrt(jnp.square(x).sum((-2, -1), keepdims=True))
+
+    def init(params: PyTree) -> optax.OptState:
+        return jax.tree.map(lambda x: jnp.zeros_like(mean_square(x)), params)
+
+    def update(
+        updates: PyTree, state: optax.OptState, params: PyTree = None
+    ) -> tuple[PyTree, optax.OptState]:
+        def average(old: Array, x: Array) -> Array:
+            return beta * old + (1 - beta) * mean_square(x)
+
+        def divide(x: Array, second: Array) -> Array:
+            scaled = x / jnp.sqrt(jnp.maximum(second, NORMUON_EPSILON))
+            return scaled * norm(x) / jnp.maximum(norm(scaled), NORMUON_EPSILON)
+
+        state = jax.tree.map(average, state, updates)
+        return jax.tree.map(divide, updates, state), state
+
+    return optax.GradientTransformation(init, update)
+
+
 MAKERS = {
     "adamw": make_adamw,
     "adafactor": make_adafactor,
     "lamb": make_lamb,
     "lion": make_lion,
     "muon": make_muon,
+    "normuon": make_muon,
 }
 
 
@@ -222,6 +318,29 @@ def set_schedule_step(opt_state: optax.OptState, step: Array | int) -> optax.Opt
     return jax.tree.map(put, opt_state, is_leaf=is_schedule)
 
 
+def check_overrides(
+    optimizer: optax.GradientTransformation, spec: OptimSpec
+) -> optax.GradientTransformation:
+    """An optimizer that refuses parameters without one of each of `decay_overrides`.
+
+    Raises:
+      UserError: at initialization.
+    """
+
+    def init(params: PyTree) -> optax.OptState:
+        leaves = jax.tree_util.tree_leaves_with_path(params)
+        names = [path_name(path) for path, leaf in leaves if is_decayed(path, leaf)]
+        for text in spec.list_decays():
+            if not any(text in name for name in names):
+                raise ConfigError(
+                    f"optim.decay_overrides={spec.decay_overrides}: {text} must be in "
+                    f"the path of a kernel or table, such as {names[0]}"
+                )
+        return optimizer.init(params)
+
+    return optax.GradientTransformation(init, optimizer.update)
+
+
 def make_optimizer(
     spec: OptimSpec, num_steps: int, frozen: tuple[str, ...] = ()
 ) -> optax.GradientTransformation:
@@ -236,6 +355,8 @@ def make_optimizer(
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     maker = MAKERS[spec.name]
     optimizer = optax.chain(*parts, maker(spec, make_schedules(spec, num_steps)))
+    if spec.decay_overrides:
+        optimizer = check_overrides(optimizer, spec)
     if not frozen:
         return optimizer
 

@@ -15,7 +15,7 @@ def make_schedules(spec: OptimSpec, num_steps: int) -> dict[str, optax.Schedule]
       UserError: the warm-up, or wsd's decay, does not fit the run.
     """
     schedules = {"lr": make_schedule(spec, num_steps)}
-    if spec.name == "muon":
+    if "muon_lr" in spec.settings():
         schedules["muon_lr"] = make_schedule(spec, num_steps, spec.muon_lr)
     return schedules
 

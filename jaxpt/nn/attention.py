@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import Dense
+from jaxpt.nn.layers import Dense, HeadNorm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import rotate
 from jaxpt.ops import attention, kernel_choice, masks
@@ -124,7 +124,10 @@ class Attention(nn.Module):
             # not scale.
             scale = spec.head_width**-0.5 if name == "query" else 1.0
             flat = Dense(num * spec.head_width, spec, t5_scale=scale, name=name)(inputs)
-            return flat.reshape(*flat.shape[:2], num, spec.head_width)
+            each = flat.reshape(*flat.shape[:2], num, spec.head_width)
+            if spec.qk_norm == "none" or name == "value":
+                return each
+            return HeadNorm(spec, name=f"{name}_norm")(each)
 
         q_BTNH = heads("query", x, spec.num_heads)
         if position_ids is not None:

@@ -122,8 +122,7 @@ class VocabHead(nn.Module):
         self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"] | None
     ) -> Float[Array, "*B V"]:
         """The logits."""
-        x, kernel, bias = self.read(x, tokens)
-        return kernels.dense(x, kernel, bias, jnp.float32)
+        return chunked_loss.find_logits(self.read(x, tokens), self.spec.logit_options)
 
     def score(
         self,
@@ -135,8 +134,8 @@ class VocabHead(nn.Module):
     ) -> losses.Scores:
         """`losses.score` of the logits, in chunks of at most `loss_chunk` rows."""
         x, kernel, bias = self.read(x, tokens)
-        chunk = self.spec.loss_chunk
-        return chunked_loss.score(x, kernel, bias, targets, weights, chunk, draw)
+        how = self.spec.loss_chunk, draw, self.spec.logit_options
+        return chunked_loss.score(x, kernel, bias, targets, weights, *how)
 
     def nll(
         self,
@@ -146,7 +145,8 @@ class VocabHead(nn.Module):
     ) -> Float[Array, "B *T"]:
         """-log p of each target, in the same chunks, without gradient."""
         x, kernel, bias = self.read(x, tokens)
-        return chunked_loss.nll(x, kernel, bias, targets, self.spec.loss_chunk)
+        how = self.spec.loss_chunk, self.spec.logit_options
+        return chunked_loss.nll(x, kernel, bias, targets, *how)
 
     def token_scores(
         self,
@@ -156,8 +156,8 @@ class VocabHead(nn.Module):
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, in the same chunks, differentiable."""
         x, kernel, bias = self.read(x, tokens)
-        chunk = self.spec.loss_chunk
-        return chunked_loss.token_scores(x, kernel, bias, targets, chunk)
+        how = self.spec.loss_chunk, self.spec.logit_options
+        return chunked_loss.token_scores(x, kernel, bias, targets, *how)
 
 
 class TokenScore(nn.Module):
@@ -217,4 +217,5 @@ class BoundaryHead(nn.Module):
             x = Norm(spec, name=f"out_{i}_norm")(kernels.activate(spec.activation, x))
         bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
         head = x.astype(spec.compute_dtype), tokens.T, bias
-        return chunked_loss.score(*head, targets, weights, spec.loss_chunk)
+        how = spec.loss_chunk, None, spec.logit_options
+        return chunked_loss.score(*head, targets, weights, *how)

@@ -124,6 +124,24 @@ class Norm(nn.Module):
         return kernels.layer_norm(x, scale, bias, self.spec.norm_epsilon)
 
 
+class HeadNorm(nn.Module):
+    """RMSNorm of each attention head; its scale is 1 unless `qk_norm` is "scaled".
+
+    >>> norm = HeadNorm(ModelSpec(qk_norm="unscaled", norm_epsilon=1e-6))
+    >>> [round(x, 4) for x in norm.apply({}, jnp.array([3.0, 4.0])).tolist()]
+    [0.8485, 1.1314]
+    """
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*B H"]) -> Float[Array, "*B H"]:
+        scale = jnp.ones(x.shape[-1])
+        if self.spec.qk_norm == "scaled":
+            scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
+
+
 class Dropout(nn.Module):
     """Zeroes x with probability `rate` and scales the rest by 1 / (1 - rate)."""
 

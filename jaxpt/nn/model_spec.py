@@ -10,10 +10,12 @@ import jax
 
 from jaxpt.errors import ConfigError
 from jaxpt.ops.kernel_choice import KERNELS
+from jaxpt.ops.losses import LogitOptions
 
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+QK_NORMS = ("none", "unscaled", "scaled")
+ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
@@ -36,11 +38,13 @@ AT_LEAST_0 = (
     "loss_chunk",
 )
 ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
+NOT_NEGATIVE = ("logit_softcap", "z_loss")
 RATES = ("dropout", "embed_dropout", "attention_dropout")
 CHOICES = {
     "norm": NORMS,
     "norm_position": NORM_POSITIONS,
     "activation": ACTIVATIONS,
+    "qk_norm": QK_NORMS,
     "positions": POSITIONS,
     "relative_directions": DIRECTIONS,
     "init": INITS,
@@ -64,6 +68,7 @@ LAYOUT = (
     "norm_bias",
     "embed_norm",
     "gated_mlp",
+    "qk_norm",
     "relative_buckets",
     "use_bias",
     "tie_embeddings",
@@ -71,7 +76,7 @@ LAYOUT = (
     "head_transform",
 )
 # Fields for initialization and training; configs of transformers lack most of them.
-TRAINING = (*RATES, "init", "init_std")
+TRAINING = (*RATES, "init", "init_std", "z_loss")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +105,8 @@ class ModelSpec:
         (BERT: the embeddings are normed too).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
-      activation: of the MLPs and of the head's transform.
+      activation: of the MLPs and of the head's transform; "relu2" is the square of
+        relu (Primer; modded-nanogpt).
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
       positions: learned and sinusoidal are added to the embeddings, separately for an
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
@@ -122,11 +128,19 @@ class ModelSpec:
       position_offset: unused rows of the learned table before the first position
         (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
+      qk_norm: each head's queries and keys are divided by their RMS, before rotary
+        positions: "unscaled" (modded-nanogpt, nanochat) or "scaled" by a learned
+        factor for each of the H numbers (Qwen3). At most sqrt(H) is then the size of
+        unscaled logits.
       use_bias: dense layers have biases (T5's and Llama's have none).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       head_bias: the vocabulary head has one (BERT).
+      logit_softcap: c: the vocabulary's logits are c tanh(logits / c) (Gemma 2: 30;
+        nanochat: 15); 0: they are not limited.
       head_transform: BERT's dense + activation + norm before the vocabulary.
+      z_loss: the loss over the vocabulary gets this times (log sum exp(logits))^2 for
+        each target, in its gradient; the reported losses stay without it (PaLM: 1e-4).
       dropout: on the output of every attention and MLP.
       embed_dropout: on the embeddings.
       attention_dropout: on the attention weights.
@@ -181,11 +195,14 @@ class ModelSpec:
     relative_max_distance: int = 128
     relative_directions: str = "auto"
     scale_attention: bool = True
+    qk_norm: str = "none"
     use_bias: bool = True
     tie_embeddings: bool = True
     scale_logits: bool = False
     head_bias: bool = False
     head_transform: bool = False
+    logit_softcap: float = 0.0
+    z_loss: float = 0.0
     dropout: float = 0.0
     embed_dropout: float = 0.0
     attention_dropout: float = 0.0
@@ -202,6 +219,7 @@ class ModelSpec:
             (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
             (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
             (ABOVE_0, lambda x: x > 0, "above 0"),
+            (NOT_NEGATIVE, lambda x: x >= 0, "at least 0 (off)"),
             (RATES, lambda x: 0 <= x < 1, "at least 0 and below 1"),
         ):
             for name in names:
@@ -311,6 +329,11 @@ class ModelSpec:
         if self.dtype != "auto":
             return self.dtype
         return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+
+    @property
+    def logit_options(self) -> LogitOptions:
+        """The soft cap and the z-loss."""
+        return LogitOptions(self.logit_softcap, self.z_loss)
 
     @property
     def is_bidirectional(self) -> bool:

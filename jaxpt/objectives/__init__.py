@@ -28,6 +28,7 @@ from jaxpt.objectives import (
     skip_gram,
     span_corruption,
     spanbert,
+    token_order,
     ul2,
 )
 from jaxpt.objectives.objective import Objective
@@ -125,6 +126,7 @@ OBJECTIVES: Objectives = Objectives(
         "distillation": distillation,
         "causal_distillation": causal_distillation,
         "multi_token": multi_token,
+        "token_order": token_order,
         "fill_in_the_middle": fill_in_the_middle,
         "bilm": bilm,
         "skip_gram": skip_gram,

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from jaxpt.ops import kernels, layout, losses
 from jaxpt.ops.edits import sample_gumbel
-from jaxpt.ops.losses import Sampling, Scores
+from jaxpt.ops.losses import PLAIN, LogitOptions, Sampling, Scores, soft_cap
 
 # The default number of logits in memory at once: 16 MiB on CPU, to fit the caches;
 # elsewhere 1 GiB, for few and large products. A chunk has at least MIN_ROWS rows
@@ -36,6 +36,7 @@ def score(
     weights: Float[Array, "B *T"] | Float[Array, "B *T K"],
     chunk_rows: int = 0,
     sampling: Sampling | None = None,
+    options: LogitOptions = PLAIN,
 ) -> Scores:
     """`losses.score` of the logits x W + b, for one or K targets a position.
 
@@ -48,9 +49,9 @@ def score(
     by_key = sampling is not None
     num_chunks = _count_chunks(x[..., 0], kernel, chunk_rows, by_key)
     if num_chunks == 1:
-        logits = kernels.dense(x, kernel, bias, jnp.float32)
-        return losses.score(logits, targets, weights, sampling)
-    return _score(kernel, bias, x, targets, weights, sampling, num_chunks)
+        logits = find_logits((x, kernel, bias), options)
+        return losses.score(logits, targets, weights, sampling, options.z_loss)
+    return _score(kernel, bias, x, targets, weights, sampling, num_chunks, options)
 
 
 def nll(
@@ -59,15 +60,16 @@ def nll(
     bias: Float[Array, "V"] | None,
     targets: Int[Array, "*B"],
     chunk_rows: int = 0,
+    options: LogitOptions = PLAIN,
 ) -> Float[Array, "*B"]:
     """-log p of each target under the logits x W + b, without gradient."""
     x, kernel, bias = jax.lax.stop_gradient((x, kernel, bias))
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
     if num_chunks == 1:
-        logits = kernels.dense(x, kernel, bias, jnp.float32)
-        return losses.token_nll(logits, targets)
+        return losses.token_nll(find_logits((x, kernel, bias), options), targets)
     weights = jnp.zeros(targets.shape)
-    by_row, _ = _scan(kernel, bias, x, targets, weights, None, num_chunks, False)
+    rows = x, targets, weights, None
+    by_row, _ = _scan(kernel, bias, *rows, num_chunks, options, with_gradients=False)
     return by_row.nll
 
 
@@ -77,6 +79,7 @@ def token_scores(
     bias: Float[Array, "V"] | None,
     targets: Int[Array, "*B"],
     chunk_rows: int = 0,
+    options: LogitOptions = PLAIN,
 ) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
     """-log p of each target under the logits x W + b, and `losses.target_ranks`.
 
@@ -87,8 +90,9 @@ def token_scores(
     def read(whole: tuple, rows: tuple) -> tuple[Array, Array]:
         kernel, bias = whole
         x, targets = rows
-        logits = kernels.dense(x, kernel, bias, jnp.float32)
-        return losses.nll_and_ranks(logits, targets)
+        logits = find_logits((x, kernel, bias), options)
+        read = losses.nll_and_ranks(logits, targets, options.z_loss)
+        return read.nll, read.ranks
 
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
     return _map_chunks(read, (kernel, bias), (x, targets), targets.ndim, num_chunks)
@@ -98,6 +102,11 @@ def token_scores(
 HeadInputs = tuple[
     Float[Array, "B *T E"], Float[Array, "E V"], Float[Array, "V"] | None
 ]
+
+
+def find_logits(head: HeadInputs, options: LogitOptions) -> Float[Array, "B *T V"]:
+    """The float32 logits, limited by `soft_cap`."""
+    return soft_cap(kernels.dense(*head, jnp.float32), options.softcap)
 
 
 class DistillationScores(NamedTuple):
@@ -120,6 +129,7 @@ def distillation_loss(
     targets: Int[Array, "B *T"],
     temperature: float,
     chunk_rows: int = 0,
+    options: tuple[LogitOptions, LogitOptions] = (PLAIN, PLAIN),
 ) -> DistillationScores:
     """Compares the logits of student and teacher; the teacher gets no gradient.
 
@@ -129,6 +139,7 @@ def distillation_loss(
     Args:
       student, teacher: x, W and b of each, with x at the same positions.
       chunk_rows: as in `score`.
+      options: those of student and teacher.
     """
     teacher = jax.lax.stop_gradient(teacher)
     x, kernel, bias = student
@@ -138,12 +149,14 @@ def distillation_loss(
         head, teacher_head = whole
         x, teacher_x, targets = rows
         logits, teacher_logits = (
-            kernels.dense(x, kernel, bias, jnp.float32)
-            for x, (kernel, bias) in ((x, head), (teacher_x, teacher_head))
+            find_logits((x, *head), own)
+            for x, head, own in zip(
+                (x, teacher_x), (head, teacher_head), options, strict=True
+            )
         )
-        nll, ranks = losses.nll_and_ranks(logits, targets)
+        read = losses.nll_and_ranks(logits, targets, options[0].z_loss)
         divergences = losses.divergences(logits, teacher_logits, temperature)
-        return DistillationScores(nll, divergences, ranks)
+        return DistillationScores(read.nll, divergences, read.ranks)
 
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
     whole = (kernel, bias), (teacher_kernel, teacher_bias)
@@ -219,7 +232,7 @@ def _count_chunks(
     return count_chunks(num_rows // shares, row_logits, limit)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))
 def _score(
     kernel: Float[Array, "E V"],
     bias: Float[Array, "V"] | None,
@@ -228,8 +241,9 @@ def _score(
     weights: Float[Array, "B *T"],
     sampling: Sampling | None,
     num_chunks: int,
+    options: LogitOptions,
 ) -> Scores:
-    args = kernel, bias, x, targets, weights, sampling, num_chunks
+    args = kernel, bias, x, targets, weights, sampling, num_chunks, options
     return _sum_up(_scan(*args, with_gradients=False)[0], weights)
 
 
@@ -239,7 +253,9 @@ def _score_forward(*args: Any) -> tuple[Scores, tuple]:
     return _sum_up(by_row, weights=args[4]), (grads, by_row.nll)
 
 
-def _score_backward(num_chunks: int, saved: tuple, cotangents: Scores) -> tuple:
+def _score_backward(
+    num_chunks: int, options: LogitOptions, saved: tuple, cotangents: Scores
+) -> tuple:
     grads, nll = saved
     grad_loss, grad_weight = cotangents.loss
     grads = jax.tree.map(lambda g: (g * grad_loss).astype(g.dtype), grads)
@@ -250,9 +266,10 @@ _score.defvjp(_score_forward, _score_backward)
 
 
 def _sum_up(by_row: "_ByRow", weights: Array) -> Scores:
-    nll, ranks, samples = by_row
+    nll, ranks, samples, log_total = by_row
     loss = jnp.sum(nll * weights), jnp.sum(weights)
-    return Scores(loss, ranks, samples, nll if nll.ndim > ranks.ndim else None)
+    nll_of_several = nll if nll.ndim > ranks.ndim else None
+    return Scores(loss, ranks, samples, nll_of_several, log_total)
 
 
 class _ByRow(NamedTuple):
@@ -261,6 +278,7 @@ class _ByRow(NamedTuple):
     nll: Float[Array, "B *T"] | Float[Array, "B *T K"]
     ranks: Int[Array, "B *T"]
     samples: Int[Array, "B *T"] | None
+    log_total: Float[Array, "B *T"]
 
 
 def _scan(
@@ -271,6 +289,7 @@ def _scan(
     weights: Float[Array, "B *T"],
     sampling: Sampling | None,
     num_chunks: int,
+    options: LogitOptions,
     with_gradients: bool,
 ) -> tuple[_ByRow, tuple | None]:
     """The results of all rows, and the gradients of the weighted sum of nll.
@@ -282,7 +301,10 @@ def _scan(
     if sampling:
         keys, temperature = sampling[0], jnp.asarray(sampling[1])
     run = functools.partial(
-        _scan_rows, num_chunks=num_chunks, with_gradients=with_gradients
+        _scan_rows,
+        num_chunks=num_chunks,
+        options=options,
+        with_gradients=with_gradients,
     )
     whole, rows = (low, bias, temperature), (x, targets, weights, keys)
     (by_row, grad_x), sums = layout.map_rows(run, whole, rows)
@@ -290,7 +312,11 @@ def _scan(
 
 
 def _scan_rows(
-    whole: tuple, rows: tuple, num_chunks: int, with_gradients: bool
+    whole: tuple,
+    rows: tuple,
+    num_chunks: int,
+    options: LogitOptions,
+    with_gradients: bool,
 ) -> tuple[tuple[_ByRow, Array | None], tuple]:
     """(Results of rows, gradient by x) and (gradients by kernel and bias)."""
     low, bias, temperature = whole
@@ -308,14 +334,19 @@ def _scan_rows(
         logits = _product("ME,EV->MV", flat, low).reshape(*x.shape[:-1], -1)
         if bias is not None:
             logits += bias
+        logits = soft_cap(logits, options.softcap)
         samples = keys
         if keys is not None:
             samples = jax.vmap(sample_gumbel, (0, 0, None))(keys, logits, temperature)
         read = losses.read_logits(logits, targets)
-        by_row = _ByRow(read.nll, read.ranks, samples)
+        by_row = _ByRow(read.nll, read.ranks, samples, read.log_total)
         if not with_gradients:
             return sums, (by_row, None)
-        slopes = losses.weighted_slopes(logits, targets, weights, read.log_total)
+        slopes = losses.weighted_slopes(
+            logits, targets, weights, read.log_total, options.z_loss
+        )
+        if options.softcap:  # the slope of tanh
+            slopes *= 1 - jnp.square(logits / options.softcap)
         slopes = slopes.reshape(len(flat), -1)
         low_slopes = slopes.astype(x.dtype)
         grad_x = _product("MV,EV->ME", low_slopes, low).astype(x.dtype)

@@ -232,6 +232,7 @@ def _again(x: Array) -> Array:
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
+    "relu2": lambda x: jnp.square(jax.nn.relu(x)),
     "silu": jax.nn.silu,
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": jax.nn.gelu,
@@ -254,7 +255,8 @@ def activate(
     up to five arrays of the size of x.
 
     Args:
-      name: "relu", "silu", "gelu" (exact) or "gelu_tanh" (GPT-2's).
+      name: "relu", "relu2" (its square), "silu", "gelu" (exact) or "gelu_tanh"
+        (GPT-2's).
     """
     return activate_plain(name, x, gated)
 

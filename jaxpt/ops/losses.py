@@ -3,6 +3,7 @@
 All are computed in float32 for logits of any dtype.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,32 @@ SumWeight = tuple[Float[Array, ""], Float[Array, ""]]
 Sampling = tuple[Key[Array, "B"], Float[Array, ""] | float]
 
 
+class LogitOptions(NamedTuple):
+    """What is done with the logits of a vocabulary, besides the cross-entropy.
+
+    Attributes:
+      softcap: they are limited by `soft_cap`; 0: they are not.
+      z_loss: this times (log sum exp(logits))^2 is added to the loss of each target, by
+        its gradient alone: the reported loss stays -log p (PaLM, Chowdhery et al. 2022:
+        1e-4).
+    """
+
+    softcap: float = 0.0
+    z_loss: float = 0.0
+
+
+PLAIN = LogitOptions()
+
+
+def soft_cap(logits: Float[Array, "*B V"], cap: float) -> Float[Array, "*B V"]:
+    """cap tanh(logits / cap), between -cap and cap (Gemma 2); cap 0 changes nothing.
+
+    >>> round(float(soft_cap(jnp.array([10.0]), 15.0)[0]), 3)
+    8.742
+    """
+    return cap * jnp.tanh(logits.astype(jnp.float32) / cap) if cap else logits
+
+
 class Scores(NamedTuple):
     """Loss, ranks and samples of logits over a vocabulary.
 
@@ -24,12 +51,14 @@ class Scores(NamedTuple):
       ranks: `target_ranks`, of the first target.
       samples: a sample of the distribution at each position; None without `sampling`.
       nll: -log p of each of several targets, without gradient; None for one target.
+      log_total: log sum exp(logits) at each position, without gradient.
     """
 
     loss: SumWeight
     ranks: Int[Array, "*B"]
     samples: Int[Array, "*B"] | None = None
     nll: Float[Array, "*B K"] | None = None
+    log_total: Float[Array, "*B"] | None = None
 
 
 def score(
@@ -37,6 +66,7 @@ def score(
     targets: Int[Array, "B *T"] | Int[Array, "B *T K"],
     weights: Float[Array, "B *T"] | Float[Array, "B *T K"],
     sampling: Sampling | None = None,
+    z_loss: float = 0.0,
 ) -> Scores:
     """Loss, ranks and, with `sampling`, samples, which have no gradient.
 
@@ -55,31 +85,37 @@ def score(
         sample = jax.vmap(sample_gumbel, (0, 0, None))
         samples = sample(keys, jax.lax.stop_gradient(logits), temperature)
     if targets.ndim == logits.ndim:
-        total, nll, ranks = _sum_targets(logits, targets, weights)
-        return Scores((total, jnp.sum(weights)), ranks, samples, nll)
-    nll, ranks = nll_and_ranks(logits, targets)
-    return Scores((jnp.sum(nll * weights), jnp.sum(weights)), ranks, samples)
+        total, read = _sum_targets(logits, targets, weights, z_loss)
+        loss = total, jnp.sum(weights)
+        return Scores(loss, read.ranks, samples, read.nll, read.log_total)
+    read = nll_and_ranks(logits, targets, z_loss)
+    loss = jnp.sum(read.nll * weights), jnp.sum(weights)
+    return Scores(loss, read.ranks, samples, None, read.log_total)
 
 
-@jax.custom_vjp
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _sum_targets(
-    logits: Float[Array, "*B V"], targets: Int[Array, "*B K"], weights: Array
-) -> tuple[Array, Array, Array]:
-    """The weighted sum of -log p, and without gradient -log p and the first ranks."""
+    logits: Float[Array, "*B V"],
+    targets: Int[Array, "*B K"],
+    weights: Float[Array, "*B K"],
+    z_loss: float,
+) -> tuple[Float[Array, ""], "LogitReading"]:
+    """The weighted sum of -log p, and what it is made of, without gradient."""
     read = read_logits(logits, targets)
-    return jnp.sum(read.nll * weights), read.nll, read.ranks
+    return jnp.sum(read.nll * weights), read
 
 
-def _sum_targets_forward(logits: Array, targets: Array, weights: Array) -> tuple:
+def _sum_targets_forward(
+    logits: Array, targets: Array, weights: Array, z_loss: float
+) -> tuple:
     read = read_logits(logits, targets)
-    results = jnp.sum(read.nll * weights), read.nll, read.ranks
-    return results, (logits, targets, weights, read)
+    return (jnp.sum(read.nll * weights), read), (logits, targets, weights, read)
 
 
-def _sum_targets_backward(saved: tuple, grads: tuple) -> tuple:
+def _sum_targets_backward(z_loss: float, saved: tuple, grads: tuple) -> tuple:
     logits, targets, weights, read = saved
-    slopes = weighted_slopes(logits, targets, weights, read.log_total) * grads[0]
-    return slopes.astype(logits.dtype), None, read.nll * grads[0]
+    slopes = weighted_slopes(logits, targets, weights, read.log_total, z_loss)
+    return (slopes * grads[0]).astype(logits.dtype), None, read.nll * grads[0]
 
 
 _sum_targets.defvjp(_sum_targets_forward, _sum_targets_backward)
@@ -92,24 +128,31 @@ def token_nll(
     return nll_and_ranks(logits, targets)[0]
 
 
-@jax.custom_vjp
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def nll_and_ranks(
-    logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
-) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
-    """-log p(target) in nats, and `target_ranks`; the gradient saves the logits."""
+    logits: Float[Array, "*B V"], targets: Int[Array, "*B"], z_loss: float = 0.0
+) -> "LogitReading":
+    """-log p(target), with a gradient that saves the logits; without one the rest.
+
+    Args:
+      z_loss: of `LogitOptions`, which is in the gradient.
+    """
+    return read_logits(logits, targets)
+
+
+def _nll_forward(
+    logits: Array, targets: Array, z_loss: float
+) -> tuple["LogitReading", tuple]:
     read = read_logits(logits, targets)
-    return read.nll, read.ranks
+    return read, (logits, targets, read.log_total)
 
 
-def _nll_forward(logits: Array, targets: Array) -> tuple[tuple[Array, Array], tuple]:
-    read = read_logits(logits, targets)
-    return (read.nll, read.ranks), (logits, targets, read.log_total)
-
-
-def _nll_backward(saved: tuple, grads: tuple[Array, Array]) -> tuple[Array, None]:
+def _nll_backward(
+    z_loss: float, saved: tuple, grads: "LogitReading"
+) -> tuple[Array, None]:
     logits, targets, log_total = saved
-    slopes = nll_slopes(logits, targets, log_total)
-    return (slopes * grads[0][..., None]).astype(logits.dtype), None
+    slopes = nll_slopes(logits, targets, log_total, z_loss)
+    return (slopes * grads.nll[..., None]).astype(logits.dtype), None
 
 
 nll_and_ranks.defvjp(_nll_forward, _nll_backward)
@@ -191,10 +234,20 @@ def nll_slopes(
     logits: Float[Array, "*B V"],
     targets: Int[Array, "*B"],
     log_total: Float[Array, "*B"],
+    z_loss: float = 0.0,
 ) -> Float[Array, "*B V"]:
-    """The gradient of each -log p(target) by its logits: p minus the one-hot target."""
+    """The gradient of each -log p(target) by its logits: p minus the one-hot target.
+
+    That of z_loss log_total^2 is 2 z_loss log_total p.
+    """
     is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
-    return jnp.exp(logits.astype(jnp.float32) - log_total[..., None]) - is_target
+    return _find_p(logits, log_total, z_loss) - is_target
+
+
+def _find_p(logits: Array, log_total: Array, z_loss: float) -> Array:
+    """The softmax, times 1 + 2 z_loss log_total."""
+    p = jnp.exp(logits.astype(jnp.float32) - log_total[..., None])
+    return p * (1 + 2 * z_loss * log_total[..., None]) if z_loss else p
 
 
 def weighted_slopes(
@@ -202,14 +255,16 @@ def weighted_slopes(
     targets: Int[Array, "*B"] | Int[Array, "*B K"],
     weights: Float[Array, "*B"] | Float[Array, "*B K"],
     log_total: Float[Array, "*B"],
+    z_loss: float = 0.0,
 ) -> Float[Array, "*B V"]:
     """The gradient by the logits of the weighted -log p of one or K targets.
 
     With K, (sum of w) p - sum over j of w_j onehot(v_j): softmax p is computed once.
     """
     if targets.ndim < logits.ndim:
-        return nll_slopes(logits, targets, log_total) * weights[..., None]
-    p = jnp.exp(logits.astype(jnp.float32) - log_total[..., None])
+        slopes = nll_slopes(logits, targets, log_total, z_loss)
+        return slopes * weights[..., None]
+    p = _find_p(logits, log_total, z_loss)
     slopes = p * weights.sum(-1, keepdims=True)
     add = jnp.vectorize(lambda p, v, w: p.at[v].add(-w), signature="(v),(k),(k)->(v)")
     return add(slopes, targets, weights)

@@ -2,17 +2,19 @@
 
 import pytest
 
+from jaxpt.config.plan import make_plan
 from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, SCHEDULES, OptimSpec
 
 # By hand: what each optimizer reads of these.
 READ = {
-    "beta1": {"adamw", "adafactor", "lamb", "lion", "muon"},
-    "beta2": {"adamw", "lamb", "lion", "muon"},
-    "epsilon": {"adamw", "adafactor", "lamb", "muon"},
+    "beta1": {"adamw", "adafactor", "lamb", "lion", "muon", "normuon"},
+    "beta2": {"adamw", "lamb", "lion", "muon", "normuon"},
+    "epsilon": {"adamw", "adafactor", "lamb", "muon", "normuon"},
     "bias_correction": {"adamw", "lamb"},
     "parameter_scale": {"adafactor"},
-    "muon_lr": {"muon"},
-    "momentum": {"muon"},
+    "muon_lr": {"muon", "normuon"},
+    "momentum": {"muon", "normuon"},
+    "normuon_beta": {"normuon"},
 }
 
 
@@ -57,6 +59,26 @@ def test_minus_one_is_the_optimizers_own():
         "lamb": (0.9, 0.999, 1e-6),
         "lion": (0.9, 0.99, -1.0),
         "muon": (0.9, 0.95, 1e-10),
+        "normuon": (0.9, 0.95, 1e-10),
     }
+
+
+@pytest.mark.parametrize("value", ["embed", "embed=", "=0", "embed=-1", "a=nan, b=0"])
+def test_bad_overrides_of_the_decay_are_refused(value, refuses):
+    with refuses(f"optim.decay_overrides={value}", "such as embed=0, head=0.1"):
+        OptimSpec(decay_overrides=value)
     assert OptimSpec(name="muon", beta2=0.99).beta2 == 0.99
     assert OptimSpec(**vars(OptimSpec(name="lion"))) == OptimSpec(name="lion")
+
+
+def test_rates_are_scaled_by_width_and_tokens_once():
+    changes = {"data": {"row_length": 32}, "train": {"batch_size": 8}}
+    changes |= {"model": {"d_model": 64}, "objective": "clm"}
+    optim = {"name": "muon", "lr": 0.1, "lr_width": 16, "lr_tokens": 64}
+    plan = make_plan(changes | {"optim": optim})
+    assert (plan.optim.lr, plan.optim.muon_lr) == (0.1 * 0.5 * 2, 0.02 * 2)
+    # The stored config has the rate before the scaling, so that a run resumes with it.
+    again = make_plan(plan.config, is_stored=True)
+    assert again.optim == plan.optim and again.config == plan.config
+    plain = make_plan(changes | {"optim": {"name": "muon", "lr": 0.1}})
+    assert (plain.optim.lr, plain.optim.muon_lr) == (0.1, 0.02)

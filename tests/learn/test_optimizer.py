@@ -268,6 +268,86 @@ def test_muon_orthogonalises_the_layers_and_has_adamw_for_the_rest(shape):
     np.testing.assert_allclose(kernel, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(3, 12), slow((12, 3)), (4, 4)])
+def test_normuon_divides_by_the_rms_of_each_output_or_input(shape):
+    draw = np.random.default_rng(0).normal
+    params = {"layer_0": {"kernel": draw(size=shape)}}
+    grads = [{"layer_0": {"kernel": draw(size=shape)}} for _ in range(5)]
+    result = run(OptimSpec(**PLAIN, name="normuon", muon_lr=0.2), params, grads)
+    axis = 0 if shape[0] <= shape[1] else 1
+    m, second, expected = 0.0, 0.0, params["layer_0"]["kernel"]
+    for t, (grad, lr) in enumerate(zip(grads, LRS), start=1):
+        g = grad["layer_0"]["kernel"]
+        m = 0.95 * m + 0.05 * g
+        mixed = 0.95 * m / (1 - 0.95 ** (t + 1)) + 0.05 * g / (1 - 0.95**t)
+        o = orthogonalise(mixed)
+        second = 0.9 * second + 0.1 * (o**2).mean(axis, keepdims=True)
+        u = o / np.sqrt(second)
+        u = (
+            u
+            * np.linalg.norm(o)
+            / np.linalg.norm(u)
+            * max(1, shape[1] / shape[0]) ** 0.5
+        )
+        expected = expected - 2 * lr * (u + 0.3 * expected)
+    np.testing.assert_allclose(
+        result["layer_0"]["kernel"], expected, rtol=1e-3, atol=1e-4
+    )
+
+
+@pytest.mark.slow_except("adamw", "muon")
+@pytest.mark.parametrize("name", OPTIMIZER_DEFAULTS)
+def test_cautious_decay_only_reduces(name):
+    draw = np.random.default_rng(0).normal
+    params = {"layer_0": {"kernel": draw(size=(20, 20)), "bias": draw(size=20)}}
+    grads = [{"layer_0": {"kernel": draw(size=(20, 20)), "bias": draw(size=20)}}]
+    steps = {
+        key: run(OptimSpec(**(PLAIN | {"name": name} | more)), params, grads)["layer_0"]
+        for key, more in {
+            "none": {"weight_decay": 0.0},
+            "all": {},
+            "cautious": {"cautious_decay": True},
+        }.items()
+    }
+    kernel = params["layer_0"]["kernel"].astype(np.float32)
+    moved = steps["none"]["kernel"] - kernel
+    chosen = np.where(
+        moved * kernel <= 0, steps["all"]["kernel"], steps["none"]["kernel"]
+    )
+    np.testing.assert_array_equal(steps["cautious"]["kernel"], chosen)
+    assert 0.2 < (moved * kernel <= 0).mean() < 0.8
+    np.testing.assert_array_equal(steps["cautious"]["bias"], steps["all"]["bias"])
+
+
+@pytest.mark.slow_except("adamw", "muon")
+@pytest.mark.parametrize("name", OPTIMIZER_DEFAULTS)
+def test_overrides_of_the_decay_are_by_path(name, refuses):
+    def tree(draw):
+        layer = {"up": {"kernel": draw(size=(3, 4)), "bias": draw(size=4)}}
+        return {
+            "embed": {"tokens": draw(size=(7, 3))},
+            "encoder": {"layer_0": layer, "layer_1": jax.tree.map(np.array, layer)},
+            "head": {"out": {"kernel": draw(size=(3, 7))}},
+        }
+
+    draw = np.random.default_rng(0).normal
+    params, grads = tree(draw), [tree(draw) for _ in range(2)]
+
+    def final(decay, overrides=""):
+        more = {"name": name, "weight_decay": decay, "decay_overrides": overrides}
+        return run(OptimSpec(**(PLAIN | more)), params, grads)
+
+    # The bias has none, whatever the override; the first text counts.
+    result = final(0.3, "embed=0, layer_1=0.7, encoder=0.5")
+    expected = final(0.3) | {"embed": final(0)["embed"]}
+    half, more = final(0.5)["encoder"], final(0.7)["encoder"]
+    expected["encoder"] = {"layer_0": half["layer_0"], "layer_1": more["layer_1"]}
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
+    assert (final(0.3)["embed"]["tokens"] != result["embed"]["tokens"]).any()
+    with refuses("optim.decay_overrides=embd=0", "embd", "such as embed/tokens"):
+        final(0.3, "embd=0")
+
+
 def stack(tree, num_layers):
     """The same tree with its `layer_i` as one `layers` of stacked arrays."""
     layers = [tree["encoder"][f"layer_{i}"] for i in range(num_layers)]

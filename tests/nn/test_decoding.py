@@ -28,6 +28,7 @@ STACKS = {
     "post-norm": {"norm_position": "post", "embedding_size": 8},
     "embed norm": {"embed_norm": True, "norm_bias": False},
     "gated": {"gated_mlp": True, "norm": "rmsnorm", "activation": "silu"},
+    "qk norm": {"positions": "rotary", "qk_norm": "scaled", "num_kv_heads": 1},
     "local": {"window": 2},
     "some local": {
         "window": 1,
@@ -49,7 +50,7 @@ PAIRS = {
     },
     "bart": {"norm_position": "post", "position_offset": 2},
     "grouped pair": {"num_heads": 4, "num_kv_heads": 2, "positions": "sinusoidal"},
-    "rotary pair": {"positions": "rotary"},
+    "rotary pair": {"positions": "rotary", "qk_norm": "unscaled"},
 }
 
 

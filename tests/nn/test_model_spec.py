@@ -47,6 +47,7 @@ def test_windows_that_no_layer_has_make_no_other_model():
 # Another value for each field that is neither a number nor a yes or no.
 OTHER = {
     "norm": "rmsnorm",
+    "qk_norm": "scaled",
     "norm_position": "post",
     "activation": "relu",
     "positions": "none",

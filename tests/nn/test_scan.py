@@ -33,7 +33,7 @@ SHAPES = {
     "t5": T5 | {"num_decoder_layers": 2},
     "bart": {"norm_position": "post", "num_decoder_layers": 3},
     "llama": {"positions": "rotary", "num_kv_heads": 1, "gated_mlp": True},
-    "local": {"positions": "rotary", "window": 1},
+    "local": {"positions": "rotary", "window": 1, "qk_norm": "scaled"},
     "modernbert": {
         "positions": "rotary",
         "embed_norm": True,

@@ -1,5 +1,6 @@
 """The Transformer: shapes, counts, who sees whom, dropout, dtypes."""
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.nn import layers
+from jaxpt.nn.attention import Attention
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
@@ -123,6 +125,58 @@ def test_parameters_of_a_factorised_tied_model(make_spec, make_params):
     norms, transform = 3 * 2 * 16, 16 * 8 + 8
     total = table + project + attention + mlp + norms + transform
     assert num_parameters(params) == total
+
+
+@pytest.mark.parametrize("tie_embeddings", [True, False])
+def test_logits_are_capped_for_every_reader(tie_embeddings, make_spec, make_params):
+    spec = make_spec(logit_softcap=1.5, tie_embeddings=tie_embeddings, init_std=0.5)
+    model, params = make_params(spec)
+    free = Transformer(dataclasses.replace(spec, logit_softcap=0.0))
+    logits = apply(model, params)
+    unlimited = apply(free, params)
+    assert jnp.abs(unlimited).max() > 2
+    np.testing.assert_allclose(logits, 1.5 * jnp.tanh(unlimited / 1.5), rtol=1e-4)
+    states = apply(model, params, method="encode")
+    expected = -jax.nn.log_softmax(logits)
+    expected = jnp.take_along_axis(expected, IDS[..., None], -1)[..., 0]
+    for method in ("nll", "token_scores", "score"):
+        more = (jnp.ones(IDS.shape),) if method == "score" else ()
+        result = model.apply({"params": params}, states, IDS, *more, method=method)
+        if method == "score":
+            np.testing.assert_allclose(result.loss[0], expected.sum(), rtol=1e-5)
+        else:
+            nll = result[0] if method == "token_scores" else result
+            np.testing.assert_allclose(nll, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("qk_norm", ["unscaled", "scaled"])
+def test_queries_and_keys_are_normed(qk_norm, make_spec):
+    spec = make_spec(qk_norm=qk_norm, num_kv_heads=1, norm_epsilon=1e-6)
+    module, x = Attention(spec), jax.random.normal(jax.random.key(0), (1, 3, 16))
+    call = {"deterministic": True}
+    variables = module.init(jax.random.key(1), x, x, CAUSAL["self"], **call)
+    params = jax.tree.map(np.asarray, variables["params"])
+    # No bias or scale at its initial value.
+    draw = np.random.default_rng(0).normal
+    params = jax.tree.map(lambda p: p + 0.3 * draw(size=p.shape), params)
+    result = module.apply({"params": params}, x, x, CAUSAL["self"], **call)[0]
+
+    def heads(name, num):
+        flat = np.asarray(x[0]) @ params[name]["kernel"] + params[name]["bias"]
+        each = flat.reshape(3, num, -1)
+        if name == "value":
+            return each
+        each = each / np.sqrt((each**2).mean(-1, keepdims=True) + 1e-6)
+        return each * params.get(f"{name}_norm", {"scale": 1.0})["scale"]
+
+    assert ("query_norm" in params) == ("key_norm" in params) == (qk_norm == "scaled")
+    q, k, v = heads("query", spec.num_heads), heads("key", 1), heads("value", 1)
+    logits = np.einsum("tnh,sh->nts", q, k[:, 0]) / np.sqrt(spec.head_width)
+    logits = np.where(np.tri(3, dtype=bool), logits, -np.inf)
+    weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    out = np.einsum("nts,sh->tnh", weights, v[:, 0]).reshape(3, -1)
+    expected = out @ params["out"]["kernel"] + params["out"]["bias"]
+    np.testing.assert_allclose(result[0], expected, rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.slow_except("sinusoidal")

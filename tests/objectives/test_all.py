@@ -316,7 +316,9 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     for term in case.spec.coefficients:
         totals, weights = metrics[term]
         losses = totals / weights
-        assert losses[-1] < 0.1 * losses[0] or not losses.any(), term
+        # Of targets that are distributions, their entropy is left.
+        share = 0.3 if term in traits_of(name).soft else 0.1
+        assert losses[-1] < share * losses[0] or not losses.any(), term
     assert int(state.step) == 300
 
 

@@ -34,6 +34,7 @@ HEADS = {
     "causal_distillation": {"tie_embeddings": False, "head_bias": True},
     "bilm": {"num_layers": 2},
     "multi_token": {"head_bias": True},
+    "token_order": {"embedding_size": 16},
 }
 
 
@@ -51,6 +52,7 @@ PARTS = {
     "causal_distillation": 1,
     "bilm": 2,
     "multi_token": 2,
+    "token_order": 2,
 }
 
 
@@ -102,6 +104,7 @@ LOSSES = (
     "distillation",
     "bilm",
     "multi_token",
+    "token_order",
 )
 
 

@@ -22,6 +22,7 @@ from jaxpt.objectives import (
     skip_gram,
     span_corruption,
     spanbert,
+    token_order,
     ul2,
 )
 
@@ -121,6 +122,7 @@ TABLES = {
     skip_gram: SKIP_GRAM,
     fill_in_the_middle: FIM,
     multi_token: MULTI_TOKEN,
+    token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,
 }
 
@@ -146,6 +148,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 
 OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, multi_token, prefix_lm, skip_gram]
+OF_ROWS += [token_order]
 
 
 @pytest.mark.parametrize("objective", [*OF_ROWS, span_corruption, ul2])

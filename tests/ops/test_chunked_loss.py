@@ -114,7 +114,61 @@ def one_by_one(x, kernel, bias, targets, weights, sampling=None):
     nll = -jnp.take_along_axis(log_p, targets, axis=-1)
     ranks = losses.target_ranks(logits, targets[..., 0])
     loss = jnp.sum(nll * weights), jnp.sum(weights)
-    return losses.Scores(loss, ranks, None, jax.lax.stop_gradient(nll))
+    log_total = jax.nn.logsumexp(logits, axis=-1)
+    return losses.Scores(loss, ranks, None, *jax.lax.stop_gradient((nll, log_total)))
+
+
+@pytest.mark.parametrize("num_targets", [1, 4])
+@pytest.mark.parametrize("cap, z_loss", [(2.0, 0.0), (0.0, 0.1), (2.0, 0.1)])
+def test_soft_cap_and_z_loss_are_those_of_autodiff(cap, z_loss, num_targets):
+    """The gradients include the z-loss; the values are -log p of capped logits."""
+    args = make((12,)) if num_targets == 1 else make_several((12,))
+    options = losses.LogitOptions(cap, z_loss)
+
+    def expect(x, kernel, bias, targets, weights):
+        logits = x @ kernel + bias
+        logits = cap * jnp.tanh(logits / cap) if cap else logits
+        log_total = jax.nn.logsumexp(logits, axis=-1)
+        ids = targets if num_targets > 1 else targets[:, None]
+        each = weights if num_targets > 1 else weights[:, None]
+        picked = jnp.take_along_axis(logits, ids, axis=-1)
+        nll = log_total[:, None] - picked
+        z = z_loss * (log_total**2)[:, None]
+        total = (
+            jnp.sum(each * nll),
+            jnp.sum(each * (nll + z - jax.lax.stop_gradient(z))),
+        )
+        return total, log_total
+
+    def grad_of(function):
+        def total(x, kernel, bias):
+            return function(x, kernel, bias, *args[3:])
+
+        return jax.jit(jax.grad(total, (0, 1, 2)))(*args[:3])
+
+    (value, _), log_total = expect(*args)
+    expected = grad_of(lambda *args: expect(*args)[0][1])
+    for chunk in (4, 100):
+        score = functools.partial(chunked_loss.score, chunk_rows=chunk, options=options)
+        scores = score(*args)
+        np.testing.assert_allclose(scores.loss[0], value, rtol=1e-5)
+        np.testing.assert_allclose(scores.log_total, log_total, rtol=1e-5)
+        assert_alike(grad_of(lambda *args: score(*args).loss[0]), expected)
+        if num_targets == 1:
+            how = {"chunk_rows": chunk, "options": options}
+            nll = chunked_loss.nll(*args[:4], **how)
+            np.testing.assert_allclose(nll @ args[4], value, rtol=1e-5)
+
+            def each(*args, how=how):
+                return chunked_loss.token_scores(*args[:4], **how)[0] @ args[4]
+
+            np.testing.assert_allclose(each(*args), value, rtol=1e-5)
+            assert_alike(grad_of(each), expected)
+
+
+def test_the_z_loss_of_a_uniform_model():
+    scores = losses.score(jnp.zeros((1, 8192)), jnp.zeros(1, int), jnp.ones(1))
+    assert 1e-4 * float(scores.log_total[0]) ** 2 == pytest.approx(0.00812, abs=5e-6)
 
 
 @pytest.mark.parametrize("shape", [slow((23,)), (2, 2, 5)])

@@ -149,7 +149,7 @@ def _plain_nll(logits):
 
 
 def test_scores_are_loss_ranks_and_samples():
-    loss, ranks, samples, _ = losses.score(LOGITS, TARGETS, WEIGHTS)
+    loss, ranks, samples, *_ = losses.score(LOGITS, TARGETS, WEIGHTS)
     assert loss == losses.cross_entropy(LOGITS, TARGETS, WEIGHTS)
     np.testing.assert_array_equal(ranks, losses.target_ranks(LOGITS, TARGETS))
     assert samples is None

@@ -28,6 +28,7 @@ FORMS = {
     "bilm": [],
     "fill_in_the_middle": ["gaps", "continuation"],
     "multi_token": ["continuation"],
+    "token_order": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "skip_gram": [],
 }

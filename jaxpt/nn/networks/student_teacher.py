@@ -71,8 +71,13 @@ class StudentTeacher(Network, nn.Module):
     ) -> chunked_loss.DistillationScores:
         """The student's scores of targets, and its divergence from the teacher."""
         parts = self.student.read(states), self.teacher.read(teacher_states)
-        chunk = self.student_spec.loss_chunk
-        return chunked_loss.distillation_loss(*parts, targets, self.temperature, chunk)
+        return chunked_loss.distillation_loss(
+            *parts,
+            targets,
+            self.temperature,
+            self.student_spec.loss_chunk,
+            (self.student.spec.logit_options, self.teacher.spec.logit_options),
+        )
 
     def __call__(self, ids: Int[Array, "B T"], attn_mask: Mask) -> Array:
         attn_masks = {"self": attn_mask}
