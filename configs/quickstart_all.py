@@ -3,7 +3,7 @@
     jaxpt compare --config configs/quickstart_all.py --workdir runs/all
 
 Three seeds each, with the quickstart's text, model and learning rates, which are tuned
-for four of them. About half an hour on 2 cores.
+for four of them. About 30 minutes on 2 cores.
 """
 
 from quickstart import ENCODER_DECODER
