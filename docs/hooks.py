@@ -168,7 +168,7 @@ def make_package(package) -> str:
     """A page with the documented functions and classes of a subpackage."""
     root = pathlib.Path(jaxpt.__file__).parent / package
     # Other pages come first in the search.
-    lines = ["---", "search:", "  boost: 0.3", "---", f"# jaxpt.{package}", ""]
+    lines = ["---", "search:", "  boost: 0.001", "---", f"# jaxpt.{package}", ""]
     lines += ["`jaxpt/dims.py` explains the letters of array shapes.", ""]
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root.parent).with_suffix("").parts
