@@ -167,7 +167,8 @@ def make_api() -> str:
 def make_package(package) -> str:
     """A page with the documented functions and classes of a subpackage."""
     root = pathlib.Path(jaxpt.__file__).parent / package
-    lines = [f"# jaxpt.{package}", ""]
+    # Other pages come first in the search.
+    lines = ["---", "search:", "  boost: 0.001", "---", f"# jaxpt.{package}", ""]
     lines += ["`jaxpt/dims.py` explains the letters of array shapes.", ""]
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root.parent).with_suffix("").parts
@@ -178,12 +179,13 @@ def make_package(package) -> str:
 
 
 def make_table(settings) -> list[str]:
-    """The rows of a table of settings."""
-    rows = ["| setting | default | |", "|---|---|---|"]
+    """A table of settings, for which extra.css has a form on phones."""
+    rows = ['<div class="settings" markdown>', ""]
+    rows += ["| setting | default | |", "|---|---|---|"]
     for each in settings:
         default = each.default.replace("|", "\\|")
         rows.append(f"| `{each.name}` | `{default}` | {escape(each.text)} |")
-    return rows
+    return [*rows, "", "</div>"]
 
 
 def escape(text: str) -> str:

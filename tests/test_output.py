@@ -46,3 +46,20 @@ def test_a_result_is_printed_alone(config, capsys, tmp_path):
     assert main(["evaluate", *run, *command]) == 0
     (task,) = json.loads(capsys.readouterr().out)
     assert task["num_items"] == 1
+
+
+def test_report_is_printed_alone(config, capsys, tmp_path, monkeypatch):
+    """Also if the text of the runs has to be prepared again."""
+    run = str(tmp_path / "run")
+    assert main(["train", "--config", str(config), "--workdir", run]) == 0
+    capsys.readouterr()
+    printed = {}
+    for flag in ("--noquiet", "--quiet"):
+        monkeypatch.setenv("JAXPT_CACHE", str(tmp_path / f"cache{flag}"))
+        workdir = str(tmp_path / f"report{flag}")
+        assert main(["report", "--runs", run, "--workdir", workdir, flag]) == 0
+        printed[flag] = capsys.readouterr().out
+    title = "Which objective taught the model most?"
+    assert printed["--quiet"].startswith(title)
+    progress, _, _ = printed["--noquiet"].partition(title)
+    assert progress.startswith("preparing ")

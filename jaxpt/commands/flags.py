@@ -46,7 +46,7 @@ COMMON: dict[str, tuple] = {
         "code outside jaxpt that a stored run names and that may be executed: modules "
         "of objectives, config files of fine-tunings",
     ),
-    "workdir": ("", "folder of the run"),
+    "workdir": ("", "folder of the run, comparison or report"),
 }
 
 
@@ -188,7 +188,8 @@ def format_help(command: Command, values: flags.FlagValues) -> list[str]:
     for name in sorted(command.all_flags):
         flag = values[name]
         lines += [f"  --{name}={flag.default!r} ({flag.flag_type()})"]
-        lines += [f"      {line}" for line in textwrap.wrap(flag.help, WIDTH - 6)]
+        text = flag.help.partition(";\n")[0]  # absl adds how to repeat a flag
+        lines += [f"      {line}" for line in textwrap.wrap(text, WIDTH - 6)]
     for name, setting in command.short_forms.items():
         lines += [f"  --{name}=VALUE", f"      short for --config.{setting}=VALUE"]
     if command.config:

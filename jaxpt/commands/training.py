@@ -191,6 +191,7 @@ def _compare(
     "report",
     example="jaxpt report --runs runs/a runs/b --workdir runs/report",
     flags=RUNS
+    | QUIET
     | {
         "alpha": (
             ALPHA,

@@ -7,7 +7,8 @@
     runs/NAME-seedN/            what `jaxpt report --runs` reads of each run: settings,
                                 results, values by test example; no checkpoints
 
-checksums.json has the checksums of the files next to it.
+checksums.json has the checksums of the files next to it. Absolute paths are shortened
+(`short_paths`).
 """
 
 import json
@@ -27,6 +28,7 @@ from jaxpt.comparison.plan_runs import (
     run_name,
     run_path,
 )
+from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.config.metric_names import rename_result
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.shipped import find_config
@@ -117,6 +119,7 @@ def archive(
         words = {"title": title, "question": question, "command": command}
         words |= {"config": source, "note": note}
         write_json(folder / STUDY, words | _list_facts(report, folder))
+        shorten_paths(folder, (CONFIG, PLANS), command)
         return check_study(folder)
 
 

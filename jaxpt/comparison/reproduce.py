@@ -93,9 +93,11 @@ def _prepare(study: Study, config: dict, plans: dict, workdir: Path) -> None:
         write_json(workdir / PLANS, plans)
         try:
             _check_text(study, load_plans(config, workdir))
-        except UserError:
+        except UserError as error:
             (workdir / PLANS).unlink()
             (workdir / "checksums.json").unlink()
+            if str(error).startswith("data.path="):
+                raise type(error)(f"{error}; name the text with --data") from error
             raise
         write_config(workdir / CONFIG, config)
 
@@ -107,9 +109,7 @@ def _check_text(study: Study, prepared: Prepared) -> None:
     stored = load_json(place / "data.json", "must be a run's")
     if stored != {name: split.fingerprint for name, split in prepared.corpora.items()}:
         path = prepared.config["data"]["path"]
-        raise UserError(
-            f"data.path={path}: is not the text of {study.folder}; name it with --data"
-        )
+        raise UserError(f"data.path={path}: is not the text of {study.folder}")
 
 
 def compare_means(study: Study, report: dict) -> list[Repeated]:

@@ -98,12 +98,10 @@ def learning_curves(
     panels = figure.subplots(num_rows, 3, squeeze=False, sharey="row")
     for line, metric in zip(panels, [*shared, "valid_loss"], strict=True):
         note = "not comparable" if is_own_task(metric) else "comparable"
-        line[0].set_ylabel(metric.replace("_", " "))
+        line[0].set_ylabel(label_curve(metric))
         baselines = (levels or {}).get(metric, {})
         for axes, (cost, (label, write)) in zip(line, CURVE_COSTS.items(), strict=True):
-            axes.set_title(
-                f"{label_curve(metric)}\n{note} across objectives", fontsize=10
-            )
+            axes.set_title(f"{note} across objectives", fontsize=10)
             axes.set_xlabel(label)
             axes.xaxis.set_major_formatter(_make_formatter(write))
             axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -208,6 +206,7 @@ def temperature_effect(
             fontsize=10,
         )
         axes.set_xlabel("probability")
+    _end_at_one(panels[0])
     heading = _wrap(f"Next token after: {prompt}", 30 * num_panels, num_lines=3)
     figure.suptitle(heading, fontsize=11)
     save_figure(figure, path)
@@ -240,6 +239,7 @@ def mask_fill(examples: list[dict], path: str | os.PathLike) -> None:
         axes.tick_params(labelbottom=True)
         missing = "" if truth in tokens else f" (not in the top {len(tokens)})"
         axes.set_xlabel(f"probability; truth: {show_token(truth)}{missing}")
+    _end_at_one(panels[0])
     for axes in panels[len(examples) :]:
         axes.remove()
     save_figure(figure, path)
@@ -368,8 +368,13 @@ def _draw_bars(axes, tokens, values, colors):
     axes.bar_label(bars, [f"{value:.1%}" for value in values], padding=2, fontsize=8)
     axes.set_yticks(range(len(tokens)), [show_token(token) for token in tokens])
     axes.set_ylim(len(tokens) - 0.5, -0.5)
-    axes.margins(x=0.25)
+    axes.margins(x=0.25)  # for the labels of the bars
     axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def _end_at_one(axes):
+    """Ends the probabilities of all panels at 1; a label may reach beyond the axis."""
+    axes.set_xlim(0, min(1.0, axes.get_xlim()[1]))
     tidy(axes)
     axes.grid(visible=False, axis="y")
 

@@ -123,8 +123,14 @@ def list_curve_metrics(runs: list[dict]) -> list[str]:
 
 
 def label_curve(metric: str) -> str:
-    """The label of a curve's axis."""
+    """The label of a curve's axis.
+
+    >>> label_curve("choice_bayes_accuracy")
+    'multiple-choice cloze, accuracy'
+    """
     label = METRICS[metric].label
+    if metric.endswith("accuracy") and "accuracy" not in label:
+        label = f"{label}, accuracy"
     return f"{label} / its first value" if metric == "valid_loss" else label
 
 

@@ -16,11 +16,24 @@ class TextSpec:
     """The settings `data.*` of a text: its sources, size and splits.
 
     Attributes:
-      path: "sotu", "tfds:NAME" or "tfds:NAME:SPLIT"; a file, a glob or a folder
-        (`SourceSpec`); or the folder of a prepared store.
+      path: "sotu" (the State of the Union speeches of the PyPI package of that name,
+        sorted by file name, labelled by era); "tfds:NAME" or "tfds:NAME:SPLIT" (SPLIT
+        may be a slice, `train[:10%]`); a file: .jsonl, .parquet, any other is plain
+        text, each but Parquet also with .gz, .zst or .xz; a glob (`books/*.txt`, `**`
+        for all subfolders), sorted by path; a folder: all its .txt, .jsonl and .parquet
+        files, also in subfolders and compressed, sorted; or the folder of a prepared
+        store.
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
-      text_field, label_field, tfds_data_dir, documents: as in `SourceSpec`.
+      text_field: the field of JSON lines, Parquet and TFDS that holds the text.
+      label_field: the field that holds the label; "" for none.
+      tfds_data_dir: the folder of TFDS's data sets; "" for its own default.
+      documents: the documents of a plain text file. "file": the whole file; "line":
+        each line that is not blank; "paragraph": the lines between blank lines;
+        "start:REGEX": a line that matches REGEX and all lines up to the next match, and
+        the text before the first match, unless blank; "heading:REGEX": the same, but
+        the first line must follow a blank one (articles of WikiText:
+        "heading:^ = [^=]+ = $"). "line" and "paragraph" drop a document's last newline.
       valid_path: a separate text for validation; all of `path` is then for training.
       sentences: how documents are cut into sentences, for rows that need them.
       split: "documents" puts evenly spaced whole documents into the validation split,

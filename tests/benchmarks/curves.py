@@ -1,13 +1,13 @@
-"""How a step's cost grows: with length, vocabulary, depth and the number of devices.
+"""The cost of a step by length, vocabulary, depth and number of devices.
 
     .venv/bin/python tests/benchmarks/curves.py
     .venv/bin/python tests/benchmarks/curves.py --curves depth --time
 
-The causal model of 4 layers x 256 with one size made larger at a time: FLOPs by our
-count, memory that XLA plans for a step beside its arguments (`temp`, on one device),
-seconds to compile, and with --time seconds a step. Devices are fake ones where there is
-a CPU alone: good for compiling and memory, not for time. Every point is a process of
-its own, without a compilation cache.
+The causal model of 4 layers x 256 with one size increased at a time: counted FLOPs,
+temporary memory of a step as planned by XLA (MiB on each device), seconds to compile,
+and with --time seconds per step. On a CPU, devices are simulated, which is useful for
+compilation and memory but not for time. Every point is a separate process without a
+compilation cache.
 """
 
 import argparse

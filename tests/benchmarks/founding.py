@@ -1,14 +1,13 @@
-"""The founding experiment's speed, in turn with the same work in PyTorch.
+"""Speed of the founding experiment, compared with the same work in PyTorch.
 
     .venv/bin/python tests/benchmarks/founding.py --text FILE --peer SCRIPT
     --peer_python PY
 
 FILE is Tiny Shakespeare; SCRIPT does the same two runs in PyTorch and prints one JSON
 line with `clm_steps_per_s` and `mlm_steps_per_s` (arguments --text, --clm_steps,
---mlm_steps, --attn manual|sdpa); PY is a Python that has torch. Without --text and
---peer they are looked for beside the checkout. Both leave out compilation and their
-first 20 steps, in which memory is first touched. Rounds alternate, and the ratio is
-taken round by round, because machines drift.
+--mlm_steps, --attn manual|sdpa); PY is a Python with torch. Both exclude compilation
+and their first 20 steps, in which memory is first touched. Rounds alternate, and the
+ratio is taken round by round, because the speed of machines changes.
 """
 
 import argparse
@@ -22,7 +21,6 @@ from pathlib import Path
 from host import describe_host
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = ROOT.parent / "shared"
 NUM_FIRST = 20  # steps that the peer leaves out
 
 
@@ -54,9 +52,8 @@ def run_peer(args, attention: str, steps: int) -> dict:
 def main() -> None:
     """Prints each round, then medians and the ratio to the peer's better setting."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    text = SHARED / "data" / "corpora" / "tinyshakespeare" / "input.txt"
-    parser.add_argument("--text", type=Path, default=text)
-    parser.add_argument("--peer", type=Path, default=SHARED / "bench" / "seed_torch.py")
+    parser.add_argument("--text", type=Path, required=True)
+    parser.add_argument("--peer", type=Path, required=True)
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=150)

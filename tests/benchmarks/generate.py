@@ -1,11 +1,11 @@
-"""Generated tokens a second, in turn with transformers' `generate`.
+"""Generated tokens per second, compared with transformers' `generate`.
 
     make test-peers   # once, for an environment with torch
     .venv-peers/bin/python tests/benchmarks/generate.py
 
-Random weights of a published family in transformers become ours by `from_hf`; both go
-on greedily from the same prompts, and before anything is timed the tokens are held
-against each other. Rounds alternate; compilation and a first call of each are left out.
+Random weights of a published family in transformers are imported by `from_hf`; both
+continue the same prompts greedily, and the tokens are compared before timing. Rounds
+alternate; compilation and the first call of each are excluded.
 The peer runs as a user would: KV cache, eager attention or SDPA as it chooses, no
 `torch.compile`.
 """

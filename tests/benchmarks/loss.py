@@ -3,10 +3,10 @@
     .venv/bin/python tests/benchmarks/loss.py
 
 Loss, hits and the gradients of hidden states [M, E] and of the table [V, E]. Memory is
-what the compiled program says it needs beside its inputs and outputs
-(`memory_analysis().temp_size_in_bytes`), time the median of the rounds, in which both
-take turns. A program that needs more than --max_gib is compiled and not run. The chunks
-are those that `model.loss_chunk=0` takes, unless --chunk says otherwise.
+the temporary memory of the compiled program (`memory_analysis().temp_size_in_bytes`),
+time the median of the rounds, in which both alternate. A program that needs more than
+--max_gib is compiled and not run. Without --chunk, the chunks are those of
+`model.loss_chunk=0`.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Minimal pairs a second by pseudo-log-likelihood, in turn with minicons.
+"""Minimal pairs per second by pseudo-log-likelihood, compared with minicons.
 
     make test-peers   # once, for an environment with torch and minicons
     .venv-peers/bin/python tests/benchmarks/pairs.py --blimp data/blimp.tar.xz
 
-A BERT of random weights, of a published small size (4 layers of 512, 30,522 ids), in
-transformers becomes ours by `jaxpt import`; the tokenizer is trained on the pairs. Both
-score the same pairs by the rule `pll`, and the scores are held against each other.
-Rounds alternate; a first round of each is left out, and with it compilation, whose
-seconds are told apart. Ours are the rates of the whole way from texts to sums.
+A BERT with random weights in a published small size (4 layers of 512, 30,522 ids) is
+made with transformers and imported by `jaxpt import`; the tokenizer is trained on the
+pairs. Both score the same pairs by the rule `pll`, and the scores are compared. Rounds
+alternate; the first round of each, with compilation, is excluded, and its seconds are
+printed. jaxpt's rates include everything from texts to sums.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""How fast text becomes ids and rows, beside what it is held against.
+"""Speed of encoding text and of making rows, compared with other libraries.
 
     .venv/bin/python tests/benchmarks/text.py --text FILE_OR_FOLDER
 
-Three tables, each with its peer in turn in this process, medians of the rounds:
+Three tables; both sides run alternately in this process, medians of the rounds:
 
-- encode: MB/s of one core; ours, and the `tokenizers` library alone on the same texts
+- encode: MB/s of one core; jaxpt, and the `tokenizers` library alone on the same texts
   with the same vocabulary, after checking that both give the same ids. The first round
-  of ours begins with an empty cache.
-- rows: rows/s of every form, and of nanoGPT's way (`get_batch`: random places of a
-  memory map, stacked).
-- training: rows/s of a whole compiled step of each objective (the model of
-  configs/wikitext2.py), and how many times as fast its feed is.
+  of jaxpt begins with an empty cache.
+- rows: rows/s of every form, and of nanoGPT's `get_batch` (random positions of a memory
+  map, stacked).
+- training: rows/s of a compiled step of each objective (the model of
+  configs/wikitext2.py), and of its feed, with their ratio.
 
 FILE_OR_FOLDER is plain text, such as the hundred novels that configs/novels.py reads.
 """

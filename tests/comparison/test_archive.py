@@ -15,6 +15,7 @@ from jaxpt.comparison.archive import (
     list_intervals,
     redraw_verdicts,
 )
+from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.errors import UserError
 from jaxpt.files.folder import write_json
 from jaxpt.report import figures
@@ -75,21 +76,75 @@ def change(path, **values):
     write_json(path, json.loads(path.read_text()) | values)
 
 
-def test_a_study_holds_what_verdicts_need_and_no_checkpoints(study, compared):
+def test_a_study_holds_what_verdicts_need_and_no_checkpoints(study, compared, labelled):
     names = {path.relative_to(study).as_posix() for path in study.rglob("*")}
     expected = {"study.json", "report.json", "results.csv", "differences.csv"}
     expected |= {"compare.json", "plans.json", "references.npz", "learning_curves.png"}
     expected |= {"runs/clm-seed0/examples.npz", "runs/mlm-seed1/result.json"}
     assert expected <= names
     assert not any("checkpoints" in name or "tensorboard" in name for name in names)
-    report = (study / "report.json").read_bytes()
-    assert report == (compared / "report.json").read_bytes()
+    report = (study / "report.json").read_text()
+    assert report == (compared / "report.json").read_text().replace(
+        f'"{labelled}"', f'"{labelled.name}"'
+    )
     facts = load_study(study).facts
     assert (facts["title"], facts["question"]) == WORDS
     assert facts["objectives"] == ["clm", "mlm"] and facts["seeds"] == [0, 1]
     assert facts["machines"] == [describe_machine()]
     assert facts["versions"] == [describe_versions()]
     assert [each.folder for each in list_studies(study.parent)] == [study]
+
+
+def test_a_study_has_no_path_of_the_machine(study, compared, labelled, tmp_path):
+    """Absolute paths are shortened; the other files are copies."""
+    command = f"jaxpt compare --config.data.path={labelled} --workdir {compared}"
+    folder = tmp_path / "study"
+    archive(compared, folder, *WORDS, command)
+    texts = {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*.*")
+        if path.suffix not in (".npz", ".png") and path.is_file()
+    }
+    assert {"runs/mlm-seed1/result.json", "plans.json", "results.csv"} <= texts.keys()
+    for root in (labelled.parent, compared.parent):
+        assert not [name for name, text in texts.items() if str(root) in text]
+    facts = json.loads(texts["study.json"])
+    assert facts["command"] == (
+        f"jaxpt compare --config.data.path={labelled.name} --workdir {compared.name}"
+    )
+    for name in ("compare.json", "runs/clm-seed0/config.json"):
+        assert json.loads(texts[name])["data"]["path"] == labelled.name
+    result = json.loads(texts["runs/clm-seed0/result.json"])
+    assert result["workdir"] == f"{compared.name}/runs/clm-seed0"
+    intervals = load_study(study).facts["intervals"]
+    assert check_study(folder).facts["intervals"] == intervals
+
+
+def test_paths_in_settings_are_shortened(tmp_path):
+    """Parts of one setting, paths within others; texts that are not paths stay."""
+    settings = {
+        "mixture": ["/d/a/t.txt=1", "/d/b/t.txt=2"],
+        "tasks": ["finetune:/me/own.py:/d/one,/d/two", "blimp:rel/b.tar"],
+        "teacher": "/me/runs/x/teachers/mlm",
+        "path": "tfds:wiki/en",
+    }
+    run = {"workdir": "/me/runs/x/runs/mlm-seed0", "note": "/me/runs/xy or/d/one"}
+    write_json(tmp_path / "compare.json", settings)
+    write_json(tmp_path / "runs" / "mlm-seed0" / "result.json", run)
+    write_json(tmp_path / "runs" / "mlm-seed0" / "tokenizer.json", {"v": ["/d/one"]})
+    shorten_paths(tmp_path, ["compare.json"], "jaxpt compare --workdir '/me/runs/x'")
+    assert json.loads((tmp_path / "compare.json").read_text()) == {
+        "mixture": ["a/t.txt=1", "b/t.txt=2"],
+        "tasks": ["finetune:own.py:one,two", "blimp:rel/b.tar"],
+        "teacher": "x/teachers/mlm",
+        "path": "tfds:wiki/en",
+    }
+    place = tmp_path / "runs" / "mlm-seed0"
+    assert json.loads((place / "result.json").read_text()) == {
+        "workdir": "x/runs/mlm-seed0",
+        "note": "/me/runs/xy or/d/one",
+    }
+    assert json.loads((place / "tokenizer.json").read_text()) == {"v": ["/d/one"]}
 
 
 def test_verdicts_are_drawn_again_from_the_folder(study):
@@ -172,8 +227,15 @@ def test_archive_on_the_command_line(compared, tmp_path, capsys):
     assert list((tmp_path / "other").iterdir()) == [tmp_path / "other" / "file"]
 
 
-def test_a_study_is_reproduced(quick, study, copied, tmp_path, capsys, monkeypatch):
+def test_a_study_is_reproduced(
+    quick, study, copied, labelled, tmp_path, capsys, monkeypatch
+):
     argv = ["reproduce", str(study), "--workdir", str(tmp_path / "again")]
+    assert cli.main(argv) == 2
+    assert "no such file or directory; name the text with --data" in (
+        capsys.readouterr().err.lower()
+    )
+    argv += ["--data", str(labelled)]
     assert cli.main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("reproduced: ")
@@ -207,7 +269,8 @@ def test_what_cannot_be_reproduced_is_refused(copied, tmp_path, capsys, labelled
     other = tmp_path / "other.jsonl"
     other.write_text(labelled.read_text().replace("the", "The"))
     assert cli.main([*argv, "--data", str(other)]) == 2
-    assert "is not the text of" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "is not the text of" in error and "name the text with --data" in error
     assert not (tmp_path / "w").exists()  # nothing was written
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "file").touch()

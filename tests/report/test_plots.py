@@ -305,6 +305,27 @@ def test_mask_fill_highlights_the_truth(figures, tmp_path):
     assert "truth: z (not in the top 2)" in miss.get_xlabel()
 
 
+@pytest.mark.parametrize("draw", ["mask_fill", "temperature_effect"])
+def test_probabilities_end_at_one(draw, figures, tmp_path):
+    """Also for a bar of nearly 1, whose label needs the margin."""
+    if draw == "mask_fill":
+        example = {"text": "a _ b", "truth": "x", "candidates": [("x", 0.96)]}
+        unsure = example | {"candidates": [("x", 0.02), ("y", 0.01)]}
+        plots.mask_fill([example, unsure], tmp_path / "p.png")
+    else:
+        tables = {0.5: np.array([0.96, 0.01]), 1.0: np.array([0.3, 0.2])}
+        plots.temperature_effect(["a", "b"], tables, "text", tmp_path / "p.png")
+    for axes in figures[0].axes:
+        assert axes.get_xlim() == (0, 1)
+    get_texts(figures[0])  # no text leaves the picture
+
+
+def test_small_probabilities_fill_the_panel(figures, tmp_path):
+    example = {"text": "a _ b", "truth": "x", "candidates": [("x", 0.04)]}
+    plots.mask_fill([example], tmp_path / "p.png")
+    assert 0.04 < figures[0].axes[0].get_xlim()[1] < 0.06
+
+
 def test_mask_fill_shows_the_blank_of_a_long_text(figures, tmp_path):
     text = "before " * 90 + "_" + " after" * 90
     example = {"text": text, "candidates": [("x", 0.6)], "truth": "x"}
@@ -428,4 +449,7 @@ def test_a_metric_without_a_curve_has_no_row_next_to_one_with_a_curve(
     run["metrics"] = {"word_accuracy": 0.6, "word_accuracy_random": 0.2}
     plots.learning_curves([run], tmp_path / "a.png")
     labels = [axes.get_ylabel() for axes in figures[0].axes[::3]]
-    assert labels == ["probe accuracy", "valid loss"]
+    assert labels == [
+        "linear probe on frozen features, accuracy",
+        "validation loss / its first value",
+    ]

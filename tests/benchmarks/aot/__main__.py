@@ -1,16 +1,16 @@
-"""Will a run fit, and what will run? Asked of XLA's compilers, without the hardware.
+"""Memory, kernels and communication of a run, from XLA's compilers without the device.
 
     make .venv-aot/ready   # once: an environment with libtpu and the CUDA plugin
     .venv-aot/bin/python tests/benchmarks/aot clm gpt2 1024 32 --target h200
     .venv-aot/bin/python tests/benchmarks/aot clm gpt2 1024 64 --target v5e:2x4 \\
         --set train.fsdp=8 --set model.scan_layers=True --json FILE
 
-The very call that `jaxpt train` compiles, of abstract arrays, for devices that are only
-described: whether it compiles and fits, what lies where, which kernels and collectives
-stand in it, and how many bytes its kernels read and write. It says nothing about time:
-a GPU's products have Triton's default sizes, as nothing can be tuned without one, and
-a TPU's cycles, which its compiler estimates, know neither Pallas kernels nor waiting.
-One compilation takes 15 to 100 seconds of a CPU.
+Compiles the call of `jaxpt train` for abstract arrays on a described device, and
+reports whether it fits, the memory of each device, kernels and collectives, and the
+bytes that the kernels read and write. It does not predict time: a GPU's products have
+Triton's default sizes, because tuning needs a GPU, and the cycles that a TPU's compiler
+estimates ignore Pallas kernels and waiting. One compilation takes 5 to 100 seconds on a
+CPU.
 """
 
 import argparse

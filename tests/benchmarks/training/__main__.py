@@ -1,21 +1,20 @@
-"""Training speed beside transformers in PyTorch, on the same sizes and settings.
+"""Training speed compared with transformers in PyTorch, of the same sizes and settings.
 
     make test-peers   # once, for an environment with torch
     .venv-peers/bin/python tests/benchmarks/training
     .venv-peers/bin/python tests/benchmarks/training --group gpu --dtype bfloat16 \\
         --compile
 
-Both sides make whole training steps (forward, backward, clipping, AdamW) on rows that
-lie ready; ours corrupts them in the step, the peer's come corrupted. Each side is a
-process of its own, which stays, ours set up as `jaxpt train` sets itself up; rounds
-alternate, and the ratio is the median over the rounds of the better peer's time by
-ours. The first steps of both, compilation included, stand in a column of their own;
-`--starts` measures them alone, from the start of the process, ours once with an empty
-compilation cache and then with what that left. Tokens are raw ones (T5: of encoder and
-decoder together), the same for both sides. MFU is of our FLOP count
-(`jaxpt.nn.flops`: every product, attention not halved for causality, the head on
-predicted places alone) by the device's dense bfloat16 peak. Memory is the device's
-peak; on a CPU the process's.
+Both sides run complete training steps (forward, backward, clipping, AdamW) on prepared
+rows; jaxpt corrupts them in the step, the peer gets corrupted rows. Each side is a
+separate process for all rounds, and jaxpt's is set up as by `jaxpt train`. Rounds
+alternate; the ratio is the better peer's time divided by jaxpt's, the median over
+rounds. The first steps, compilation included, have a separate column; `--starts`
+measures only them, from the start of the process, for jaxpt with an empty compilation
+cache and then with a full one. Tokens are raw tokens (T5: of encoder and decoder), the
+same for both sides. MFU is the FLOP count of `jaxpt.nn.flops` (every product, attention
+not halved for causality, the head at predicted positions only) divided by the device's
+dense bfloat16 peak. Memory is the device's peak; on a CPU that of the process.
 """
 
 import argparse
