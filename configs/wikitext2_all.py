@@ -28,6 +28,7 @@ OBJECTIVES = (
     "prefix_lm",
     "ul2",
     "clm_mlm",
+    "adaptive_mlm",
     "multi_token",
     "token_order",
     "fill_in_the_middle",

@@ -1,7 +1,6 @@
 """Random keys as functions of (seed, step, purpose), so that no key is ever stored.
 
-A run resumes exactly from parameters, optimizer state and step, and any single step can
-be replayed.
+A run resumes exactly from its `TrainState`, and any single step can be replayed.
 """
 
 import jax

@@ -123,6 +123,7 @@ TRAITS = {
     ),
     # A pair and five negatives, one in 25 of which is the neighbour and left out.
     "skip_gram": Traits({"loss": (6 * LN_2, 0.3)}, drawn="negatives", specials=()),
+    "adaptive_mlm": Traits(specials=MASK),
     "fill_in_the_middle": Traits(specials=("eos",)),
     "token_order": Traits(
         {"loss": UNIFORM, "order_loss": UNIFORM},

@@ -18,7 +18,7 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.errors import ConfigError
-from jaxpt.learn.state import TrainState, make_state
+from jaxpt.learn.state import TrainState
 from jaxpt.logs import terminal
 from jaxpt.objectives import find, find_section
 from jaxpt.rng import split_step, stream
@@ -61,7 +61,7 @@ class Prepared(NamedTuple):
     def init_state(self, seed: int = 0) -> TrainState:
         """Randomly initialized parameters and the optimizer's state."""
         params = self.task.model.init_params(stream(seed, 0, "init"))
-        return make_state(params, self.task.optimizer, self.task.has_ema)
+        return self.task.make_state(params)
 
     def train_step(
         self, state: TrainState, rows: dict, seed: int = 0

@@ -26,7 +26,6 @@ from jaxpt.hub.source_folder import (
 )
 from jaxpt.hub.specials import list_options, read_framing
 from jaxpt.hub.task_heads import keep_head
-from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
@@ -110,7 +109,7 @@ def _import(
     params = task.model.join_parts(_read_params(program, networks, settings))
     params, random_parts = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
-    state = make_state(params, task.optimizer, task.has_ema)
+    state = task.make_state(params)
     checksums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)

@@ -1,4 +1,4 @@
-"""TrainState: parameters, optimizer state and step of a run."""
+"""TrainState: parameters, optimizer state, step and objective state of a run."""
 
 import dataclasses
 
@@ -13,13 +13,17 @@ from jaxtyping import Array, Int, PyTree
 class TrainState:
     """Parameters, optimizer state and number of steps; random keys are not stored.
 
-    `ema` is the float32 exponential moving average of the parameters, or None.
+    Attributes:
+      ema: the float32 exponential moving average of the parameters, or None.
+      objective_state: arrays that the objective's train step updates, replicated over
+        all devices (`ObjectiveSpec.init_state`); None for most objectives.
     """
 
     params: PyTree
     opt_state: optax.OptState
     step: Int[Array, ""]
     ema: PyTree = None
+    objective_state: PyTree = None
 
     @property
     def eval_params(self) -> PyTree:
@@ -36,9 +40,13 @@ class TrainState:
 
 
 def make_state(
-    params: PyTree, optimizer: optax.GradientTransformation, has_ema: bool = False
+    params: PyTree,
+    optimizer: optax.GradientTransformation,
+    has_ema: bool = False,
+    objective_state: PyTree = None,
 ) -> TrainState:
     """The state before the first step; the EMA is initialized by the parameters."""
     # A copy, because parameters and EMA are donated separately.
     ema = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params) if has_ema else None
-    return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), ema)
+    step = jnp.zeros((), jnp.int32)
+    return TrainState(params, optimizer.init(params), step, ema, objective_state)

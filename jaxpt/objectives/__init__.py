@@ -12,6 +12,7 @@ from typing import TypeGuard
 from jaxpt import trust
 from jaxpt.errors import ConfigError, suggest
 from jaxpt.objectives import (
+    adaptive_mlm,
     bart,
     bert,
     bilm,
@@ -125,6 +126,7 @@ OBJECTIVES: Objectives = Objectives(
         "ul2": ul2,
         "distillation": distillation,
         "causal_distillation": causal_distillation,
+        "adaptive_mlm": adaptive_mlm,
         "multi_token": multi_token,
         "token_order": token_order,
         "fill_in_the_middle": fill_in_the_middle,

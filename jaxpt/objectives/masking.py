@@ -82,6 +82,10 @@ class Masking(ObjectiveSpec):
         """The rate at the end of a run, and in evaluation."""
         return self.mask_rate_end or self.mask_rate
 
+    def rate_at(self, progress: Array | float) -> Array | float:
+        """The rate when this fraction of the run is done."""
+        return self.mask_rate + (self.last_rate - self.mask_rate) * progress
+
     @property
     def num_masked(self) -> int:
         """P: masked tokens of a full row, at the larger of the rates."""
@@ -171,18 +175,23 @@ def choose(
     segments = segments.astype(jnp.int32)
     real = segments > 0
     eligible = real & ~jnp.asarray(vocab.is_special)[tokens]
-    count = _count(eligible if spec.masking == "spans" else real, spec, progress)
-    count = jnp.minimum(count, spec.num_masked)  # which BERT may cap
+    count = count_hidden(eligible if spec.masking == "spans" else real, spec, progress)
     row = _Row(tokens, segments, eligible)
     return SAMPLERS[spec.masking](rng, row, count, vocab, spec)
 
 
-def _count(counted: Array, spec: Masking, progress: Array | None) -> Array:
+def count_hidden(counted: Array, spec: Masking, progress: Array | None) -> Array:
+    """How many tokens of a row are hidden, at most P.
+
+    Args:
+      counted: bool [R], the tokens of which `mask_rate` is a fraction.
+      progress: as of `choose`.
+    """
     num = counted.sum()
     if progress is None or not spec.mask_rate_end:
-        return jnp.asarray(spec.count_table(spec.last_rate))[num]
-    rate = spec.mask_rate + (spec.last_rate - spec.mask_rate) * progress
-    exact = num * rate
+        count = jnp.asarray(spec.count_table(spec.last_rate))[num]
+        return jnp.minimum(count, spec.num_masked)  # which BERT may cap
+    exact = num * spec.rate_at(progress)
     # A whole number may be slightly more in float32, which must not count.
     count = jnp.ceil(exact - 1e-4) if spec.masking == "spans" else jnp.round(exact)
     most = jnp.minimum(num, spec.num_masked)

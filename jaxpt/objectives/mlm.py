@@ -78,8 +78,6 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     >>> batch["weights"]["loss"].tolist()
     [[1.0, 0.0]]
     """
-    ordinary, mask_id = jnp.asarray(vocab.ordinary_ids), vocab.require("mask")
-    fractions = spec.replace_mask, spec.replace_random
 
     def corrupt_row(
         rng: Array,
@@ -89,18 +87,30 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     ) -> Batch:
         rng_choose, rng_replace = jax.random.split(rng)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
-        targets = tokens[positions]
-        replaced = edits.replace_tokens(
-            rng_replace, targets, mask_id, ordinary, *fractions
-        )
-        return {
-            "inputs": edits.put(tokens, positions, replaced, weights),
-            "targets": targets,
-            "masked_positions": positions,
-            "weights": {"loss": weights},
-        }
+        return hide(rng_replace, tokens, positions, weights, vocab, spec)
 
     return map_masked_rows(corrupt_row, rng, rows, spec)
+
+
+def hide(
+    rng: Array,
+    tokens: Array,
+    positions: Array,
+    weights: Array,
+    vocab: Vocab,
+    spec: Spec,
+) -> Batch:
+    """One row's part of the batch: its tokens [R] at positions [P] are replaced."""
+    ordinary, mask_id = jnp.asarray(vocab.ordinary_ids), vocab.require("mask")
+    fractions = spec.replace_mask, spec.replace_random
+    targets = tokens[positions]
+    replaced = edits.replace_tokens(rng, targets, mask_id, ordinary, *fractions)
+    return {
+        "inputs": edits.put(tokens, positions, replaced, weights),
+        "targets": targets,
+        "masked_positions": positions,
+        "weights": {"loss": weights},
+    }
 
 
 def masks(batch: Batch) -> Masks:
@@ -112,6 +122,14 @@ def loss(
     params: Any, model: MaskedLM, batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at the P masked positions, which alone meet the vocabulary."""
+    scores = predict_masked(params, model, batch, masks, rngs)
+    return {"loss": scores.loss}, fill_metrics(scores.ranks, batch["weights"]["loss"])
+
+
+def predict_masked(
+    params: Any, model: MaskedLM, batch: Batch, masks: Masks, rngs: Keys
+) -> losses.Scores:
+    """Loss and ranks of the tokens at the P masked positions."""
     targets, weights = batch["targets"], batch["weights"]["loss"]
 
     def predict(model: MaskedLM) -> losses.Scores:
@@ -119,8 +137,8 @@ def loss(
         states = edits.gather(states, batch["masked_positions"])
         return model.score(states, targets, weights)
 
-    scores = model.apply({"params": params}, rngs=rngs, method=predict)
-    return {"loss": scores.loss}, fill_metrics(scores.ranks, weights)
+    scores: losses.Scores = model.apply({"params": params}, rngs=rngs, method=predict)
+    return scores
 
 
 def fill_metrics(ranks: Array, weights: Array) -> Sums:

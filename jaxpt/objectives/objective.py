@@ -60,7 +60,10 @@ class Objective(Protocol):
         spec: Any,
         update: Update,
     ) -> tuple[TrainState, Sums]:
-        """Corrupt, masks, loss, update: the state one step later, and its metrics."""
+        """Corrupt, masks, loss, update: the state one step later, and its metrics.
+
+        If `Spec.init_state` is not None, this also returns the next `objective_state`.
+        """
 
 
 def make_train_step(
@@ -132,14 +135,14 @@ def target_loss(
 
 
 def map_rows(
-    corrupt_row: Callable[..., Any], rng: Array, rows: Rows, *more: Array
+    corrupt_row: Callable[..., Any], rng: Array, rows: Rows, *more: Array | None
 ) -> Batch:
     """The batch of rows that are corrupted one by one, each with its own key.
 
     Args:
       corrupt_row: (key, tokens [R], segment ids [R], ...) -> the row's part of the
         batch; a row without segment ids is one text.
-      more: further arrays [B, ...], of which `corrupt_row` gets its row.
+      more: further arrays [B, ...], of which `corrupt_row` gets its row, or None.
     """
     keys, segments = row_keys(rng, rows["index"]), get_segments(rows)
     batch: Batch = jax.vmap(corrupt_row)(keys, rows["tokens"], segments, *more)

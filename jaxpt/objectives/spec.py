@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import PyTree
 
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
@@ -194,6 +195,16 @@ class ObjectiveSpec:
     def needs(self) -> Needs:
         """The requirements on the tokenizer, the rows and the model."""
         return Needs()
+
+    def init_state(self, vocab: Vocab) -> PyTree:
+        """What the objective keeps from step to step, at the first one: arrays or None.
+
+        It is `TrainState.objective_state`: `train_step` returns the next one, in the
+        same shapes and dtypes and equal on all devices (counts of a batch are summed by
+        `Update` if the loss returns them as a metric). Checkpoints hold it. Evaluation
+        neither reads nor changes it.
+        """
+        return None
 
     def text_form(self, vocab: Vocab) -> TextForm:
         """How a text, a gap and a continuation are written for the network.

@@ -18,7 +18,7 @@ from jaxpt.errors import UserError
 from jaxpt.evaluation.cloze import score_masked
 from jaxpt.evaluation.probe import pool_states
 from jaxpt.evaluation.words import GAP_OFFSETS
-from jaxpt.learn.state import TrainState, make_state
+from jaxpt.learn.state import TrainState
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import (
     BoundsLikelihood,
@@ -254,7 +254,7 @@ class Program:
 
     def _make_state(self, seed):
         params = self.task.model.init_params(stream(seed, 0, "init"))
-        return make_state(params, self.task.optimizer, self.task.has_ema)
+        return self.task.make_state(params)
 
     @property
     def text_length(self) -> int:

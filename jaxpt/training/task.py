@@ -3,10 +3,12 @@
 import dataclasses
 
 import optax
+from jaxtyping import PyTree
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import ConfigError, UserError
 from jaxpt.learn.optimizer import make_optimizer
+from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import Update
 from jaxpt.nn.attention import list_requests
 from jaxpt.nn.model_spec import ModelSpec
@@ -66,6 +68,11 @@ class Task:
     def has_ema(self) -> bool:
         """Whether the state keeps a moving average of the parameters."""
         return self.plan.optim.ema_decay > 0
+
+    def make_state(self, params: PyTree) -> TrainState:
+        """The state before the first step, with these parameters."""
+        objective_state = self.spec.init_state(self.vocab)
+        return make_state(params, self.optimizer, self.has_ema, objective_state)
 
     def make_update(self, axis: str | None = None) -> Update:
         """The update at the end of a train step; `axis` is pmap's."""

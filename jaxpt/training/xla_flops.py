@@ -18,7 +18,6 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-from jaxpt.learn.state import make_state
 from jaxpt.rng import stream
 from jaxpt.text.dataset import Split
 from jaxpt.training.data import make_feed
@@ -70,7 +69,7 @@ def _count_step(task: Task, train: Split) -> StepFlops:
 
     def init():
         params = task.model.init_params(stream(0, 0, "init"))
-        return make_state(params, task.optimizer, task.has_ema)
+        return task.make_state(params)
 
     rows = make_feed(task, train).stack(0, 1)
     call = make_train_call(task)

@@ -40,6 +40,7 @@ LACKS = {
         "ul2": SEQ2SEQ
         | {"tokenizer.specials": ["pad", "eos", *MODES], "tokenizer.num_sentinels": 22},
         "distillation": {"tokenizer.specials": ["mask"]},
+        "adaptive_mlm": {"tokenizer.specials": ["mask"]},
         "fill_in_the_middle": {
             "tokenizer.specials": ["eos"],
             "tokenizer.num_sentinels": 3,

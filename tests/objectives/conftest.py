@@ -104,6 +104,11 @@ class Case:
         params = self.params if params is None else params
         return loss(self.module, self.model)(params, batch, rngs)
 
+    def init_state(self, optimizer, params=None):
+        """The state before the first step."""
+        params = self.params if params is None else params
+        return init_state(self.spec, optimizer, params)
+
     def make_step(self, optimizer, num_microbatches=1, spec=None):
         """step(state, rows, rng) -> state, metrics, as a run compiles it."""
         update = Update(optimizer, num_microbatches, frozen=self.model.frozen)
@@ -116,12 +121,17 @@ class Case:
     def gradients(self, rows, num_microbatches=1, seed=0, spec=None):
         """What one train step hands to its optimizer, and its metrics."""
         step = train_step(self.module, self.model, spec or self.spec, num_microbatches)
-        state = make_state(self.params, KEEP)
+        state = self.init_state(KEEP)
         state, metrics = step(state, rows, jax.random.key(seed))
         return state.opt_state.trace, metrics
 
 
 KEEP = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
+
+
+def init_state(spec, optimizer, params, vocab=VOCAB):
+    """The state of a run with these parameters before the first step."""
+    return make_state(params, optimizer, objective_state=spec.init_state(vocab))
 
 
 def make_step(module, model, spec, update, vocab=VOCAB):

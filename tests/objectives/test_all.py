@@ -312,7 +312,7 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
         body = lambda state, _: step(state, rows, jax.random.key(3))  # noqa: E731
         return jax.lax.scan(body, state, length=300)
 
-    state, metrics = learn(make_state(case.params, optimizer), rows)
+    state, metrics = learn(case.init_state(optimizer), rows)
     for term in case.spec.coefficients:
         totals, weights = metrics[term]
         losses = totals / weights
@@ -528,7 +528,7 @@ def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vo
     """By the programs that are traced; by numbers: the test below."""
     case, plain = make_packed(name, (("dropout", 0.5),)), make_packed(name)
     rows, key = eight_rows(case, make_rows), jax.random.key(0)
-    state = make_state(plain.params, optax.identity())
+    state = plain.init_state(optax.identity())
     evaluations, numbers = [], []
     for each in (case, plain):
         context = {"model": each.model, "vocab": vocab, "spec": each.spec}
@@ -553,7 +553,7 @@ def test_each_term_is_another_with_dropout(name, make_packed, make_rows):
     def train(params):
         """The terms alone: no gradient is compiled for them."""
         steps = [c.make_step(optax.identity()) for c in (case, plain)]
-        state = make_state(params, optax.identity())
+        state = plain.init_state(optax.identity(), params)
         metrics = [step(state, rows, key)[1] for step in steps]
         return [[results[k] for k in case.spec.coefficients] for results in metrics]
 
@@ -565,7 +565,7 @@ GATED = {"gated_mlp": True, "activation": "silu", "num_kv_heads": 2}
 
 
 def costed(name, values, settings):
-    """The cost of a row in training; the objective's steps, and their arguments."""
+    """The cost of a row in training; the objective's steps, a state and rows."""
     module, changes = module_and_settings(name)
     ids = {"pad": 0, "eos": 1, "mask": 2, "nlu": 3, "nlg": 4, "s2s": 5}
     ids |= {"cls": 6, "sep": 7}
@@ -592,7 +592,13 @@ def costed(name, values, settings):
 
     eval_step = functools.partial(objective.eval_step, module, **changes)
     counted = model.count_flops(spec.lengths, spec.predictions.mean(2))
-    return counted, train_step, eval_step, params, rows
+    state = jax.eval_shape(
+        lambda params: make_state(
+            params, update.optimizer, objective_state=spec.init_state(vocab)
+        ),
+        params,
+    )
+    return counted, train_step, eval_step, state, rows
 
 
 @pytest.mark.parametrize(
@@ -627,9 +633,9 @@ def costed(name, values, settings):
     ],
 )
 def test_flops_are_those_of_the_products(name, values, settings):
-    counted, _, step, params, rows = costed(name, values, settings)
+    counted, _, step, state, rows = costed(name, values, settings)
     key = jax.random.key(0)
-    assert count_products(step, params, rows, key) / 2 == counted / 3
+    assert count_products(step, state.params, rows, key) / 2 == counted / 3
 
 
 LARGE = dataclasses.asdict(
@@ -652,8 +658,7 @@ LARGE = dataclasses.asdict(
 )
 def test_flops_are_those_of_a_training_steps_products(name, settings):
     """Where not everything is trained, the passes back are not twice those ahead."""
-    counted, step, _, params, rows = costed(name, {}, settings)
-    state = jax.eval_shape(lambda p: make_state(p, optax.identity()), params)
+    counted, step, _, state, rows = costed(name, {}, settings)
     assert count_products(step, state, rows, jax.random.key(0)) / 2 == counted
 
 
@@ -661,8 +666,7 @@ def test_flops_are_those_of_a_training_steps_products(name, settings):
 @pytest.mark.parametrize("name", slow_but(("clm", "electra"), counted_by_xla))
 def test_flops_are_what_xla_counts_of_a_step(name):
     """Of each kind of network; the products above are of every objective."""
-    counted, step, _, params, rows = costed(name, {}, {})
-    state = jax.eval_shape(lambda p: make_state(p, optax.identity()), params)
+    counted, step, _, state, rows = costed(name, {}, {})
     compiled = jax.jit(step).lower(state, rows, jax.random.key(0)).compile()
     cost = compiled.cost_analysis()["flops"] / 2
     # It also counts operations that are not products.

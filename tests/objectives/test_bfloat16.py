@@ -8,7 +8,6 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from tiny import CORE, slow_but
 
-from jaxpt.learn.state import make_state
 from jaxpt.objectives import OBJECTIVES
 
 every = pytest.mark.parametrize("name", OBJECTIVES)
@@ -50,7 +49,7 @@ def trace(case, vocab, make_rows):
     """The equations of a training step."""
     optimizer = optax.adamw(1e-3)
     step = case.make_step(optimizer)
-    state, rows = make_state(case.params, optimizer), make_rows(case, 4)
+    state, rows = case.init_state(optimizer), make_rows(case, 4)
     return equations(jax.make_jaxpr(step)(state, rows, jax.random.key(0)).jaxpr)
 
 
@@ -118,7 +117,7 @@ def test_gradients_and_state_are_float32(name, make_case, make_rows, vocab):
     case = make_case(name, (LOW,))
     optimizer = optax.adamw(1e-3)
     step = case.make_step(optimizer)
-    before = make_state(case.params, optimizer)
+    before = case.init_state(optimizer)
     after, metrics = jax.eval_shape(step, before, make_rows(case, 4), jax.random.key(0))
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert old.dtype == new.dtype in (jnp.float32, jnp.int32)
@@ -146,7 +145,7 @@ def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, voca
 
             return jax.lax.scan(body, state, jnp.arange(40))[1]
 
-        sums = run(make_state(case.params, optimizer), rows)
+        sums = run(case.init_state(optimizer), rows)
         terms = case.spec.coefficients
         losses[dtype] = np.array([sums[term][0] / sums[term][1] for term in terms])
     low, wide = losses["bfloat16"], losses["float32"]

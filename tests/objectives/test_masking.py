@@ -206,7 +206,7 @@ def test_the_rate_falls_over_the_run(name, kind, make_case, make_rows):
 def test_a_scheduled_count_is_that_of_its_rate(length, share, kind):
     spec = mlm.Spec(80, 0.3, mask_rate_end=0.15, masking=kind)
     real = np.arange(80) < length
-    result = int(masking._count(jnp.asarray(real), spec, jnp.float32(share)))
+    result = int(masking.count_hidden(jnp.asarray(real), spec, jnp.float32(share)))
     exact = length * (0.3 - 0.15 * share)
     if kind == "spans":
         assert result - 1 < exact + 1e-3 and result > exact - 1e-3

@@ -6,6 +6,7 @@ import pytest
 from tiny_refusals import check_refusal, refused
 
 from jaxpt.objectives import (
+    adaptive_mlm,
     bart,
     bert,
     bilm,
@@ -108,8 +109,13 @@ DIFFUSION = """
     min_rate=0.0: must be between 0 and 1
     bound_samples=0: must be at least 1
 """
+ADAPTIVE = """
+    masking=words: must be tokens; static_masks=10 & mask_rate_end=0.0: must be 0
+    update_every=-1: must be at least 0; mask_rate=0.0; mask_rate_end=1.0
+"""
 TABLES = {
     mlm: MLM,
+    adaptive_mlm: ADAPTIVE,
     span_corruption: SPAN_CORRUPTION,
     electra: ELECTRA,
     bert: BERT,

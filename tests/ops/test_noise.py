@@ -150,6 +150,64 @@ def test_every_subset_is_equally_likely(is_uniform):
     assert is_uniform(list(counts.values()))
 
 
+probabilities = jax.jit(noise.inclusion_probabilities)
+
+
+@given(
+    st.lists(
+        st.sampled_from([0.0, 0.005, 0.1, 0.5, 3.0, 80.0]), min_size=24, max_size=24
+    ),
+    st.integers(0, 24),
+)
+@settings(max_examples=80, deadline=None)
+def test_probabilities_are_proportional_and_sum_to_the_count(weights, count):
+    weights = np.array(weights, np.float32)
+    count = min(count, (weights > 0).sum())
+    result = np.asarray(probabilities(weights, count))
+    assert result.sum() == pytest.approx(count, abs=1e-4)
+    assert ((result >= 0) & (result <= 1)).all()
+    is_free = (result < 1) & (weights > 0)
+    if count and is_free.any():
+        factors = result[is_free] / weights[is_free]
+        np.testing.assert_allclose(factors, factors[0], rtol=1e-4)
+        # Whatever is 1 would be above 1 by that factor.
+        assert (weights[result == 1] * factors[0] > 1 - 1e-4).all()
+
+
+weighted = jax.jit(noise.sample_weighted_positions, static_argnames="num_slots")
+
+
+@given(
+    st.lists(st.booleans(), min_size=24, max_size=24),
+    st.integers(0, 24),
+    st.floats(0.01, 9),
+    st.integers(0, 2**31 - 1),
+)
+@settings(max_examples=80, deadline=None)
+def test_equal_weights_choose_as_none_do(eligible, count, weight, seed):
+    eligible = np.array(eligible)
+    weights = np.where(eligible, weight, 0).astype(np.float32)
+    result = weighted(jax.random.key(seed), weights, count, num_slots=8)
+    expected = choose(jax.random.key(seed), eligible, count, num_slots=8)
+    np.testing.assert_array_equal(result[1], expected[1])
+    if 0 < count < eligible.sum():  # the order of slots without weight is nothing
+        drawn = np.asarray(result[1]) > 0
+        np.testing.assert_array_equal(result[0][drawn], expected[0][drawn])
+
+
+def test_a_position_is_chosen_with_its_probability():
+    """Also where few are chosen of few, and some surely."""
+    weights = jnp.array([1.0, 2.0, 0.0, 4.0, 0.5, 30.0, 1.0])
+    keys = jax.random.split(jax.random.key(3), 40_000)
+    draw = jax.vmap(lambda key: noise.sample_weighted_positions(key, weights, 3, 4))
+    positions, used = map(np.asarray, jax.jit(draw)(keys))
+    assert (used == [1, 1, 1, 0]).all()
+    shares = np.bincount(positions[:, :3].ravel(), minlength=7) / 40_000
+    expected = noise.inclusion_probabilities(weights, 3)
+    assert expected[5] == 1
+    np.testing.assert_allclose(shares, expected, atol=0.03)
+
+
 @given(st.integers(2, 80), st.floats(0.01, 0.99), st.floats(1.0, 20.0))
 @settings(max_examples=60, deadline=None)
 def test_span_tables_are_t5s_wherever_t5_has_an_answer(length, density, mean_span):

@@ -48,7 +48,10 @@ CASES = {
 }
 MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8")
 MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
-SMALL = {"bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)}}
+SMALL = {
+    "bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)},
+    "adaptive_mlm": {"adaptive_mlm__update_every": 10},
+}
 
 
 def run(path, objective, num_devices, changes, start, size=0):

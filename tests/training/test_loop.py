@@ -92,6 +92,7 @@ OPTIM = {
     "mlm": {},
     "span_corruption": {"optim__name": "adafactor", "optim__beta1": 0.9} | EMA,
     "electra": {"optim__name": "lamb", "train__backend": "pmap"} | EMA,
+    "adaptive_mlm": {"adaptive_mlm__update_every": 3},
     "multi_token": {},
     "fill_in_the_middle": {},
 }

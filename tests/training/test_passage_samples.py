@@ -26,6 +26,7 @@ FORMS = {
     "ul2": ["spans"],
     "clm_mlm": ["continuation", "fills"],
     "bilm": [],
+    "adaptive_mlm": ["fills"],
     "fill_in_the_middle": ["gaps", "continuation"],
     "multi_token": ["continuation"],
     "token_order": ["continuation"],
