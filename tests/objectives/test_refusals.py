@@ -13,9 +13,11 @@ from jaxpt.objectives import (
     clm,
     clm_mlm,
     distillation,
+    dual,
     electra,
     fill_in_the_middle,
     masked_diffusion,
+    masked_input_clm,
     mlm,
     multi_token,
     prefix_lm,
@@ -108,6 +110,10 @@ DIFFUSION = """
     min_rate=0.0: must be between 0 and 1
     bound_samples=0: must be at least 1
 """
+DUAL = """
+    diffusion_share=0.0: must be above 0, at most 1; diffusion_share=1.5
+    diffusion_share=nan; min_rate=0.0: must be between 0 and 1; bound_samples=0
+"""
 TABLES = {
     mlm: MLM,
     span_corruption: SPAN_CORRUPTION,
@@ -124,6 +130,8 @@ TABLES = {
     multi_token: MULTI_TOKEN,
     token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,
+    dual: DUAL,
+    masked_input_clm: "max_rate=0.0; max_rate=1.5; max_rate=nan; masked_weight=0.0",
 }
 
 
@@ -148,7 +156,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 
 OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, multi_token, prefix_lm, skip_gram]
-OF_ROWS += [token_order]
+OF_ROWS += [token_order, dual, masked_input_clm]
 
 
 @pytest.mark.parametrize("objective", [*OF_ROWS, span_corruption, ul2])
