@@ -34,6 +34,8 @@ OBJECTIVES = (
     "bilm",
     "skip_gram",
     "masked_diffusion",
+    "dual",
+    "masked_input_clm",
 )
 TAUGHT = {"distillation": "mlm", "causal_distillation": "clm"}
 MODES = ("nlu", "nlg", "s2s")  # UL2's; the teachers' tokenizer has them, too
