@@ -27,8 +27,9 @@ left out.
 One draw for each row, evenly spread over the batch (`masked_diffusion.spread_evenly`),
 determines its kind and its rate, so that a batch has nearly s of its rows masked, at
 evenly spread rates. A batch of fewer than 3 / s rows may have none, so that the kind
-has less weight in the run. The slots (`jaxpt.ops.packing`) are those of independent
-rows; the note in `masked_diffusion` about microbatches applies.
+has less weight in the run. The predictions of both kinds share the slots
+(`jaxpt.ops.packing`) of independent rows; the note in `masked_diffusion` about
+microbatches applies. A step costs about as much as `clm`'s.
 """
 
 import dataclasses
@@ -47,10 +48,12 @@ from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Predictions, Term
 from jaxpt.ops import losses
 from jaxpt.ops import masks as attention_masks
-from jaxpt.ops.metrics import add
-from jaxpt.ops.packing import exactly, mix, uniform_rate
+from jaxpt.ops.packing import exactly, mix, pack, uniform_rate
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
+
+
+BOTH = "clm_loss+diffusion_loss"  # which are packed together
 
 
 class DualLM(CausalMaskedLM):
@@ -76,6 +79,21 @@ class DualLM(CausalMaskedLM):
         is_text = is_text & (jnp.arange(tokens.shape[1]) > 0)
         samples = self.mask_id, self.bound_samples
         return bound_nll(read, tokens, is_text, rngs, *samples)[:, 1:]
+
+    def score_predictions(
+        self, states: Array, targets: Array, weights: Array
+    ) -> tuple[Array, Array, Array, Sums]:
+        """-log p and rank of predictions, their weights, and overflow.
+
+        If they are packed, only positions with a weight, which may be negative, meet
+        the vocabulary, and all have the shape of the slots.
+        """
+        law = dict(self.packed).get(BOTH)
+        if law is None:
+            return *self.token_scores(states, targets), weights, {}
+        slots = pack(states, targets, weights, law)
+        scores = self.token_scores(slots.states, slots.targets)
+        return *scores, slots.weights, {"overflow": slots.overflow}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,12 +133,9 @@ class Spec(masked_diffusion.Spec):
     def predictions(self) -> Predictions:
         """Every position of a causal row, the masked tokens of a diffusion row."""
         num, share = self.row_length - 1, self.diffusion_share
-        none, masked = exactly(0), uniform_rate(num, self.min_rate)
-        laws = {
-            "clm_loss": mix([(1 - share, exactly(num)), (share, none)]),
-            "diffusion_loss": mix([(share, masked), (1 - share, none)]),
-        }
-        return Predictions(2 * num, laws)
+        masked = uniform_rate(num, self.min_rate)
+        law = mix([(1 - share, exactly(num)), (share, masked)])
+        return Predictions(num, {BOTH: law})
 
     def text_form(self, vocab: Vocab) -> TextForm:
         return clm_mlm.note_masks(super().text_form(vocab), self.diffusion_share)
@@ -177,25 +192,25 @@ def loss(
     params: Any, model: DualLM, batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at every position of causal rows, at masked ones over their rate."""
-    targets, weights = batch["targets"], batch["weights"]
-    counted = weights["diffusion_loss"] * batch["inverse_rates"]
+    weights = batch["weights"]
+    masked_weights = weights["diffusion_loss"] * batch["inverse_rates"]
 
-    def predict(model: DualLM) -> tuple[tuple, tuple]:
+    def predict(model: DualLM) -> tuple:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
-        return (
-            model.score_term("clm_loss", states, targets, weights["clm_loss"]),
-            model.score_term("diffusion_loss", states, targets, counted),
-        )
+        # A row is of one kind: above 0 causal, below 0 masked.
+        signed = weights["clm_loss"] - masked_weights
+        return model.score_predictions(states, batch["targets"], signed)
 
-    parts = model.apply({"params": params}, rngs=rngs, method=predict)
-    (causal, of_causal, overflow), (masked, of_masked, more) = parts
+    nll, ranks, signed, overflow = model.apply(
+        {"params": params}, rngs=rngs, method=predict
+    )
+    causal, masked = jnp.maximum(signed, 0), jnp.maximum(-signed, 0)
     terms = {
-        "clm_loss": causal.loss,
-        "diffusion_loss": (masked.loss[0], weights["diffusion_loss"].sum()),
+        "clm_loss": (jnp.sum(nll * causal), jnp.sum(causal)),
+        "diffusion_loss": (jnp.sum(nll * masked), weights["diffusion_loss"].sum()),
     }
-    fills = mlm.fill_metrics(masked.ranks, jnp.sign(of_masked))
-    accuracy = {"accuracy": losses.rank_hits(causal.ranks, of_causal)}
-    return terms, accuracy | fills | add(overflow, more)
+    fills = mlm.fill_metrics(ranks, jnp.sign(masked))
+    return terms, {"accuracy": losses.rank_hits(ranks, causal)} | fills | overflow
 
 
 train_step = make_train_step(corrupt, masks, loss)

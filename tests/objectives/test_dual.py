@@ -346,12 +346,12 @@ def test_no_prediction_is_left_out(num_microbatches, make_case, make_rows, vocab
     for share in (0.125, 0.5):
         case = make_case("dual", diffusion_share=share)
         batch = corrupt_many(case.spec, vocab, 64, seeds=200)
-        of_masked = np.asarray(batch["inverse_rates"] > 0).sum(-1)
-        of_causal = np.asarray(batch["weights"]["clm_loss"]).sum(-1)
-        laws = case.spec.predictions.laws
-        for law, counts in zip(laws.values(), (of_causal, of_masked), strict=True):
-            sums = counts.reshape(200, -1, num_microbatches).sum(1)
-            assert sums.max() <= count_slots(64 // num_microbatches, law)
+        counts = np.asarray(batch["inverse_rates"] > 0).sum(-1)
+        counts = counts + np.asarray(batch["weights"]["clm_loss"]).sum(-1)
+        (law,) = case.spec.predictions.laws.values()
+        sums = counts.reshape(200, -1, num_microbatches).sum(1)
+        slots = count_slots(64 // num_microbatches, law)
+        assert sums.max() <= slots <= 64 // num_microbatches * 20
 
 
 def test_its_network_writes_both_ways(make_case):

@@ -20,9 +20,9 @@ NUM_ROWS = 48
 
 
 def count_predicted(case, batch, term="loss"):
-    """How many positions of each row a loss term predicts."""
-    weights = prediction_weights(batch, case.spec.terms)[term]
-    return np.asarray((weights > 0).sum(-1))
+    """How many positions of each row a loss term predicts, or several terms."""
+    weights = prediction_weights(batch, case.spec.terms)
+    return np.asarray(sum((weights[name] > 0).sum(-1) for name in term.split("+")))
 
 
 def moments(law):
@@ -69,7 +69,7 @@ def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     laws = case.spec.predictions.laws.values()
     slots = sum(count_slots(NUM_ROWS, law) for law in laws)
     mean = case.spec.predictions.mean(NUM_ROWS)
-    assert mean == slots / NUM_ROWS < 0.9 * case.spec.predictions.most
+    assert mean == slots / NUM_ROWS < 0.95 * case.spec.predictions.most
     counted = case.model.count_flops(case.spec.lengths, mean)
     key = jax.random.key(0)
     result = count_products(case.evaluate, case.params, rows, key) / NUM_ROWS
