@@ -52,7 +52,6 @@ from jaxpt.ops.packing import exactly, mix, pack, uniform_rate
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
-
 BOTH = "clm_loss+diffusion_loss"  # which are packed together
 
 
@@ -158,19 +157,16 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """
     rng_rate, rng_mask = jax.random.split(rng)
     is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
-    batch = clm.corrupt(rng, rows, vocab, spec)
-    inputs, targets, is_next = (
-        batch["inputs"],
-        batch["targets"],
-        batch["weights"]["loss"],
-    )
+    batch = clm.corrupt(rng, rows, vocab, clm.Spec(spec.row_length))
+    inputs, targets = batch["inputs"], batch["targets"]
+    is_next = batch["weights"]["loss"] > 0
     # Below the share a row is masked, at a rate that is again uniform.
     spread = spread_evenly(rng_rate, rows["index"])[:, None] / spec.diffusion_share
     is_masked = spread < 1
     rates = spec.min_rate + (1 - spec.min_rate) * spread
     keys = row_keys(rng_mask, rows["index"])
     draws = jax.vmap(lambda key: jax.random.uniform(key, inputs.shape[1:]))(keys)
-    is_text = (is_next > 0) & ~is_special[targets] & is_masked
+    is_text = is_next & ~is_special[targets] & is_masked
     noise_mask = is_text & (draws < rates)
     # Masked tokens are predicted one position before; the last is not an input.
     is_hidden = jnp.pad(noise_mask[:, :-1], ((0, 0), (1, 0)))
@@ -179,7 +175,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         "is_prefix": jnp.broadcast_to(is_masked, inputs.shape),
         "inverse_rates": noise_mask / rates,
         "weights": {
-            "clm_loss": is_next * ~is_masked,
+            "clm_loss": (is_next & ~is_masked).astype(jnp.float32),
             "diffusion_loss": is_text.astype(jnp.float32),
         },
     }
@@ -191,7 +187,7 @@ masks = clm_mlm.masks
 def loss(
     params: Any, model: DualLM, batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
-    """Cross-entropy at every position of causal rows, at masked ones over their rate."""
+    """Cross-entropy of next tokens in causal rows, of masked ones over their rate."""
     weights = batch["weights"]
     masked_weights = weights["diffusion_loss"] * batch["inverse_rates"]
 
