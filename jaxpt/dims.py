@@ -92,7 +92,7 @@ BATCH_KEYS = {
     "sop_labels": "int32 [B]: 1 if B precedes A",
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
-    "original": "int32 [B, T]: ELECTRA's row before masking",
+    "original": "int32 [B, T]: the inputs before masking, if they are read too",
     "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
     "negatives": "int32 [B, T K]: K negative samples of each position",

@@ -135,7 +135,13 @@ TRAITS = {
     "multi_token": Traits(
         {"clm_loss": UNIFORM, "offset_loss": (0.0, 0.0)}, drawn="", specials=()
     ),
-    # An estimate: few masked tokens count much.
+    "masked_input_clm": Traits(
+        {"loss": UNIFORM, "masked_loss": UNIFORM}, specials=MASK
+    ),
+    # Estimates: few masked tokens count much.
+    "dual": Traits(
+        {"clm_loss": UNIFORM, "diffusion_loss": (LN_V, 0.3 * LN_V)}, specials=MASK
+    ),
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
 

@@ -117,7 +117,7 @@ def import_(command: Command, argv: list[str]) -> int:
         "num_beams": (1, "above 1: beam search"),
         "length_penalty": (1.0, "of beam search; above 0: favours long texts"),
         "stop": ("", "a text that ends generation"),
-        "num_steps": (0, "of unmasking; 0: one for each token"),
+        "num_steps": (0, "of unmasking; 0: one for each token, or left to right"),
         "seed": (0, "of the draws"),
     },
 )
@@ -125,7 +125,8 @@ def generate(command: Command, argv: list[str]) -> int:
     """Generate text from a prompt.
 
     A causal model continues it; an encoder-decoder reads it with its encoder; a masked
-    diffusion model unmasks tokens after it.
+    diffusion model unmasks tokens after it. A model that can do both continues it, and
+    unmasks with --num_steps.
     """
     values = parse(command, argv)
     workdir = read_workdir(values)

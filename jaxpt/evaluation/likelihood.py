@@ -79,11 +79,12 @@ def measure_nll_bound(
 ) -> dict[str, Examples]:
     """An upper bound of the bits per UTF-8 byte, for models with a likelihood bound.
 
-    All tokens of a row except special ones are predicted, also the first.
+    All tokens of a row except special ones are predicted. If the model must be given
+    the first, its bytes do not count.
 
     Args:
-      nll_bound: (params, {"tokens", "is_text"} of [B, R], key) -> nats [B, R], an
-        unbiased estimate of the bound.
+      nll_bound: (params, {"tokens", "is_text"} of [B, R], key) -> nats [B, R], or
+        [B, R - 1] of all but the first, an unbiased estimate of the bound.
       tokens, num_bytes, documents: as in `measure_likelihood`.
 
     Returns:
@@ -95,7 +96,9 @@ def measure_nll_bound(
     for batch in batches(parts, batch_size):
         rows = {key: batch[key] for key in ("tokens", "is_text", "index")}
         nats = np.asarray(nll_bound(params, rows, rng), np.float64)
-        nll.append(np.where(batch["is_text"], nats, 0).sum(1))
+        num_given = tokens.shape[1] - nats.shape[1]
+        nll.append(np.where(batch["is_text"][:, num_given:], nats, 0).sum(1))
+    num_bytes = num_bytes[:, num_given:]
     return _bits_per_byte("bits_per_byte_bound", nll, num_bytes, documents)
 
 

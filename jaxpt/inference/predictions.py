@@ -45,7 +45,8 @@ def generate_texts(
     Args:
       num_tokens: maximum number of new tokens; 0 for all positions of the model.
       stop: string that ends a text and is left out of it; "" for none.
-      num_steps: passes of a model that generates by unmasking; 0 for one per token.
+      num_steps: passes of a model that generates by unmasking; 0 for one per token, or
+        from left to right if it can.
       sampling: the fields of `SampleSpec`.
 
     Raises:
@@ -62,7 +63,8 @@ def generate_texts(
     program = run.program
     check_language_model(program.task, "generate")
     writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
-    if isinstance(program.task.model, Unmasks):
+    model = program.task.model
+    if isinstance(model, Unmasks) and (num_steps or program.decoder is None):
         writer.check_unmasking()
         samples = [
             writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts

@@ -20,9 +20,11 @@ from jaxpt.objectives import (
     clm,
     clm_mlm,
     distillation,
+    dual,
     electra,
     fill_in_the_middle,
     masked_diffusion,
+    masked_input_clm,
     mlm,
     multi_token,
     prefix_lm,
@@ -132,6 +134,8 @@ OBJECTIVES: Objectives = Objectives(
         "fill_in_the_middle": fill_in_the_middle,
         "bilm": bilm,
         "skip_gram": skip_gram,
+        "masked_input_clm": masked_input_clm,
+        "dual": dual,
         "masked_diffusion": masked_diffusion,
     }
 )

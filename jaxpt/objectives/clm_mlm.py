@@ -190,14 +190,18 @@ class Spec(ObjectiveSpec):
         return Needs(specials=("mask",))
 
     def text_form(self, vocab: Vocab) -> TextForm:
-        note = (
-            "Trained with two masks: in a fraction of "
-            f"{self.mean_share:g} of the rows, with [MASK] in them, every token "
-            "attended to all and each masked token was predicted at the position "
-            "before it; in the others tokens attended to their past. To fill a [MASK], "
-            "let all positions attend to all."
-        )
-        return dataclasses.replace(super().text_form(vocab), mask_note=note)
+        return note_masks(super().text_form(vocab), self.mean_share)
+
+
+def note_masks(form: TextForm, share: float) -> TextForm:
+    """The form of a network that is trained with this fraction of masked rows."""
+    note = (
+        f"Trained with two masks: in a fraction of {share:g} of the rows, "
+        "with [MASK] in them, every token attended to all and each masked token "
+        "was predicted at the position before it; in the others tokens attended "
+        "to their past. To fill a [MASK], let all positions attend to all."
+    )
+    return dataclasses.replace(form, mask_note=note)
 
 
 def _is_schedule(pairs: tuple) -> bool:

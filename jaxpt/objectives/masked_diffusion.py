@@ -17,6 +17,7 @@ predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
@@ -47,30 +48,47 @@ class DiffusionLM(MaskedLM):
     def nll_bound(
         self, params: Any, tokens: Array, is_text: Array, rngs: Array
     ) -> Array:
-        """LLaDA's equation 6: l of n tokens are masked, l in 1..n, weight n / l."""
-        num_text = is_text.sum(1, keepdims=True)
-        starts = jax.vmap(jax.random.uniform)(rngs)[:, None]
-
-        def bound(sample: Array) -> Array:
-            keys = jax.vmap(jax.random.fold_in, (0, None))(rngs, sample + 1)
-            draw = lambda key: jax.random.uniform(key, tokens.shape[1:])  # noqa: E731
-            draws = jax.vmap(draw)(keys)
-            rank = jnp.argsort(jnp.argsort(jnp.where(is_text, draws, 2.0), 1), 1)
-            share = (starts + sample) / self.bound_samples
-            num_masked = jnp.minimum(1 + jnp.floor(num_text * share), num_text)
-            is_masked = is_text & (rank < num_masked)
-            inputs = jnp.where(is_masked, self.mask_id, tokens)
-
+        def read(inputs: Array) -> Array:
             def predict(model: MaskedLM) -> Array:
                 attn_mask = mlm.masks({})["self"]
                 return model.nll(
                     model.encode(inputs, attn_mask, deterministic=True), tokens
                 )
 
-            nll = self.apply({"params": params}, method=predict)
-            return is_masked * nll * num_text / jnp.maximum(num_masked, 1)
+            return self.apply({"params": params}, method=predict)
 
-        return jax.lax.map(bound, jnp.arange(self.bound_samples)).mean(0)
+        return bound_nll(read, tokens, is_text, rngs, self.mask_id, self.bound_samples)
+
+
+def bound_nll(
+    read: Callable[[Array], Array],
+    tokens: Array,
+    is_text: Array,
+    rngs: Array,
+    mask_id: int,
+    num_samples: int,
+) -> Array:
+    """LLaDA's equation 6: l of n tokens are masked, l in 1..n, weight n / l.
+
+    Args:
+      read: (tokens [B, T] with masks) -> -log p [B, T] of each token without them.
+      tokens, is_text, rngs: as in `BoundsLikelihood.nll_bound`.
+    """
+    num_text = is_text.sum(1, keepdims=True)
+    starts = jax.vmap(jax.random.uniform)(rngs)[:, None]
+
+    def bound(sample: Array) -> Array:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(rngs, sample + 1)
+        draw = lambda key: jax.random.uniform(key, tokens.shape[1:])  # noqa: E731
+        draws = jax.vmap(draw)(keys)
+        rank = jnp.argsort(jnp.argsort(jnp.where(is_text, draws, 2.0), 1), 1)
+        share = (starts + sample) / num_samples
+        num_masked = jnp.minimum(1 + jnp.floor(num_text * share), num_text)
+        is_masked = is_text & (rank < num_masked)
+        nll = read(jnp.where(is_masked, mask_id, tokens))
+        return is_masked * nll * num_text / jnp.maximum(num_masked, 1)
+
+    return jax.lax.map(bound, jnp.arange(num_samples)).mean(0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +132,11 @@ class Spec(ObjectiveSpec):
         return super().make_network(model_spec, vocab, **fields)
 
 
+def spread_evenly(rng: Array, index: Array) -> Array:
+    """A uniform number in [0, 1) for each row; those of a batch are evenly spread."""
+    return (jax.random.uniform(rng) + index * GOLDEN) % 1
+
+
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Masks each ordinary token with the probability of its row.
 
@@ -125,7 +148,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """
     rng_rate, rng_mask = jax.random.split(rng)
     is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
-    spread = (jax.random.uniform(rng_rate) + rows["index"] * GOLDEN) % 1
+    spread = spread_evenly(rng_rate, rows["index"])
     rates = spec.min_rate + (1 - spec.min_rate) * spread
 
     def corrupt_row(rng: Array, tokens: Array, segments: Array, rate: Array) -> Batch:

@@ -109,8 +109,9 @@ class Predictions:
 
     Attributes:
       most: the maximum.
-      laws: of each loss term whose predictions are packed, the distribution of their
-        number in a row (`jaxpt.ops.packing`).
+      laws: of each loss term whose predictions are packed, or of several that are
+        packed together ("a_loss+b_loss"), the distribution of their number in a row
+        (`jaxpt.ops.packing`).
     """
 
     most: int

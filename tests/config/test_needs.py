@@ -45,6 +45,8 @@ LACKS = {
             "tokenizer.specials": ["eos"],
             "tokenizer.num_sentinels": 3,
         },
+        "masked_input_clm": {"tokenizer.specials": ["mask"]},
+        "dual": {"tokenizer.specials": ["mask"]},
         "masked_diffusion": {"tokenizer.specials": ["mask"]},
     },
     "quickstart": {

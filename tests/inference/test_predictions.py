@@ -1,8 +1,12 @@
 """Texts of a run that writes by unmasking; those from left to right: test_cli.py."""
 
+import jax
+import numpy as np
 import pytest
 from tiny import make_config, slow, write_run
 
+from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.unmasking import unmask
 from jaxpt.inference.predictions import generate_texts, read_prompts
 from jaxpt.training.workdir import load_run
 
@@ -50,6 +54,37 @@ def test_others_do_not_unmask(speech, tmp_path, refuses):
     run = write_run(make_config(speech, "clm"), tmp_path / "run")
     with refuses("--num_steps=2: must be 0 for a clm run"):
         generate_texts(load_run(run), ["a"], 4, num_steps=2)
+
+
+def test_a_run_that_can_do_both_unmasks_where_steps_are_given(speech, tmp_path):
+    """As the same parameters write with either of its networks' bases."""
+    config = make_config(speech, "dual", model__init_std=0.3)
+    run = load_run(write_run(config, tmp_path / "run"))
+    (written,) = generate_texts(run, ["the "], 6, temperature=0.0)
+    unmasked = [
+        generate_texts(run, ["the "], 6, temperature=0.0, num_steps=n)[0]
+        for n in (1, 6)
+    ]
+    assert len({written, *unmasked}) == 3
+    program = run.program
+    ids = run.tokenizer.encode_prompt("the ")[None]
+    expected = unmask(
+        program.task.model.fill_logits,
+        run.params,
+        ids,
+        6,
+        jax.random.key(0),
+        SampleSpec(temperature=0.0),
+        run.tokenizer.vocab.mask,
+        tuple(program.task.nonwords),
+        num_steps=1,
+    )
+    assert unmasked[0] == "the " + run.tokenizer.decode(np.asarray(expected[0]))
+    causal = write_run(
+        make_config(speech, "clm", model__init_std=0.3), tmp_path / "clm"
+    )
+    other = load_run(causal)._replace(params=run.params)
+    assert generate_texts(other, ["the "], 6, temperature=0.0) == [written]
 
 
 def test_prompts_of_a_file_end_at_newlines_alone(tmp_path, refuses):

@@ -29,6 +29,7 @@ HEADS = {
     "spanbert": {"embedding_size": 16},
     "ul2": {"scale_logits": True},
     "clm_mlm": {"tie_embeddings": False, "positions": "relative"},
+    "dual": {"tie_embeddings": False, "head_bias": True},
     "prefix_lm": {"embedding_size": 16, "head_bias": True},
     "distillation": {"head_transform": True, "head_bias": True, "embedding_size": 16},
     "causal_distillation": {"tie_embeddings": False, "head_bias": True},
@@ -48,6 +49,7 @@ PARTS = {
     "all_tokens_mlm": 2,
     "spanbert": 1,
     "clm_mlm": 2,
+    "dual": 2,
     "distillation": 2,
     "causal_distillation": 1,
     "bilm": 2,
@@ -105,6 +107,7 @@ LOSSES = (
     "bilm",
     "multi_token",
     "token_order",
+    "dual",
 )
 
 

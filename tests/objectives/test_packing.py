@@ -11,17 +11,18 @@ from scipy import stats
 from jaxpt.objectives import clm_mlm, prefix_lm
 from jaxpt.ops import packing
 from jaxpt.ops.packing import count_slots
+from jaxpt.report.passage import prediction_weights
 
 norm = optax.tree.norm
-PACKED = ("prefix_lm", "ul2", "clm_mlm", "masked_diffusion")
+PACKED = ("prefix_lm", "ul2", "clm_mlm", "dual", "masked_diffusion")
 packed = pytest.mark.parametrize("name", PACKED)
 NUM_ROWS = 48
 
 
-def count_predicted(batch, term="loss"):
-    """How many positions of each row a loss term predicts."""
-    weights = batch["weights"][term] * batch.get("inverse_rates", 1)
-    return np.asarray((weights > 0).sum(-1))
+def count_predicted(case, batch, term="loss"):
+    """How many positions of each row a loss term predicts, or several terms."""
+    weights = prediction_weights(batch, case.spec.terms)
+    return np.asarray(sum((weights[name] > 0).sum(-1) for name in term.split("+")))
 
 
 def moments(law):
@@ -68,7 +69,7 @@ def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     laws = case.spec.predictions.laws.values()
     slots = sum(count_slots(NUM_ROWS, law) for law in laws)
     mean = case.spec.predictions.mean(NUM_ROWS)
-    assert mean == slots / NUM_ROWS < 0.9 * case.spec.predictions.most
+    assert mean == slots / NUM_ROWS < 0.95 * case.spec.predictions.most
     counted = case.model.count_flops(case.spec.lengths, mean)
     key = jax.random.key(0)
     result = count_products(case.evaluate, case.params, rows, key) / NUM_ROWS
@@ -86,7 +87,7 @@ def test_what_is_drawn_is_what_is_expected(name, make_case, make_rows):
     rows = make_rows(case, 512)
     batch = case.corrupt(rows)
     for term, law in case.spec.predictions.laws.items():
-        counts = count_predicted(batch, term)
+        counts = count_predicted(case, batch, term)
         assert counts.max() <= law.most
         mean, std = moments(law)
         error = 5 * std / np.sqrt(len(counts))
@@ -114,7 +115,7 @@ def test_no_masked_token_is_left_out_at_any_min_rate(
         return case.module.corrupt(key, rows, vocab, case.spec)
 
     batches = corrupt(keys)
-    counts = count_predicted(batches)
+    counts = count_predicted(case, batches)
     mean, _ = moments(law)
     assert counts.mean() == pytest.approx(mean, rel=0.01)
     for num_microbatches in (1, 2, 4, 8, 16, 32):

@@ -14,9 +14,11 @@ from jaxpt.objectives import (
     clm,
     clm_mlm,
     distillation,
+    dual,
     electra,
     fill_in_the_middle,
     masked_diffusion,
+    masked_input_clm,
     mlm,
     multi_token,
     prefix_lm,
@@ -113,6 +115,10 @@ ADAPTIVE = """
     masking=words: must be tokens; static_masks=10 & mask_rate_end=0.0: must be 0
     update_every=-1: must be at least 0; mask_rate=0.0; mask_rate_end=1.0
 """
+DUAL = """
+    diffusion_share=0.0: must be above 0, at most 1; diffusion_share=1.5
+    diffusion_share=nan; min_rate=0.0: must be between 0 and 1; bound_samples=0
+"""
 TABLES = {
     mlm: MLM,
     adaptive_mlm: ADAPTIVE,
@@ -130,6 +136,8 @@ TABLES = {
     multi_token: MULTI_TOKEN,
     token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,
+    dual: DUAL,
+    masked_input_clm: "max_rate=0.0; max_rate=1.5; max_rate=nan; masked_weight=0.0",
 }
 
 
@@ -154,7 +162,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 
 OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, multi_token, prefix_lm, skip_gram]
-OF_ROWS += [token_order]
+OF_ROWS += [token_order, dual, masked_input_clm]
 
 
 @pytest.mark.parametrize("objective", [*OF_ROWS, span_corruption, ul2])

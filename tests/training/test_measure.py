@@ -350,6 +350,7 @@ CHOOSERS = {
     "clm": "likelihood",
     "mlm": "mask",
     "clm_mlm": "mask before",
+    "masked_input_clm": "likelihood",
     "electra": "original",
     "replace_mlm": "restored",
     "span_corruption": "answer",

@@ -25,6 +25,8 @@ FORMS = {
     "prefix_lm": ["continuation"],
     "ul2": ["spans"],
     "clm_mlm": ["continuation", "fills"],
+    "masked_input_clm": ["continuation"],
+    "dual": ["continuation", "fills"],
     "bilm": [],
     "adaptive_mlm": ["fills"],
     "fill_in_the_middle": ["gaps", "continuation"],

@@ -97,8 +97,10 @@ class BoundsLikelihood(Protocol):
         tokens: Int[Array, "B T"],
         is_text: Bool[Array, "B T"],
         rngs: PRNGKeyArray,
-    ) -> Float[Array, "B T"]:
+    ) -> Float[Array, "B T"] | Float[Array, "B T-1"]:
         """An upper bound of -log p in nats, estimated by Monte Carlo.
+
+        Of every token, or of all but the first if that must be given.
 
         Args:
           is_text: the tokens that are predicted; the others are known.

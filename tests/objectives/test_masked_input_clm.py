@@ -1,0 +1,126 @@
+"""Causal rows read twice, clean and masked: what is hidden, and clm as a control."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxpt.objectives import masked_input_clm
+from jaxpt.ops.masks import materialise
+
+norm = optax.tree.norm
+
+
+def gap(one, two):
+    """How far two trees are apart, relative to the second."""
+    return norm(jax.tree.map(jnp.subtract, one, two)) / norm(two)
+
+
+@pytest.mark.parametrize("max_rate", [0.5, 1.0])
+def test_rates_are_uniform_and_every_position_takes_part(max_rate, make_case, vocab):
+    case = make_case("masked_input_clm", max_rate=max_rate)
+    tokens = np.random.default_rng(0).integers(7, 32, (4096, 21)).astype(np.int32)
+    rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(4096)}
+    batch = jax.tree.map(np.asarray, case.corrupt(rows))
+    hidden = batch["inputs"] == vocab.mask
+    np.testing.assert_array_equal(batch["original"], tokens[:, :-1])
+    np.testing.assert_array_equal(batch["targets"], tokens[:, 1:])
+    np.testing.assert_array_equal(batch["inputs"][~hidden], tokens[:, :-1][~hidden])
+    # The first token too, and no target is left out.
+    np.testing.assert_allclose(hidden.mean(0), max_rate / 2, atol=0.03)
+    assert all(weights.all() for weights in batch["weights"].values())
+    # The number in a row: a binomial of a uniform rate has a variance above that of 20
+    # draws at one rate, 20 r (1 - r).
+    counts = hidden.sum(1)
+    variance = 20 * (max_rate / 2 - max_rate**2 / 3) + 400 * max_rate**2 / 12
+    assert counts.var() == pytest.approx(variance, rel=0.08)
+
+
+def test_special_tokens_stay_and_only_next_tokens_of_a_document_count(
+    make_case, make_rows, vocab
+):
+    case = make_case("masked_input_clm", max_rate=1.0)
+    rows = make_rows(case, 64, lengths=[21, 12, 6, 0] * 16, specials=0.3)
+    batch = jax.tree.map(np.asarray, case.corrupt(rows))
+    hidden = batch["inputs"] != batch["original"]
+    assert hidden.any() and not vocab.is_special[batch["original"][hidden]].any()
+    segments = np.asarray(rows["segment_ids"])
+    is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    for weights in batch["weights"].values():
+        np.testing.assert_array_equal(weights, is_next)
+    seen = np.asarray(materialise(case.module.masks(batch)["self"], 20, 20))
+    assert not np.triu(seen, 1).any()
+
+
+def test_each_loss_is_clms_of_its_inputs(make_case, make_rows):
+    case, other = make_case("masked_input_clm"), make_case("clm")
+    assert jax.tree.structure(case.params) == jax.tree.structure(other.params)
+    batch = case.corrupt(make_rows(case, 4, lengths=[21, 12, 17, 5]))
+    assert (batch["inputs"] != batch["original"]).any()
+    terms, metrics = case.loss(batch)
+    for term, key in (("loss", "original"), ("masked_loss", "inputs")):
+        weights = {"loss": batch["weights"]["loss"]}
+        expected, hits = other.loss(batch | {"inputs": batch[key], "weights": weights})
+        np.testing.assert_allclose(terms[term], expected["loss"], rtol=1e-6)
+        if term == "loss":
+            np.testing.assert_allclose(metrics["accuracy"], hits["accuracy"])
+    assert terms["loss"][0] != terms["masked_loss"][0]
+
+
+@pytest.mark.parametrize("weight", [0.4, 1.5])
+def test_with_nothing_masked_the_gradient_is_a_multiple_of_clms(
+    weight, make_case, make_rows
+):
+    case = make_case("masked_input_clm", max_rate=1e-9, masked_weight=weight)
+    other = make_case("clm")
+    rows = make_rows(case, 4, lengths=[21, 12, 17, 5])
+    grads, sums = case.gradients(rows)
+    expected, other_sums = other.gradients(rows)
+    expected = jax.tree.map(lambda x: (1 + weight) * x, expected)
+    assert gap(grads, expected) < 1e-6
+    for term in ("loss", "masked_loss"):
+        np.testing.assert_allclose(sums[term], other_sums["loss"], rtol=1e-6)
+
+
+def test_nothing_reaches_a_prediction_that_it_must_not(make_case, make_rows, vocab):
+    """By the gradient of the table of inputs, which has one row for each token."""
+    case = make_case("masked_input_clm", (("tie_embeddings", False),), max_rate=1.0)
+    rows = make_rows(case, 3)
+    order = [np.random.default_rng(i).permutation(25)[:21] + 7 for i in range(3)]
+    rows["tokens"] = jnp.asarray(np.stack(order), jnp.int32)  # no token twice
+    batch = case.corrupt(rows)
+
+    @jax.jit
+    def gradient(params, batch, row, position):
+        def read(params, term):
+            terms, _ = masked_input_clm.loss(
+                params, case.model, batch | {"weights": weights}, masks, {}
+            )
+            return terms[term][0]
+
+        masks = case.module.masks(batch)
+        weights = {
+            key: jnp.zeros_like(w).at[row, position].set(w[row, position])
+            for key, w in batch["weights"].items()
+        }
+        return [jax.grad(read)(params, term) for term in ("loss", "masked_loss")]
+
+    num_hidden = 0
+    for row in range(3):
+        both = gradient(case.params, batch, row, 15)
+        for key, grads in zip(("original", "inputs"), both, strict=True):
+            table = np.asarray(grads["embed"]["tokens"])
+            reached = set(np.flatnonzero(np.abs(table).max(1)).tolist())
+            assert reached == set(np.asarray(batch[key][row, :16]).tolist())
+        num_hidden += vocab.mask in reached
+    assert num_hidden >= 2
+
+
+def test_a_step_costs_two_of_clms(make_case):
+    case, other = make_case("masked_input_clm"), make_case("clm")
+    costs = [
+        c.model.count_flops(c.spec.lengths, c.spec.predictions.mean(4))
+        for c in (case, other)
+    ]
+    assert costs[0] == 2 * costs[1] > 0
