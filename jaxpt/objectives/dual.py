@@ -21,8 +21,8 @@ Departures. The paper's code assigns whole devices to a kind and gives causal to
 weight 2, which is not in its formula; here each kind's loss is a separate mean, with
 the weight of its share. Its code masks an exact count of tokens; here each is masked
 independently, as in `masked_diffusion`, and special tokens never are. The last token,
-which is no input, always counts there; here it is drawn like the others. The z-loss is
-left out.
+which is no input, always counts there; here it is drawn like the others. Its z-loss
+of 1e-4 is `model.z_loss`, 0 by default.
 
 One draw for each row, evenly spread over the batch (`masked_diffusion.spread_evenly`),
 determines its kind and its rate, so that a batch has nearly s of its rows masked, at

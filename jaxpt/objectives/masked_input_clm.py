@@ -131,19 +131,21 @@ def loss(
     """Cross-entropy of every next token, from clean and from masked inputs."""
     clean: Batch = batch | {"inputs": batch["original"]}
 
-    def predict(model: TwicePassedLM) -> dict[str, losses.Scores]:
-        scores = {}
+    def predict(model: TwicePassedLM) -> dict[str, tuple]:
+        parts = {}
         for term, inputs in {"loss": clean, "masked_loss": batch}.items():
             states = model.batch_states(
                 inputs, masks, deterministic="dropout" not in rngs
             )
             weights = batch["weights"][term]
-            scores[term] = model.score(states, batch["targets"], weights)
-        return scores
+            parts[term] = model.score_term(term, states, batch["targets"], weights)
+        return parts
 
-    scores = model.apply({"params": params}, rngs=rngs, method=predict)
-    hits = losses.rank_hits(scores["loss"].ranks, batch["weights"]["loss"])
-    return {term: score.loss for term, score in scores.items()}, {"accuracy": hits}
+    parts = model.apply({"params": params}, rngs=rngs, method=predict)
+    scores, weights, more = parts["loss"]
+    hits = losses.rank_hits(scores.ranks, weights)
+    terms = {term: scores.loss for term, (scores, _, _) in parts.items()}
+    return terms, {"accuracy": hits} | more
 
 
 train_step = make_train_step(corrupt, masks, loss)

@@ -18,7 +18,7 @@ Sampling = tuple[Key[Array, "B"], Float[Array, ""] | float]
 
 
 class LogitOptions(NamedTuple):
-    """What is done with the logits of a vocabulary, besides the cross-entropy.
+    """What is done with the logits of a vocabulary, in addition to the cross-entropy.
 
     Attributes:
       softcap: they are limited by `soft_cap`; 0: they are not.
