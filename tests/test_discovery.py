@@ -79,10 +79,19 @@ def test_what_there_is_is_listed(kind, expected, capsys):
         (("tr",), ["train"]),
         (("list", "co"), ["configs", "corpora"]),
         (("settings", "train.ste"), ["train.steps", "train.steps_per_call"]),
-        (("train", "--config.optim.lr"), ["--config.optim.lr="]),
+        (
+            ("train", "--config.optim.lr"),
+            [f"--config.optim.lr{name}=" for name in ("", "_width", "_tokens")],
+        ),
         (
             ("train", "--config", "quick"),
-            ["quickstart", "quickstart_ablations", "quickstart_tuned"],
+            [
+                "quickstart",
+                "quickstart_ablations",
+                "quickstart_all",
+                "quickstart_options",
+                "quickstart_tuned",
+            ],
         ),
         (("train", "--work"), ["--workdir"]),
         (("train", "--dr"), ["--dry_run"]),

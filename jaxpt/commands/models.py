@@ -149,7 +149,7 @@ def generate(command: Command, argv: list[str]) -> int:
     },
 )
 def fill(command: Command, argv: list[str]) -> int:
-    """Predict the token at each [MASK] of a text, or write one gap of any length."""
+    """Predict the token at each [MASK] of a text, or write a gap of any length."""
     values = parse(command, argv)
     workdir = read_workdir(values)
     start_jax()
