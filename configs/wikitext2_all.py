@@ -36,6 +36,7 @@ OBJECTIVES = (
     "bilm",
     "skip_gram",
     "masked_diffusion",
+    "block_diffusion",
     "dual",
     "masked_input_clm",
 )

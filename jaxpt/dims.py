@@ -60,6 +60,7 @@ class Batch(TypedDict, total=False):
     original: Array
     inverse_rates: Array
     offset_weights: Array
+    blocks: Array
     negatives: Array
     back_targets: Array
 
@@ -95,6 +96,7 @@ BATCH_KEYS = {
     "original": "int32 [B, T]: the inputs before masking, if they are read too",
     "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
+    "blocks": "int32 [B, T]: the block of its document that each position is in",
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
 }

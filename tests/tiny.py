@@ -143,6 +143,7 @@ TRAITS = {
         {"clm_loss": UNIFORM, "diffusion_loss": (LN_V, 0.3 * LN_V)}, specials=MASK
     ),
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
+    "block_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
 
 

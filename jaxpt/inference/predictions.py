@@ -197,6 +197,7 @@ class Writer:
             mask_id=task.vocab.require("mask"),
             banned=find_banned(self.program.task, self.framing, is_answer=False),
             num_steps=num_steps,
+            block_size=task.model.block_size,
         )
         rows = np.repeat(ids[None], num_samples, axis=0)
         tokens = jax.device_get(jax.jit(write)(self.params, rows, rng=self.rng))

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import ConfigError
 from jaxpt.nn.layers import Dense, Dropout, Norm, add_table, table_init
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.nn.positions import LearnedPositions, sinusoidal
 from jaxpt.ops import chunked_loss, kernels, losses
 from jaxpt.ops.layout import keep_rows
@@ -67,7 +67,7 @@ class Embedder(nn.Module):
         spec, length = self.spec, ids.shape[1]
         # The length is symbolic in an export for any length.
         is_long = isinstance(length, int) and length > spec.max_len
-        if is_long and spec.positions in ("learned", "sinusoidal"):
+        if is_long and position_ids is None and spec.positions in LIMITED:
             raise ConfigError(
                 f"a sequence of {length} tokens: model.max_len={spec.max_len} allows "
                 f"no more"

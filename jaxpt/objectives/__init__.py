@@ -16,6 +16,7 @@ from jaxpt.objectives import (
     bart,
     bert,
     bilm,
+    block_diffusion,
     causal_distillation,
     clm,
     clm_mlm,
@@ -137,5 +138,6 @@ OBJECTIVES: Objectives = Objectives(
         "masked_input_clm": masked_input_clm,
         "dual": dual,
         "masked_diffusion": masked_diffusion,
+        "block_diffusion": block_diffusion,
     }
 )

@@ -60,6 +60,7 @@ class DualLM(CausalMaskedLM):
 
     mask_id: int = 0
     bound_samples: int = 8
+    block_size: int = 0
 
     def nll_bound(
         self, params: Any, tokens: Array, is_text: Array, rngs: Array

@@ -81,7 +81,7 @@ def attend(
         head_width=q.shape[3],
         is_shared=partition_specs(q.shape[0], k.shape[2]) is not None,
         has_segments=structure is not None and structure.query_segments is not None,
-        is_array=structure is None or structure.has_prefix or is_wide,
+        is_array=structure is None or structure.shows_later_keys or is_wide,
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
         looks_ahead_in_window=structure is not None
@@ -126,7 +126,7 @@ def _fits_blocks(
     if structure.window is None:
         return False
     is_known = isinstance(length, int)  # it is symbolic in an export for any length
-    is_plain = bias is None and not structure.has_prefix and length == num_keys
+    is_plain = bias is None and not structure.shows_later_keys and length == num_keys
     return is_plain and is_known and 4 * max(structure.window) <= length
 
 
@@ -273,7 +273,7 @@ def attend_cudnn(
     is_causal, lengths, window = False, None, None
     visible: Any = mask
     if isinstance(mask, AttnMask):
-        is_causal = mask.causal and not mask.has_prefix
+        is_causal = mask.causal and not mask.shows_later_keys
         if mask.key_lengths is not None:
             # A softmax over no keys is undefined; the output of such a row is not used.
             lengths = jnp.maximum(mask.key_lengths, 1).astype(jnp.int32)

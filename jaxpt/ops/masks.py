@@ -19,6 +19,8 @@ class AttnMask:
 
     Attributes:
       causal: key s is visible to query t when s <= t (aligned at 0; needs T == S).
+      block: with `causal`, when the block of s, of this many positions, is not after
+        that of t; 1 is causal in the usual sense.
       prefix_lengths: int32 [B]; under `causal`, keys before it are visible to all.
       prefix_keys: bool [B, S]; under `causal`, these keys are visible to all queries,
         so that each of several packed documents can have a prefix.
@@ -30,6 +32,7 @@ class AttnMask:
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
+    block: int = dataclasses.field(default=1, metadata={"static": True})
     prefix_lengths: Int[Array, "B"] | None = None
     prefix_keys: Bool[Array, "B S"] | None = None
     key_lengths: Int[Array, "B"] | None = None
@@ -40,9 +43,10 @@ class AttnMask:
     )
 
     @property
-    def has_prefix(self) -> bool:
-        """Whether some keys are visible to all queries despite `causal`."""
-        return self.prefix_lengths is not None or self.prefix_keys is not None
+    def shows_later_keys(self) -> bool:
+        """Whether some later keys are visible to a query despite `causal`."""
+        has_prefix = self.prefix_lengths is not None or self.prefix_keys is not None
+        return has_prefix or self.block > 1
 
     def is_full(self) -> bool:
         """Whether the structure alone shows that all keys are visible."""
@@ -65,6 +69,15 @@ def causal(segment_ids: Int[Array, "B T"] | None = None) -> AttnMask:
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
     return AttnMask(causal=True, query_segments=segment_ids, key_segments=segment_ids)
+
+
+def causal_blocks(size: int, segment_ids: Int[Array, "B T"] | None = None) -> AttnMask:
+    """Each position sees its block of `size` positions and all blocks before it.
+
+    >>> materialise(causal_blocks(2), 4, 4)[0, 0].astype(int).tolist()
+    [[1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
+    """
+    return dataclasses.replace(causal(segment_ids), block=size)
 
 
 def anticausal(
@@ -218,7 +231,7 @@ def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 
     key = jnp.arange(num_keys)[None, :]
     visible = jnp.ones((1, 1, num_queries, num_keys), bool)
     if mask.causal:
-        visible = (key <= query)[None, None]
+        visible = (key // mask.block <= query // mask.block)[None, None]
         if mask.prefix_lengths is not None:
             visible |= (key < mask.prefix_lengths[:, None, None])[:, None]
         if mask.prefix_keys is not None:

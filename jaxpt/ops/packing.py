@@ -78,6 +78,18 @@ def uniform_rate(num: int, low: float) -> Law:
     return Law(tuple((at_most / at_most.sum()).tolist()))
 
 
+def add(laws: Iterable[Law]) -> Law:
+    """The sum of independent numbers.
+
+    >>> add([uniform(0, 1), uniform(0, 1)]).probabilities
+    (0.25, 0.5, 0.25)
+    """
+    total = np.ones(1)
+    for law in laws:
+        total = np.convolve(total, law.probabilities)
+    return Law(tuple(total.tolist()))
+
+
 def mix(parts: Iterable[tuple[float, Law]]) -> Law:
     """A mixture: a row follows one of the laws, drawn with these weights.
 

@@ -48,6 +48,7 @@ LACKS = {
         "masked_input_clm": {"tokenizer.specials": ["mask"]},
         "dual": {"tokenizer.specials": ["mask"]},
         "masked_diffusion": {"tokenizer.specials": ["mask"]},
+        "block_diffusion": {"tokenizer.specials": ["mask"]},
     },
     "quickstart": {
         "span_corruption": SEQ2SEQ,

@@ -53,6 +53,7 @@ RUNS = {
     "masked_input_clm": ("gpt2", {}, {"max_rate": 0.3}),
     "dual": ("gpt2", {}, {"diffusion_share": 0.25, "min_rate": 0.01}),
     "masked_diffusion": ("bert-base", {}, {"min_rate": 0.01, "bound_samples": 2}),
+    "block_diffusion": ("bert-base", {}, {"block_size": 8, "min_rate": 0.01}),
 }
 
 

@@ -91,6 +91,8 @@ def test_products_multiply_low_and_nothing_else_sums_low(
     case = make_case(name, (LOW, *MODELS[model]))
     result = list(trace(case, vocab, make_rows))
     products = [eq for eq in result if eq.primitive.name == "dot_general"]
+    # A product with a vector of ones is the sum of a bias's gradient.
+    products = [eq for eq in products if len(eq.invars[0].aval.shape) > 1]
     assert len(products) >= 20
     assert all(dtypes(eq) == {"bfloat16"} for eq in products)
     # Sums, softmax, norms, losses.

@@ -15,6 +15,7 @@ from jaxpt.report.passage import prediction_weights
 
 norm = optax.tree.norm
 PACKED = ("prefix_lm", "ul2", "clm_mlm", "dual", "masked_diffusion")
+PACKED += ("block_diffusion",)
 packed = pytest.mark.parametrize("name", PACKED)
 NUM_ROWS = 48
 
@@ -93,7 +94,10 @@ def test_what_is_drawn_is_what_is_expected(name, make_case, make_rows):
         error = 5 * std / np.sqrt(len(counts))
         # Some are slightly fewer than the room: an end is not part of a text.
         assert mean - error - 1 < counts.mean() < mean + error
-        assert counts.std() == pytest.approx(std, rel=0.15)
+        if name == "block_diffusion":  # the rates of a row's blocks are evenly spread
+            assert counts.std() < 1.15 * std
+        else:
+            assert counts.std() == pytest.approx(std, rel=0.15)
 
 
 MIN_RATES = (0.3, 0.5, 0.8, 0.99)

@@ -33,6 +33,7 @@ FORMS = {
     "multi_token": ["continuation"],
     "token_order": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
+    "block_diffusion": ["continuation", "fills"],
     "skip_gram": [],
 }
 

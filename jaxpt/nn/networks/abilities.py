@@ -187,6 +187,8 @@ class Unmasks(FillsMasks, Protocol):
     """Writes text by filling a row of masks step by step."""
 
     mask_id: int
+    # Tokens that are filled before the next ones are, from left to right; 0: all.
+    block_size: int
 
 
 @runtime_checkable

@@ -1,0 +1,286 @@
+"""Block diffusion: masked diffusion within a block, given the blocks before it.
+
+BD3-LM (Arriola et al. 2025, arXiv 2503.09573); kuleshov-group/bd3lms. A text is cut
+into blocks of `block_size` tokens. Each block has a mask rate t, uniform in (0, 1]; its
+masked tokens are predicted from the rest of the block and from the clean blocks before
+it. To train all blocks in one pass, the network reads the row twice, noised and clean:
+
+    text       the cat | sat on     blocks of 2          attends to
+    noised     the [M] | [M] [M]    predicts cat, sat, on    its noised block, the clean
+                                                         blocks before
+    clean      the cat | sat on                          clean blocks up to its own
+
+    loss = mean over i of [i is masked] / t * -log p(x_i | noised block, past blocks)
+
+Its expectation is an upper bound of -log p of the text. With one block for the whole
+row it is `masked_diffusion`'s; with blocks of one token and t = 1 it is exactly -log p
+in the order from left to right, read at each token's own [MASK]. Both halves of a row
+have the positions of its text. Text is written block by block, each by unmasking.
+
+The controls are these two limits at equal FLOPs: a row of twice the length costs about
+twice as much.
+
+Departures: bd3lms also draws rates from a narrower range, chosen by the variance of the
+loss, which is left out; it never masks the first token, which here only special tokens
+never are. Attention is computed with the mask as an array, without a fused kernel, and
+writing reads the whole text at every step, without a cache.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxpt.dims import Batch, Rows
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.abilities import Gap
+from jaxpt.nn.networks.network import Network
+from jaxpt.nn.text_form import TextForm
+from jaxpt.objectives import masked_diffusion, mlm
+from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    keep_keys,
+    make_train_step,
+)
+from jaxpt.objectives.spec import Predictions
+from jaxpt.ops import masks as attention_masks
+from jaxpt.ops.packing import add, uniform_rate
+from jaxpt.ops.segments import segment_positions
+from jaxpt.rng import row_keys
+from jaxpt.text.tokens.vocab import Vocab
+
+# Spreads the rates of a row's blocks evenly: the fraction of another irrational number
+# than `masked_diffusion.GOLDEN`, which spreads those of the rows.
+SILVER = 2**0.5 - 1
+
+
+class BlockDiffusionLM(DiffusionLM):
+    """A masked model in which blocks of tokens attend to themselves and to the past."""
+
+    CONSTANTS = ("block_size",)
+
+    block_size: int = 1
+
+    @property
+    def feature_mask(self) -> attention_masks.Mask:
+        """As clean text is read in training."""
+        return attention_masks.causal_blocks(self.block_size)
+
+    def task_mask(self, batch: dict) -> attention_masks.Mask:
+        """As clean text is read in training."""
+        return attention_masks.causal_blocks(self.block_size, batch["segment_ids"])
+
+    def fill_logits(self, params: Any, tokens: Array) -> Array:
+        """From the block of a [MASK] and the blocks before it."""
+        return self._logits(params, tokens, self.feature_mask)
+
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """From the block of a [MASK] and the blocks before it."""
+        attn_masks = {"self": self.task_mask(batch)}
+        return self._target_log_probs(params, batch, attn_masks, with_ranks)
+
+    def noised_states(
+        self, batch: Mapping[str, Any], masks: Masks, *, deterministic: bool
+    ) -> Array:
+        """The states [B, T, D] of the noised half of rows that are read twice."""
+        noised, clean = batch["inputs"], batch["original"]
+        positions = segment_positions(find_documents(batch))
+        states = self.encode(
+            jnp.concatenate([noised, clean], axis=1),
+            masks["self"],
+            jnp.concatenate([positions, positions], axis=1),
+            deterministic=deterministic,
+        )
+        return states[:, : noised.shape[1]]
+
+    def read_noised(self, params: Any, noised: Array, tokens: Array) -> Array:
+        """-log p [B, T] of each token of a text, given the noised one."""
+        blocks = jnp.broadcast_to(
+            jnp.arange(tokens.shape[1]) // self.block_size, tokens.shape
+        )
+        batch: Batch = {"inputs": noised, "original": tokens, "blocks": blocks}
+
+        def predict(model: BlockDiffusionLM) -> Array:
+            states = model.noised_states(batch, masks(batch), deterministic=True)
+            return model.nll(states, tokens)
+
+        return self.apply({"params": params}, method=predict)
+
+    def nll_bound(
+        self, params: Any, tokens: Array, is_text: Array, rngs: Array
+    ) -> Array:
+        """The sum of the bounds of all blocks, each with its own draws."""
+        count, length = tokens.shape
+        num = -(-length // self.block_size)
+
+        def cut(x: Array) -> Array:
+            padded = jnp.pad(x, ((0, 0), (0, num * self.block_size - length)))
+            return padded.reshape(count * num, self.block_size)
+
+        def join(x: Array) -> Array:
+            return x.reshape(count, -1)[:, :length]
+
+        def read(blocks: Array) -> Array:
+            return cut(self.read_noised(params, join(blocks), tokens))
+
+        fold = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
+        keys = fold(rngs, jnp.arange(num)).reshape(-1)
+        samples = self.mask_id, self.bound_samples
+        return join(bound_nll(read, cut(tokens), cut(is_text), keys, *samples))
+
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        """log p of a candidate in its block, and of the masked blocks after it.
+
+        With blocks of one token it is the likelihood of the text, with one block the
+        probability of the candidate at a [MASK].
+        """
+        places = jnp.arange(gap.tokens.shape[1])
+        own = gap.position // self.block_size
+        is_read = (places == gap.position) | (places // self.block_size > own)
+
+        def score(tokens: Array) -> Array:
+            noised = jnp.where(is_read, self.mask_id, tokens)
+            nll = self.read_noised(params, noised, tokens)
+            return -jnp.where(is_read, nll, 0).sum(1)
+
+        return gap.score_each(score)
+
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
+        """Of both halves, which are one sequence."""
+        return super().count_flops({"encoder": sum(lengths.values())}, num_predictions)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(masked_diffusion.Spec):
+    """The blocks; their rates and the bound as in `masked_diffusion`.
+
+    Attributes:
+      block_size: tokens of a block; the last block of a text may be shorter.
+    """
+
+    SECTION: ClassVar[str] = "block_diffusion"
+    NETWORKS: ClassVar = (BlockDiffusionLM,)
+
+    block_size: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("block_size", self.block_size >= 1, "at least 1")
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Of the two halves."""
+        return {"noised": self.row_length, "clean": self.row_length}
+
+    @property
+    def predictions(self) -> Predictions:
+        """As in blocks with independent rates; a batch's sum varies less."""
+        size = min(self.block_size, self.row_length)
+        num, rest = divmod(self.row_length, size)
+        laws = [uniform_rate(size, self.min_rate)] * num
+        laws += [uniform_rate(rest, self.min_rate)] * (rest > 0)
+        return Predictions(self.row_length, {"loss": add(laws)})
+
+    def text_form(self, vocab: Vocab) -> TextForm:
+        note = (
+            f"Trained with blocks of {self.block_size} tokens: a token attended to its "
+            "block and to the blocks before it. Use this mask for all text."
+        )
+        return dataclasses.replace(super().text_form(vocab), mask_note=note)
+
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
+        fields |= {"block_size": self.block_size}
+        return super().make_network(model_spec, vocab, **fields)
+
+
+def find_documents(batch: Mapping[str, Any]) -> Array:
+    """The segment ids [B, R] of a batch; all 1 if a row is one text."""
+    return batch.get("segment_ids", jnp.ones_like(batch["inputs"]))
+
+
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """Masks each ordinary token with the probability of its block.
+
+    >>> rows = {"tokens": jnp.array([[7, 8, 9]]), "index": jnp.array([0])}
+    >>> spec = Spec(row_length=3, block_size=2, min_rate=0.999)
+    >>> batch = corrupt(jax.random.key(0), rows, Vocab(size=10, mask=4), spec)
+    >>> [batch[key].tolist() for key in ("inputs", "original", "blocks")]
+    [[[4, 4, 4]], [[7, 8, 9]], [[0, 0, 1]]]
+    """
+    rng_rate, rng_mask = jax.random.split(rng)
+    is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
+    tokens, segments = rows["tokens"], get_segments(rows)
+    places = segment_positions(segments)
+    is_first = (places % spec.block_size == 0).astype(jnp.float32)
+    number = jnp.cumsum(is_first, axis=1)  # of a row's blocks
+    spread = spread_evenly(rng_rate, rows["index"])[:, None] + number * SILVER
+    rates = spec.min_rate + (1 - spec.min_rate) * (spread % 1)
+    keys = row_keys(rng_mask, rows["index"])
+    draws = jax.vmap(lambda key: jax.random.uniform(key, tokens.shape[1:]))(keys)
+    is_text = (segments > 0) & ~is_special[tokens]
+    noise_mask = is_text & (draws < rates)
+    return keep_keys(rows) | {
+        "inputs": jnp.where(noise_mask, mask_id, tokens),
+        "original": tokens,
+        "targets": tokens,
+        "blocks": places // spec.block_size,
+        "inverse_rates": noise_mask / rates,
+        "weights": {"loss": is_text.astype(jnp.float32)},
+    }
+
+
+def masks(batch: Batch) -> Masks:
+    """Noised tokens see their noised block and the clean past, clean ones the clean.
+
+    Four tokens in blocks of two, noised and clean:
+
+    >>> blocks = jnp.array([[0, 0, 1, 1]])
+    >>> mask = masks({"inputs": blocks, "blocks": blocks})["self"][0, 0].astype(int)
+    >>> ["".join(map(str, row)) for row in mask[::2].tolist()]
+    ['11000000', '00111100', '00001100', '00001111']
+    """
+    blocks, documents = (
+        jnp.concatenate([x, x], axis=1)
+        for x in (batch["blocks"], find_documents(batch))
+    )
+    is_clean = jnp.arange(blocks.shape[1]) >= batch["blocks"].shape[1]
+    query, key = blocks[:, :, None], blocks[:, None, :]
+    sees_noised = ~is_clean[:, None] & ~is_clean & (query == key)
+    # Clean tokens see their own clean block, too.
+    sees_clean = is_clean & (key < query + is_clean[:, None])
+    is_same = documents[:, :, None] == documents[:, None, :]
+    is_same &= documents[:, :, None] > 0
+    return {"self": ((sees_noised | sees_clean) & is_same)[:, None]}
+
+
+def loss(
+    params: Any, model: BlockDiffusionLM, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
+    """`masked_diffusion.loss`, read in the noised half."""
+    weights = batch["weights"]["loss"]
+    counted = weights * batch["inverse_rates"]
+
+    def predict(model: BlockDiffusionLM) -> tuple:
+        is_fixed = "dropout" not in rngs
+        states = model.noised_states(batch, masks, deterministic=is_fixed)
+        return model.score_term("loss", states, batch["targets"], counted)
+
+    scores, scored_weights, overflow = model.apply(
+        {"params": params}, rngs=rngs, method=predict
+    )
+    fills = mlm.fill_metrics(scores.ranks, jnp.sign(scored_weights))
+    return {"loss": (scores.loss[0], weights.sum())}, fills | overflow
+
+
+train_step = make_train_step(corrupt, masks, loss)
