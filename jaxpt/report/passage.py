@@ -290,7 +290,11 @@ def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) ->
         }
     if "cross" not in masks:
         labels = label("inputs", "")
-        mask = np.asarray(materialise(masks["self"], source, source))[0, 0]
+        if isinstance(masks["self"], jax.Array):  # also of a row that is read twice
+            mask = np.asarray(masks["self"])[0, 0]
+            labels = labels * (len(mask) // source)
+        else:
+            mask = np.asarray(materialise(masks["self"], source, source))[0, 0]
         return {"mask": mask, "query_labels": labels, "key_labels": labels}
     target = len(ids["dec_inputs"])
     whole = np.zeros((source + target, source + target), bool)

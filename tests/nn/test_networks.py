@@ -60,6 +60,7 @@ FILLING = {
 }
 SEQ2SEQ = {EncoderDecoder}
 ABILITIES = {
+    abilities.FillsGaps: (),  # the objective fill_in_the_middle has its own network
     abilities.PredictsNext: CAUSAL,
     abilities.HasLikelihood: CAUSAL | {BiLm},
     abilities.BoundsLikelihood: set(),  # masked diffusion's, in objectives/
