@@ -56,11 +56,10 @@ def decay_mask(params: PyTree) -> PyTree:
 def make_decay(
     spec: OptimSpec, lr: Callable[[Array], Array] | None = None
 ) -> optax.GradientTransformation:
-    """Adds the weight decay to updates before their sign is flipped.
+    """Adds the weight decay to updates; `optim.decay_overrides` are by path.
 
     Args:
       lr: the learning rate, if the updates already have that factor.
-
     """
     overrides = spec.list_decays()
 
@@ -321,7 +320,7 @@ def set_schedule_step(opt_state: optax.OptState, step: Array | int) -> optax.Opt
 def check_overrides(
     optimizer: optax.GradientTransformation, spec: OptimSpec
 ) -> optax.GradientTransformation:
-    """An optimizer that refuses parameters without one of each of `decay_overrides`.
+    """The optimizer, after a check that each of `decay_overrides` has a parameter.
 
     Raises:
       UserError: at initialization.

@@ -67,7 +67,7 @@ class Embedder(nn.Module):
         spec, length = self.spec, ids.shape[1]
         # The length is symbolic in an export for any length.
         is_long = isinstance(length, int) and length > spec.max_len
-        if is_long and position_ids is None and spec.positions in LIMITED:
+        if is_long and spec.positions in LIMITED:
             raise ConfigError(
                 f"a sequence of {length} tokens: model.max_len={spec.max_len} allows "
                 f"no more"

@@ -5,6 +5,7 @@ is one that a named family needs.
 """
 
 import dataclasses
+import math
 
 import jax
 
@@ -36,9 +37,10 @@ AT_LEAST_0 = (
     "window",
     "global_every",
     "loss_chunk",
+    "logit_softcap",
+    "z_loss",
 )
 ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
-NOT_NEGATIVE = ("logit_softcap", "z_loss")
 RATES = ("dropout", "embed_dropout", "attention_dropout")
 CHOICES = {
     "norm": NORMS,
@@ -129,9 +131,8 @@ class ModelSpec:
         (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
       qk_norm: each head's queries and keys are divided by their RMS, before rotary
-        positions: "unscaled" (modded-nanogpt, nanochat) or "scaled" by a learned
-        factor for each of the H numbers (Qwen3). At most sqrt(H) is then the size of
-        unscaled logits.
+        positions: "unscaled" (modded-nanogpt, nanochat), or "scaled" by a learned
+        factor for each of the H numbers (Qwen3).
       use_bias: dense layers have biases (T5's and Llama's have none).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
@@ -217,9 +218,8 @@ class ModelSpec:
     def __post_init__(self) -> None:
         for names, is_good, allowed in (
             (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
-            (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
-            (ABOVE_0, lambda x: x > 0, "above 0"),
-            (NOT_NEGATIVE, lambda x: x >= 0, "at least 0 (off)"),
+            (AT_LEAST_0, lambda x: 0 <= x < math.inf, "at least 0, and finite"),
+            (ABOVE_0, lambda x: 0 < x < math.inf, "above 0, and finite"),
             (RATES, lambda x: 0 <= x < 1, "at least 0 and below 1"),
         ):
             for name in names:

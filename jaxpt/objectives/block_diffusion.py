@@ -5,25 +5,25 @@ into blocks of `block_size` tokens. Each block has a mask rate t, uniform in (0,
 masked tokens are predicted from the rest of the block and from the clean blocks before
 it. To train all blocks in one pass, the network reads the row twice, noised and clean:
 
-    text       the cat | sat on     blocks of 2          attends to
-    noised     the [M] | [M] [M]    predicts cat, sat, on    its noised block, the clean
-                                                         blocks before
-    clean      the cat | sat on                          clean blocks up to its own
+    half     tokens             attends to
+    noised   the [M] | [M] [M]  its own block, and the clean half of earlier blocks
+    clean    the cat | sat on   its own block and earlier blocks, all clean
 
-    loss = mean over i of [i is masked] / t * -log p(x_i | noised block, past blocks)
+    loss = mean over i of [i is masked] / t * -log p(x_i | noised block, earlier blocks)
 
-Its expectation is an upper bound of -log p of the text. With one block for the whole
-row it is `masked_diffusion`'s; with blocks of one token and t = 1 it is exactly -log p
-in the order from left to right, read at each token's own [MASK]. Both halves of a row
-have the positions of its text. Text is written block by block, each by unmasking.
+The loss is read in the noised half, at the masked tokens. Its expectation is an upper
+bound of -log p of the text. With one block for the whole row it is the loss of
+`masked_diffusion`. With blocks of one token and t = 1 it is exactly -log p from left to
+right, read at each token's own [MASK]. Positions are those of the text in both halves.
+Text is written block by block, and each block by unmasking.
 
-The controls are these two limits at equal FLOPs: a row of twice the length costs about
-twice as much.
+The layers compute twice the positions of a row, the vocabulary head those of one half.
+The controls are the two limits at equal FLOPs.
 
-Departures: bd3lms also draws rates from a narrower range, chosen by the variance of the
-loss, which is left out; it never masks the first token, which here only special tokens
-never are. Attention is computed with the mask as an array, without a fused kernel, and
-writing reads the whole text at every step, without a cache.
+Departures: bd3lms also chooses a narrower range of rates by the variance of the loss,
+and never masks the first token; here rates have the whole range, and all tokens but
+special ones may be masked. Attention takes the mask as an array, without a fused
+kernel. Writing reads the whole text at every step, without a cache.
 """
 
 import dataclasses
@@ -39,12 +39,10 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
-from jaxpt.objectives import masked_diffusion, mlm
+from jaxpt.objectives import masked_diffusion
 from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
 from jaxpt.objectives.objective import (
-    Keys,
     Masks,
-    Sums,
     get_segments,
     keep_keys,
     make_train_step,
@@ -88,19 +86,24 @@ class BlockDiffusionLM(DiffusionLM):
         attn_masks = {"self": self.task_mask(batch)}
         return self._target_log_probs(params, batch, attn_masks, with_ranks)
 
-    def noised_states(
+    def batch_states(
         self, batch: Mapping[str, Any], masks: Masks, *, deterministic: bool
     ) -> Array:
-        """The states [B, T, D] of the noised half of rows that are read twice."""
-        noised, clean = batch["inputs"], batch["original"]
+        """Of a batch with `original`, which is read twice, those of the noised half."""
+        if "original" not in batch:
+            return super().batch_states(batch, masks, deterministic=deterministic)
         positions = segment_positions(find_documents(batch))
-        states = self.encode(
-            jnp.concatenate([noised, clean], axis=1),
+        halves = [
+            self.embed(batch[key], positions, deterministic=deterministic)
+            for key in ("inputs", "original")
+        ]
+        states, _ = self.encoder(
+            self._project(jnp.concatenate(halves, axis=1)),
             masks["self"],
-            jnp.concatenate([positions, positions], axis=1),
+            position_ids=jnp.concatenate([positions, positions], axis=1),
             deterministic=deterministic,
         )
-        return states[:, : noised.shape[1]]
+        return states[:, : positions.shape[1]]
 
     def read_noised(self, params: Any, noised: Array, tokens: Array) -> Array:
         """-log p [B, T] of each token of a text, given the noised one."""
@@ -110,7 +113,7 @@ class BlockDiffusionLM(DiffusionLM):
         batch: Batch = {"inputs": noised, "original": tokens, "blocks": blocks}
 
         def predict(model: BlockDiffusionLM) -> Array:
-            states = model.noised_states(batch, masks(batch), deterministic=True)
+            states = model.batch_states(batch, masks(batch), deterministic=True)
             return model.nll(states, tokens)
 
         return self.apply({"params": params}, method=predict)
@@ -264,23 +267,5 @@ def masks(batch: Batch) -> Masks:
     return {"self": ((sees_noised | sees_clean) & is_same)[:, None]}
 
 
-def loss(
-    params: Any, model: BlockDiffusionLM, batch: Batch, masks: Masks, rngs: Keys
-) -> tuple[Sums, Sums]:
-    """`masked_diffusion.loss`, read in the noised half."""
-    weights = batch["weights"]["loss"]
-    counted = weights * batch["inverse_rates"]
-
-    def predict(model: BlockDiffusionLM) -> tuple:
-        is_fixed = "dropout" not in rngs
-        states = model.noised_states(batch, masks, deterministic=is_fixed)
-        return model.score_term("loss", states, batch["targets"], counted)
-
-    scores, scored_weights, overflow = model.apply(
-        {"params": params}, rngs=rngs, method=predict
-    )
-    fills = mlm.fill_metrics(scores.ranks, jnp.sign(scored_weights))
-    return {"loss": (scores.loss[0], weights.sum())}, fills | overflow
-
-
+loss = masked_diffusion.loss
 train_step = make_train_step(corrupt, masks, loss)

@@ -29,7 +29,7 @@ determines its kind and its rate, so that a batch has nearly s of its rows maske
 evenly spread rates. A batch of fewer than 3 / s rows may have none, so that the kind
 has less weight in the run. The predictions of both kinds share the slots
 (`jaxpt.ops.packing`) of independent rows; the note in `masked_diffusion` about
-microbatches applies. A step costs about as much as `clm`'s.
+microbatches applies. A step costs about the same as one of `clm`.
 """
 
 import dataclasses

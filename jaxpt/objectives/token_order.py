@@ -1,4 +1,4 @@
-"""Token order prediction: causal language modelling, and which tokens come soonest.
+"""Token order prediction: causal language modelling, and the order of later tokens.
 
 Zuhri, Fuadi and Aji 2025 (arXiv 2508.19228). A second head ranks the vocabulary by how
 soon each token occurs next. A token whose next occurrence is d positions ahead has the
@@ -12,12 +12,13 @@ head is the softmax of the scores. For the row 7 8 7 9 8:
     loss = mean over t of -log p(x_t+1 | x_1 ... x_t)
            + w mean over t of -sum over v of target_t(v) log softmax(U h_t)_v
 
-U is the second head, which sampling, scores and exports leave out. `loss` is `clm`'s.
-The cost of a second head is that of the vocabulary once more; the controls are `clm` at
-equal FLOPs, and `multi_token` with constant weights.
+U is the second head. Sampling, scores and exports do not use it, and neither
+`model.logit_softcap` nor `model.z_loss` applies to it. `loss` is `clm`'s. U costs 6 D V
+FLOPs a token. The controls are `clm` at equal FLOPs, and
+`multi_token` with constant weights.
 
-The next token has the score -1, so that one d positions ahead has less than e^(1-d)
-of the target: tokens from NUM_OFFSETS on are left out, which changes nothing in
+The next token has the score -1. A token d positions ahead has less than e^(1-d) of the
+target, so tokens more than NUM_OFFSETS ahead are omitted, which changes nothing in
 float32.
 
 Departure: the scores of the paper are W - d with W the length of the row, whose softmax

@@ -266,10 +266,9 @@ _score.defvjp(_score_forward, _score_backward)
 
 
 def _sum_up(by_row: "_ByRow", weights: Array) -> Scores:
-    nll, ranks, samples, log_total = by_row
+    nll, ranks, samples = by_row
     loss = jnp.sum(nll * weights), jnp.sum(weights)
-    nll_of_several = nll if nll.ndim > ranks.ndim else None
-    return Scores(loss, ranks, samples, nll_of_several, log_total)
+    return Scores(loss, ranks, samples, nll if nll.ndim > ranks.ndim else None)
 
 
 class _ByRow(NamedTuple):
@@ -278,7 +277,6 @@ class _ByRow(NamedTuple):
     nll: Float[Array, "B *T"] | Float[Array, "B *T K"]
     ranks: Int[Array, "B *T"]
     samples: Int[Array, "B *T"] | None
-    log_total: Float[Array, "B *T"]
 
 
 def _scan(
@@ -339,7 +337,7 @@ def _scan_rows(
         if keys is not None:
             samples = jax.vmap(sample_gumbel, (0, 0, None))(keys, logits, temperature)
         read = losses.read_logits(logits, targets)
-        by_row = _ByRow(read.nll, read.ranks, samples, read.log_total)
+        by_row = _ByRow(read.nll, read.ranks, samples)
         if not with_gradients:
             return sums, (by_row, None)
         slopes = losses.weighted_slopes(

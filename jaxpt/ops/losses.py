@@ -18,7 +18,7 @@ Sampling = tuple[Key[Array, "B"], Float[Array, ""] | float]
 
 
 class LogitOptions(NamedTuple):
-    """What is done with the logits of a vocabulary, in addition to the cross-entropy.
+    """Limits and regularization of the logits of a vocabulary.
 
     Attributes:
       softcap: they are limited by `soft_cap`; 0: they are not.
@@ -51,14 +51,12 @@ class Scores(NamedTuple):
       ranks: `target_ranks`, of the first target.
       samples: a sample of the distribution at each position; None without `sampling`.
       nll: -log p of each of several targets, without gradient; None for one target.
-      log_total: log sum exp(logits) at each position, without gradient.
     """
 
     loss: SumWeight
     ranks: Int[Array, "*B"]
     samples: Int[Array, "*B"] | None = None
     nll: Float[Array, "*B K"] | None = None
-    log_total: Float[Array, "*B"] | None = None
 
 
 def score(
@@ -87,10 +85,10 @@ def score(
     if targets.ndim == logits.ndim:
         total, read = _sum_targets(logits, targets, weights, z_loss)
         loss = total, jnp.sum(weights)
-        return Scores(loss, read.ranks, samples, read.nll, read.log_total)
+        return Scores(loss, read.ranks, samples, read.nll)
     read = nll_and_ranks(logits, targets, z_loss)
     loss = jnp.sum(read.nll * weights), jnp.sum(weights)
-    return Scores(loss, read.ranks, samples, None, read.log_total)
+    return Scores(loss, read.ranks, samples)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from stops import stop_after
 from tiny import TEXTS, make_config, write_stored
 
 from jaxpt.cli import main
@@ -16,7 +17,6 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import open_stores
 from jaxpt.training import loop
-from jaxpt.training.signals import SignalWatch
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import flatten, load_task
 
@@ -295,19 +295,6 @@ def test_one_of_several_that_cannot_be_is_named(speech, refuses):
 # A run.
 
 
-class FakeWatch(SignalWatch):
-    """Pretends that a signal came after two calls."""
-
-    @property
-    def signum(self):
-        self.asked += 1
-        return signal.SIGTERM if self.asked > 2 else None
-
-    @signum.setter
-    def signum(self, value):
-        self.asked = 0
-
-
 @pytest.mark.slow
 def test_a_run_says_what_was_filled_in_and_resumes(
     speech, tmp_path, capsys, monkeypatch
@@ -324,7 +311,7 @@ def test_a_run_says_what_was_filled_in_and_resumes(
         "optim.warmup_steps=1"
     )
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", FakeWatch)
+        patch.setattr(loop, "SignalWatch", stop_after(2))
         assert main(command) == 128 + signal.SIGTERM
     assert line in capsys.readouterr().out.splitlines()
     assert main(command) == 0

@@ -237,6 +237,27 @@ def make_taught():
 
 
 @pytest.fixture
+def learn_rows():
+    """`learn_rows(case, rows, steps)`: parameters trained on rows, corrupted anew."""
+
+    def learn(case, rows, num_steps):
+        optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, num_steps))
+        step = case.make_step(optimizer)
+
+        @jax.jit
+        def run(state):
+            def body(state, key):
+                return step(state, rows, key)[0], None
+
+            keys = jax.random.split(jax.random.key(5), num_steps)
+            return jax.lax.scan(body, state, keys)[0]
+
+        return run(make_state(case.params, optimizer)).params
+
+    return learn
+
+
+@pytest.fixture
 def vocab():
     """Ids 7 to 31 are ordinary, the others special."""
     return VOCAB

@@ -79,7 +79,7 @@ each_deep = pytest.mark.parametrize("name", slow_but(OBJECTIVES, deep_cases))
 FEW = ("clm", "electra", "masked_diffusion")
 few_steps = pytest.mark.parametrize("name", slow_but(FEW, OBJECTIVES))
 deep_kinds = [name for name in deep_cases if name in BY_KIND.values()]
-# It reads a row twice in one sequence; its own tests isolate documents.
+# Its stack reads a row twice, and isolates documents in its own tests.
 READ_TWICE = "block_diffusion"
 read_once = [name for name in deep_kinds if name != READ_TWICE]
 # Where XLA's own count is a measure: of a loop it counts one turn.

@@ -128,7 +128,7 @@ def test_packed_documents_are_isolated_and_start_blocks_and_positions(make_case)
             batch,
             block_diffusion.masks(batch),
             deterministic=True,
-            method="noised_states",
+            method="batch_states",
         )[0]
 
     whole = states(batch)

@@ -13,7 +13,6 @@ import pytest
 from jaxpt.evaluation.likelihood import measure_nll_bound
 from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.generation.unmasking import unmask
-from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks import abilities
 from jaxpt.objectives import clm_mlm, dual
@@ -366,21 +365,13 @@ def test_its_network_writes_both_ways(make_case):
 
 
 @pytest.mark.slow
-def test_a_row_that_was_learnt_is_written_both_ways(make_case, make_rows, vocab):
+def test_a_row_that_was_learnt_is_written_both_ways(
+    make_case, make_rows, learn_rows, vocab
+):
     case = make_case("dual")
     rows = make_rows(case, 4)
     rows["tokens"] = rows["tokens"].at[:, 0].set(jnp.arange(4) + 10)
-    optimizer = optax.adam(3e-3)
-    step = case.make_step(optimizer)
-
-    @jax.jit
-    def learn(state):
-        def body(state, key):
-            return step(state, rows, key)[0], None
-
-        return jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 2000))[0]
-
-    params = learn(make_state(case.params, optimizer)).params
+    params = learn_rows(case, rows, 2000)
     greedy, prompts = SampleSpec(temperature=0.0), rows["tokens"][:, :4]
     expected = rows["tokens"][:, 4:20]
     rng = jax.random.key(1)

@@ -5,12 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from tiny import make_config, write_run
 
 from jaxpt.inference.predictions import fill_text
-from jaxpt.learn.state import make_state
 from jaxpt.nn.networks.abilities import FillsGaps, Gap
 from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.objectives import clm, fill_in_the_middle
@@ -189,31 +187,16 @@ def test_later_tokens_do_not_change_an_earlier_loss(make_packed, make_rows):
     equal(jnp.where(is_first, 0, result), jnp.where(is_first, 0, changed))
 
 
-def learn(case, rows, num_steps=800):
-    """The parameters after training on the same documents with new cuts each step."""
-    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, num_steps))
-    step = case.make_step(optimizer)
-
-    @jax.jit
-    def run(state):
-        def body(state, key):
-            return step(state, rows, key)[0], None
-
-        return jax.lax.scan(body, state, jax.random.split(jax.random.key(5), num_steps))
-
-    return run(make_state(case.params, optimizer))[0].params
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("spm_share", [0.0, 1.0])
-def test_a_gap_is_written_until_its_end(spm_share, make_case, make_rows):
+def test_a_gap_is_written_until_its_end(spm_share, make_case, make_rows, learn_rows):
     """After training on documents that count, by prompts of both sides."""
     values = (("num_layers", 2),)
     case = make_case(NAME, values, rate=0.9, spm_share=spm_share)
     rows = make_rows(case, 25)
     starts, length = np.arange(25)[:, None], case.spec.row_length
     tokens = (7 + (starts + np.arange(length)) % 25).astype(np.int32)
-    params = learn(case, rows | {"tokens": jnp.asarray(tokens)})
+    params = learn_rows(case, rows | {"tokens": jnp.asarray(tokens)}, 800)
     left, right = tokens[:, :6], tokens[:, 8:]
     text = case.model.gap_prompt(jnp.asarray(left), jnp.asarray(right))
     written = []

@@ -6,13 +6,11 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from jaxpt.evaluation.likelihood import measure_nll_bound
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.generation.unmasking import unmask
-from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import masked_diffusion
 from jaxpt.statistics.examples import means
@@ -144,21 +142,11 @@ def test_a_uniform_model_is_bounded_by_the_size_of_its_vocabulary(tiny):
 
 
 @pytest.mark.slow
-def test_a_row_that_was_learnt_is_unmasked(make_case, make_rows, vocab):
+def test_a_row_that_was_learnt_is_unmasked(make_case, make_rows, learn_rows, vocab):
     case = make_case("masked_diffusion")
     rows = make_rows(case, 4)
     rows["tokens"] = rows["tokens"].at[:, 0].set(jnp.arange(4) + 10)
-    optimizer = optax.adam(3e-3)
-    step = case.make_step(optimizer)
-
-    @jax.jit
-    def learn(state):
-        def body(state, key):
-            return step(state, rows, key)[0], None
-
-        return jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 2000))[0]
-
-    params = learn(make_state(case.params, optimizer)).params
+    params = learn_rows(case, rows, 2000)
     for num_steps in (0, 5):
         written = unmask(
             case.model.fill_logits,

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from stops import stop_after
 from tiny import make_config, prepare
 
 from jaxpt.config.plan import make_plan
@@ -22,7 +23,7 @@ from jaxpt.training.data import make_feed
 from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch, Stopped
+from jaxpt.training.signals import Stopped
 from jaxpt.training.train_calls import TrainCalls
 
 
@@ -117,23 +118,10 @@ def test_a_call_takes_the_rates_of_its_place_in_the_schedule(made, clock):
     assert moved[0] > 1e-2 > 1e-6 > moved[1]
 
 
-class Stop(SignalWatch):
-    """Pretends that a signal came after three calls."""
-
-    @property
-    def signum(self):
-        self.asked += 1
-        return 15 if self.asked > 3 else None
-
-    @signum.setter
-    def signum(self, value):
-        self.asked = 0
-
-
 def test_a_stopped_run_goes_on_with_its_seconds(clock, made, tmp_path, monkeypatch):
     whole = train(made, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", Stop)
+        patch.setattr(loop, "SignalWatch", stop_after(3))
         with pytest.raises(Stopped):
             train(made, tmp_path / "parts")
     assert 0 < read_metrics(tmp_path / "parts")[-1]["seconds"] < 5

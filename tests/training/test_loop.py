@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from stops import stop_after
 from tiny import CORE, make_config, prepare, slow, slow_but, write_config
 
 from jaxpt.cli import main
@@ -35,7 +36,7 @@ from jaxpt.training.measure import Measured, measure_valid
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.passage_samples import list_forms
 from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch, Stopped
+from jaxpt.training.signals import Stopped
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_run, load_task, lock_workdir
 
@@ -71,21 +72,6 @@ def distance(left, right):
     return float(optax.tree.norm(jax.tree.map(jnp.subtract, left, right)))
 
 
-class FakeWatch(SignalWatch):
-    """Pretends that a signal came once `stop_after` calls had been made."""
-
-    stop_after = 0
-
-    @property
-    def signum(self):
-        self.asked += 1
-        return signal.SIGTERM if self.asked > self.stop_after else None
-
-    @signum.setter
-    def signum(self, value):
-        self.asked = 0
-
-
 EMA = {"optim__ema_decay": 0.9}
 OPTIM = {
     "clm": {"optim__name": "muon", "optim__schedule": "wsd"},
@@ -106,8 +92,7 @@ def test_stopped_and_resumed_ends_bit_identical(
     config = make_config(speech, objective, model__dropout=0.1, **OPTIM[objective])
     task, whole = run(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", FakeWatch)
-        patch.setattr(FakeWatch, "stop_after", 3)
+        patch.setattr(loop, "SignalWatch", stop_after(3))
         with pytest.raises(Stopped) as stop:
             run(config, tmp_path / "parts")
     assert "start again" in str(stop.value)
@@ -132,8 +117,7 @@ def test_a_log_that_was_altered_before_its_checkpoint_is_refused(
 ):
     config = make_config(speech, "mlm", model__dropout=0.1, **OPTIM["mlm"])
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", FakeWatch)
-        patch.setattr(FakeWatch, "stop_after", 3)
+        patch.setattr(loop, "SignalWatch", stop_after(3))
         with pytest.raises(Stopped):
             run(config, tmp_path)
     log = tmp_path / "metrics.jsonl"

@@ -5,12 +5,13 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from stops import stop_after
 from tiny import make_config, prepare, slow_but
 
 from jaxpt.training import loop
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch, Stopped
+from jaxpt.training.signals import Stopped
 from jaxpt.training.workdir import load_run
 
 # Of 12 steps, in calls of 2, with updates after 4, 8 and 12.
@@ -41,21 +42,6 @@ def whole(tmp_path_factory, speech):
     return folder, *run(speech, folder)
 
 
-class Stop(SignalWatch):
-    """Pretends that a signal came after some calls."""
-
-    after = 0
-
-    @property
-    def signum(self):
-        self.asked += 1
-        return 15 if self.asked > self.after else None
-
-    @signum.setter
-    def signum(self, value):
-        self.asked = 0
-
-
 def test_it_is_counted_and_updated_during_the_run(whole):
     folder, task, _ = whole
     middle, last = (state_at(task, folder, n).objective_state for n in (4, 12))
@@ -73,8 +59,7 @@ def test_a_run_that_stops_around_an_update_ends_the_same(
     """Before the first update, at it, after it."""
     folder, task, result = whole
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", Stop)
-        patch.setattr(Stop, "after", num_calls)
+        patch.setattr(loop, "SignalWatch", stop_after(num_calls))
         with pytest.raises(Stopped):
             run(speech, tmp_path)
     stopped_at = 2 * (num_calls + 1)

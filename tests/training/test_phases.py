@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from stops import stop_after
 from tiny import make_config, prepare, slow_but, write_stored
 
 from jaxpt.cli import main
@@ -16,7 +17,7 @@ from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.data import make_feed
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch, Stopped
+from jaxpt.training.signals import Stopped
 from jaxpt.training.train_calls import make_train_call
 from jaxpt.training.workdir import list_settings
 
@@ -66,21 +67,6 @@ def test_each_phase_logs_the_loss_it_trains_on(whole):
     assert metrics["valid_loss"] == pytest.approx(expected, rel=1e-5)
 
 
-class Stop(SignalWatch):
-    """Pretends that a signal came after some calls."""
-
-    after = 0
-
-    @property
-    def signum(self):
-        self.asked += 1
-        return 15 if self.asked > self.after else None
-
-    @signum.setter
-    def signum(self, value):
-        self.asked = 0
-
-
 @pytest.mark.parametrize("num_calls", slow_but((1, 2), range(5)))
 def test_a_run_that_stops_in_any_phase_ends_the_same(
     num_calls, whole, tmp_path, speech, monkeypatch
@@ -89,8 +75,7 @@ def test_a_run_that_stops_in_any_phase_ends_the_same(
     folder, task, result = whole
     config = make_config(speech, "clm_mlm", **PHASES)
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", Stop)
-        patch.setattr(Stop, "after", num_calls)
+        patch.setattr(loop, "SignalWatch", stop_after(num_calls))
         with pytest.raises(Stopped):
             run(config, tmp_path)
     with Checkpointer(tmp_path / "checkpoints") as checkpointer:

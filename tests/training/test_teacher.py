@@ -9,6 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
+from stops import stop_after
 from tiny import claim_run, make_config, slow, slow_but, write_run, write_stored
 
 from jaxpt.cli import main
@@ -19,7 +20,6 @@ from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.initial_state import check_start, make_start
 from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch
 from jaxpt.training.task import make_task, resolve_dtype
 from jaxpt.training.teacher import lacks_teacher, make_teacher_task, with_teacher
 from jaxpt.training.workdir import load_run, load_task, lock_workdir
@@ -281,18 +281,6 @@ def test_a_teacher_that_cannot_teach_is_one_line(
 # Without a teacher.
 
 
-class FakeWatch(SignalWatch):
-    """Pretends that a signal came after the first call."""
-
-    @property
-    def signum(self):
-        return signal.SIGTERM
-
-    @signum.setter
-    def signum(self, value):
-        pass
-
-
 ALONE = {"train__steps": 4, "train__checkpoint_every": 2}
 
 
@@ -302,7 +290,7 @@ def alone(tmp_path_factory, speech):
     folder = tmp_path_factory.mktemp("alone")
     config = make_config(speech, "causal_distillation", **ALONE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", FakeWatch)
+        patch.setattr(loop, "SignalWatch", stop_after(0))
         assert train(config, folder / "run") == 128 + signal.SIGTERM
     assert (folder / "run" / "teacher" / "config.json").exists()
     assert not (folder / "run" / "config.json").exists()

@@ -169,21 +169,10 @@ class TransformerNetwork(Network, Transformer):
         """
         law = dict(self.packed).get(term)
         if law is None:
-            scores = self.score(states, targets, weights)
-            return scores, weights, self._report_z(scores, weights)
+            return self.score(states, targets, weights), weights, {}
         slots = pack(states, targets, weights, law)
         scores = self.score(slots.states, slots.targets, slots.weights)
-        more = self._report_z(scores, slots.weights)
-        return scores, slots.weights, {"overflow": slots.overflow} | more
-
-    def _report_z(self, scores: Scores, weights: Array) -> dict[str, SumWeight]:
-        """The metric "z_loss", if the gradient has it."""
-        if not self.spec.z_loss or scores.log_total is None:
-            return {}
-        several = scores.nll is not None
-        of_positions = weights.sum(-1) if several else weights
-        total = jnp.sum(of_positions * jnp.square(scores.log_total))
-        return {"z_loss": (self.spec.z_loss * total, of_positions.sum())}
+        return scores, slots.weights, {"overflow": slots.overflow}
 
     def init_params(self, rng: Array) -> Any:
         ids, full = jnp.zeros((1, 2), jnp.int32), masks.full()
