@@ -130,12 +130,12 @@ def plan_steps(
     >>> plan_steps(6, 4, [3, 3])
     [(2, 3), (1, 3), (2, 6), (1, 6)]
     """
+    count_steps(num_tokens, num_steps)
     if num_steps < len(blocks):
         raise ConfigError(
             f"--num_steps={num_steps}: must be at least {len(blocks)}, the blocks that "
             f"{num_tokens} new tokens are in, or 0 for one step per token"
         )
-    count_steps(num_tokens, num_steps)
     shares = [1] * len(blocks)
     for _ in range(num_steps - len(blocks)):  # to the block with the fewest steps yet
         index = max(range(len(blocks)), key=lambda i: blocks[i] / shares[i])
