@@ -224,6 +224,8 @@ def test_every_objective_has_a_view(objective, rows, speech):
     kinds = {kind for strip in result.strips for kind in strip.kinds}
     assert "target" in kinds and ("replacement" in kinds) == ("masked" in kinds)
     assert result.flops > 0 and sum(result.signal.values()) > 0
+    labels = result.mask["query_labels"], result.mask["key_labels"]
+    assert tuple(map(len, labels)) == result.mask["mask"].shape
 
 
 def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
