@@ -30,6 +30,7 @@ class Reuse:
         self._data: dict[str, TaskData] = {}
         self._rows: dict[str, Examples] = {}
         self._programs: dict[str, TuneProgram] = {}
+        self._network = ""
         self._ngrams: dict[str, dict[str, dict[str, float]]] = {}
 
     def read_data(self, plan: FinetunePlan) -> TaskData:
@@ -77,6 +78,11 @@ class Reuse:
         """
         if base.head is not None:
             return TuneProgram(plan, base, labels, batch)
+        if (network := repr(base.network)) != self._network:
+            # Those of earlier networks are not needed again. Each maps thousands of
+            # memory areas, of which Linux allows a process 65,530.
+            self._programs.clear()
+            self._network = network
         left_out = {"data": ("num_train",), "train": ("seeds",)}
         config = {
             name: {k: v for k, v in part.items() if k not in left_out.get(name, ())}
@@ -86,7 +92,7 @@ class Reuse:
         # Without a decoder, a vocabulary may have no start.
         start = base.task.vocab.start if type(base.task.model).HAS_DECODER else 0
         how = encoder.max_len, encoder.pad, encoder.writing, start
-        key = f"{json.dumps(config)} {base.network!r} {base.form} {labels} {how}"
+        key = f"{json.dumps(config)} {network} {base.form} {labels} {how}"
         program = _keep(
             self._programs, key, lambda: TuneProgram(plan, base, labels, batch)
         )

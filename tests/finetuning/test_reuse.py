@@ -49,6 +49,16 @@ def test_what_is_shared_changes_no_number(counted, make_base, make_tune, tmp_pat
     assert len(losses) == 6
 
 
+def test_programs_of_an_earlier_network_are_dropped(
+    counted, make_base, make_tune, tmp_path
+):
+    """In a comparison of many objectives they would exhaust the process's memory map."""
+    reuse, plan = Reuse(), make_tune()
+    for i, source in enumerate(("mlm", "clm", "mlm")):
+        finetune(plan, str(make_base(source)), tmp_path / str(i), silent, reuse)
+    assert counted["programs"] == 3
+
+
 def test_other_settings_are_others(counted, make_base, make_tune, tmp_path):
     reuse, base = Reuse(), str(make_base("mlm"))
     for i, changes in enumerate(
