@@ -31,6 +31,7 @@ OBJECTIVES = (
     "clm_mlm",
     "adaptive_mlm",
     "multi_token",
+    "multi_token_heads",
     "token_order",
     "fill_in_the_middle",
     "bilm",

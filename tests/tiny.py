@@ -46,6 +46,7 @@ VARIANTS = {
     "disentangled": ("electra", {"share_embeddings": "disentangled"}),
     "replace_mlm": ("electra", {"variant": "replace_mlm"}),
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
+    "parallel_heads": ("multi_token_heads", {"variant": "parallel"}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
@@ -142,6 +143,15 @@ TRAITS = {
     "dual": Traits(
         {"clm_loss": UNIFORM, "diffusion_loss": (LN_V, 0.3 * LN_V)}, specials=MASK
     ),
+    "multi_token_heads": Traits(
+        {"clm_loss": UNIFORM, "offset_2_loss": UNIFORM}, drawn="", specials=()
+    ),
+    "parallel_heads": Traits(
+        {"clm_loss": UNIFORM} | {f"offset_{k}_loss": UNIFORM for k in (2, 3, 4)},
+        drawn="",
+        specials=(),
+    ),
+    # An estimate: few masked tokens count much.
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
     "block_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }

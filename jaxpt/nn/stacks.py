@@ -124,7 +124,8 @@ class Stack(nn.Module):
     `is_bidirectional` determines only the buckets of T5's relative bias; visibility is
     determined by `attn_mask`. With a `kv_cache`, x are the tokens at its slots from
     `cache_index` on; a source is passed once, with the first of them. Returns the
-    hidden states and the cache, which scanned layers do not support.
+    hidden states and the cache, which scanned layers do not support; `with_trunk`, the
+    input of the last layer instead of the cache.
     """
 
     spec: ModelSpec
@@ -143,7 +144,8 @@ class Stack(nn.Module):
         cache_index: Int[Array, ""] | int = 0,
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, "B T D"], tuple[LayerCache, ...] | None]:
+        with_trunk: bool = False,
+    ) -> tuple[Float[Array, "B T D"], Any]:
         spec, bias = self.spec, None
         if spec.positions == "relative":
             relative = RelativeBias(spec, self.is_bidirectional, name="relative")
@@ -169,14 +171,15 @@ class Stack(nn.Module):
             )
             return layer(x, *rest, deterministic=deterministic)
 
-        num_apart, now = self.num_layers, []
+        num_apart, now, states = self.num_layers, [], (x,)
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.embed_norm and self.num_layers > 1)
         for i in range(num_apart):
             is_normed = spec.embed_norm and i == 0
             layer = Layer(spec, is_normed, spec.is_local(i), name=f"layer_{i}")
-            x, layer_cache = _remat(run, spec)(layer, x, kv_cache and kv_cache[i])
+            x, layer_cache = remat(run, spec)(layer, x, kv_cache and kv_cache[i])
             now.append(layer_cache)
+            states = (states[-1], x)
         if num_apart < self.num_layers:
             if kv_cache:
                 raise ValueError(
@@ -184,13 +187,15 @@ class Stack(nn.Module):
                 )
             is_normed = spec.embed_norm and not num_apart
             layers = Layer(spec, is_normed, spec.window > 0, name="layers")
-            x = _loop(run, spec, self.num_layers - num_apart)(layers, x)
+            length, num_kept = self.num_layers - num_apart, 1 + with_trunk
+            states = _loop(run, spec, length, num_kept)(layers, x)
+            x = states[-1]
         if spec.norm_position == "pre":
             x = Norm(spec, name="norm")(x)
-        return x, kv_cache and tuple(now)
+        return x, states[0] if with_trunk else kv_cache and tuple(now)
 
 
-def _remat(run: Callable, spec: ModelSpec, prevent_cse: bool = True) -> Callable:
+def remat(run: Callable, spec: ModelSpec, prevent_cse: bool = True) -> Callable:
     """`run` with rematerialisation by the spec's `remat`."""
     if spec.remat == "none":
         return run
@@ -198,17 +203,26 @@ def _remat(run: Callable, spec: ModelSpec, prevent_cse: bool = True) -> Callable
 
 
 def _loop(
-    run: Callable, spec: ModelSpec, length: int
-) -> Callable[[nn.Module, Array], Array]:
-    """(layers, x) -> x: a loop of `run` over the layers' slices of the parameters."""
+    run: Callable, spec: ModelSpec, length: int, num_kept: int
+) -> Callable[[nn.Module, Array], tuple[Array, ...]]:
+    """A loop of `run` over the layers' slices of the parameters.
+
+    (layers, x) -> the last `num_kept` states, at most two.
+    """
+    step = remat(run, spec, prevent_cse=False)  # not needed between steps of a loop
+
+    def keep(layers: nn.Module, states: tuple) -> tuple[tuple, LayerCache | None]:
+        x, kv_cache = step(layers, states[-1])
+        return (*states[1:], x), kv_cache
+
     loop = nn.scan(
-        _remat(run, spec, prevent_cse=False),  # not needed between the steps of a loop
+        keep,
         variable_axes={"params": 0, KEYS: 0, INTERMEDIATES: 0},
         split_rngs={"params": True, "dropout": True},
         length=length,
         check_constancy_invariants=False,
     )
-    return lambda layers, x: loop(layers, x)[0]
+    return lambda layers, x: loop(layers, (x,) * num_kept)[0]
 
 
 def list_states(captured: dict, last: Float[Array, "B T D"]) -> Float[Array, "L B T D"]:

@@ -151,7 +151,7 @@ class ObjectiveSpec:
 
     # The config's section, which is the name of the objective's module.
     SECTION: ClassVar[str]
-    # The keys of rows that `corrupt` can read.
+    # The keys of rows that `corrupt` can read, and "progress" for `coefficients_at`.
     READS: ClassVar[frozenset[str]] = frozenset({"tokens", "index", "segment_ids"})
     # The networks it can train, the default first: with one stack, with a decoder.
     NETWORKS: ClassVar[tuple[type[Network], ...]]

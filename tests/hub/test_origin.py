@@ -52,6 +52,11 @@ RUNS = {
     "token_order": ("gpt2", {}, {"order_weight": 0.5}),
     "masked_input_clm": ("gpt2", {}, {"max_rate": 0.3}),
     "dual": ("gpt2", {}, {"diffusion_share": 0.25, "min_rate": 0.01}),
+    "multi_token_heads": (
+        "gpt2",
+        {},
+        {"variant": "parallel", "num_extra": 2, "weight_schedule": ((1.0, 0.5),)},
+    ),
     "masked_diffusion": ("bert-base", {}, {"min_rate": 0.01, "bound_samples": 2}),
     "block_diffusion": ("bert-base", {}, {"block_size": 8, "min_rate": 0.01}),
 }

@@ -19,6 +19,7 @@ from jaxpt.nn.networks import abilities
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra, ElectraNetwork, RestoringElectra
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
+from jaxpt.nn.networks.multi_token import MultiTokenLM
 from jaxpt.nn.networks.network import Network, TransformerNetwork
 from jaxpt.nn.networks.one_stack import (
     CausalLM,
@@ -53,7 +54,7 @@ MOST = {
 # Base classes, which are not networks themselves.
 BASES = (Network, TransformerNetwork, StudentTeacher, ElectraNetwork)
 # The methods of each ability, and the networks that have it.
-CAUSAL = {CausalLM, CausalMaskedLM, CausalStudent}
+CAUSAL = {CausalLM, CausalMaskedLM, CausalStudent, MultiTokenLM}
 FILLING = {
     *(MaskedLM, PairMaskedLM, SpanMaskedLM, CausalMaskedLM),
     *(MaskedStudent, Electra, RestoringElectra),
@@ -105,6 +106,7 @@ MAKE = {
     CausalMaskedLM: CausalMaskedLM,
     PairMaskedLM: lambda spec: PairMaskedLM(dataclasses.replace(spec, num_types=2)),
     SpanMaskedLM: lambda spec: SpanMaskedLM(spec, num_places=3, place_width=5),
+    MultiTokenLM: lambda spec: MultiTokenLM(spec, num_extra=2),
     EncoderDecoder: lambda spec: EncoderDecoder(
         dataclasses.replace(spec, num_decoder_layers=1)
     ),
@@ -216,7 +218,7 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
 
 
 # Where no token sees what follows it, and which of several networks is read.
-BLIND = (CausalLM, CausalStudent)
+BLIND = (CausalLM, CausalStudent, MultiTokenLM)
 READ = {Electra: "discriminator", RestoringElectra: "discriminator"}
 READ |= {MaskedStudent: "student", CausalStudent: "student"}
 
@@ -308,6 +310,7 @@ PARTS = {
 }
 # Parameters that are not exported, hence not read back.
 LOST = {SpanMaskedLM: ("boundary",), MaskedStudent: ("teacher",)}
+LOST[MultiTokenLM] = ("extra",)
 LOST[CausalStudent] = LOST[MaskedStudent]
 
 
@@ -415,6 +418,8 @@ SPELT = 2 * 4 * (6 * 1 * 4 + 5 * 2 * 8 + 4 * 3 * 4) + 2 * 2 * 16 * 16 + 2 * 16 *
 LSTM = 2 * (16 * 4 * 24 + 16 * 4 * 24 + 24 * 16)
 FLOPS = {
     CausalLM: (8, 3 * (2 * LAYER + 8 * WORD)),
+    # Two more layers, each after a product of [32, 16]; 8 places of three heads.
+    MultiTokenLM: (24, 3 * (4 * LAYER + 2 * 2 * 8 * 32 * 16 + 24 * WORD)),
     PrefixLM: (8, 3 * (2 * LAYER + 8 * WORD)),
     MaskedLM: (2, 3 * MASKED),
     CausalMaskedLM: (10, 3 * (2 * LAYER + 10 * WORD)),

@@ -35,6 +35,7 @@ HEADS = {
     "causal_distillation": {"tie_embeddings": False, "head_bias": True},
     "bilm": {"num_layers": 2},
     "multi_token": {"head_bias": True},
+    "multi_token_heads": {"tie_embeddings": False},
     "token_order": {"embedding_size": 16},
 }
 
@@ -54,6 +55,7 @@ PARTS = {
     "causal_distillation": 1,
     "bilm": 2,
     "multi_token": 2,
+    "multi_token_heads": 2,
     "token_order": 2,
 }
 
@@ -106,6 +108,7 @@ LOSSES = (
     "distillation",
     "bilm",
     "multi_token",
+    "multi_token_heads",
     "token_order",
     "dual",
 )

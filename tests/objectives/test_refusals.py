@@ -21,6 +21,7 @@ from jaxpt.objectives import (
     masked_input_clm,
     mlm,
     multi_token,
+    multi_token_heads,
     prefix_lm,
     skip_gram,
     span_corruption,
@@ -107,6 +108,13 @@ MULTI_TOKEN = """
     offset_weights=(): must be one or more; offset_weights=(0.5, -0.1)
     offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
 """
+MULTI_TOKEN_HEADS = """
+    variant=other: must be one of parallel, sequential; num_extra=-1
+    weight_schedule=(1.0, 0.3): must be pairs (until, weight); weight_schedule=((1.0,),)
+    weight_schedule=((0.5, 0.3),); weight_schedule=((0.5, 0.3), (0.5, 0.1), (1.0, 0.1))
+    weight_schedule=((1.0, -0.1),); weight_schedule=((1.0, inf),)
+    weight_schedule=((0.0, 0.3), (1.0, 0.1)); weight_schedule=((1.0, 'all'),)
+"""
 DIFFUSION = """
     min_rate=0.0: must be between 0 and 1
     bound_samples=0: must be at least 1
@@ -134,6 +142,7 @@ TABLES = {
     skip_gram: SKIP_GRAM,
     fill_in_the_middle: FIM,
     multi_token: MULTI_TOKEN,
+    multi_token_heads: MULTI_TOKEN_HEADS,
     token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,
     dual: DUAL,

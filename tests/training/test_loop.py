@@ -80,6 +80,7 @@ OPTIM = {
     "electra": {"optim__name": "lamb", "train__backend": "pmap"} | EMA,
     "adaptive_mlm": {"adaptive_mlm__update_every": 3},
     "multi_token": {},
+    "multi_token_heads": {"optim__name": "muon"},
     "fill_in_the_middle": {},
 }
 

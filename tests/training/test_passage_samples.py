@@ -31,6 +31,7 @@ FORMS = {
     "adaptive_mlm": ["fills"],
     "fill_in_the_middle": ["gaps", "continuation"],
     "multi_token": ["continuation"],
+    "multi_token_heads": ["continuation"],
     "token_order": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "block_diffusion": ["continuation", "fills"],
