@@ -171,7 +171,8 @@ class Stack(nn.Module):
             )
             return layer(x, *rest, deterministic=deterministic)
 
-        num_apart, now, states = self.num_layers, [], (x,)
+        num_apart, now = self.num_layers, []
+        states: tuple[Array, ...] = (x,)
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.embed_norm and self.num_layers > 1)
         for i in range(num_apart):

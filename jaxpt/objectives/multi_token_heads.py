@@ -21,10 +21,10 @@ D is 1. The weight w is .3, and .1 for the last third (4.8 of 14.8 trillion toke
 A head neither predicts nor reads a token of the next packed document of a row.
 
 Each extra head costs a layer and another computation of the vocabulary head, which is
-most of the FLOPs of a small model. In Gloeckle et al. the model has D fewer layers, so
-that it has as many parameters as its control: set `model.num_layers`, which is never
-changed silently. Controls: `clm` with D more layers (equal depth) and at equal FLOPs,
-which have more steps; with weight 0 the model's gradients are those of `clm`.
+most of the FLOPs of a small model. In Gloeckle et al. the model has D fewer layers than
+its control, and the same number of parameters: set `model.num_layers`, which is never
+changed silently. Controls: `clm` with D more layers (equal depth), and at equal FLOPs,
+which allow more steps. With weight 0 the model's gradients are those of `clm`.
 `multi_token` has no extra parameters.
 
 Departures: each head's loss is the mean over its own targets (DeepSeek-V3 divides by
@@ -38,7 +38,6 @@ import dataclasses
 import itertools
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows

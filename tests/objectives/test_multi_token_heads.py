@@ -13,7 +13,6 @@ import pytest
 from jaxpt.learn.optimizer import is_layer_matrix
 from jaxpt.nn.heads import Embedder
 from jaxpt.nn.layers import Dense, Norm
-from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.nn.positions import RelativeBias
 from jaxpt.nn.scan import path_name, stack_layers
 from jaxpt.nn.stacks import Layer
@@ -91,9 +90,9 @@ def states_by_hand(case, params, tokens):
         relative = RelativeBias(spec, spec.is_bidirectional)
         return relative.apply({"params": part["relative"]}, length, length)
 
-    def layer(part, x, bias, i):
+    def layer(part, x, bias, i, is_normed=False):
         rest = mask, bias, None, None, places
-        own = Layer(spec, is_local=spec.is_local(i))
+        own = Layer(spec, is_normed, spec.is_local(i))
         return own.apply({"params": part}, x, *rest, deterministic=True)[0]
 
     def norm(part, x):
@@ -102,7 +101,8 @@ def states_by_hand(case, params, tokens):
     before, h, last = None, x, spec.num_layers - 1
     for i in range(spec.num_layers):
         part = params["encoder"][f"layer_{i}"]
-        before, h = h, layer(part, h, bias_of(params["encoder"]), i)
+        is_normed = spec.embed_norm and i == 0
+        before, h = h, layer(part, h, bias_of(params["encoder"]), i, is_normed)
     is_pre = spec.norm_position == "pre"
     h = norm(params["encoder"]["norm"], h) if is_pre else h
     states = [h]
@@ -126,7 +126,7 @@ SHAPES = [
     ("sequential", (("positions", "rotary"), ("norm", "rmsnorm"))),
     ("sequential", (("positions", "relative"), ("embedding_size", 16))),
     ("parallel", (("norm_position", "post"), ("window", 2), ("num_layers", 2))),
-    ("parallel", (("positions", "relative"), ("num_layers", 1))),
+    ("parallel", (("positions", "relative"), ("embed_norm", True))),
 ]
 
 
@@ -148,8 +148,8 @@ def test_each_document_of_a_row_is_read_as_if_alone(
             tokens = row[ids == document][None]
             states = states_by_hand(case, params, tokens[:, :-1])
             for k, (name, h) in enumerate(zip(terms, states, strict=True), 1):
-                predict = functools.partial(CausalLM.logits, hidden=h)
-                log_p = jax.nn.log_softmax(case.model.apply({"params": params}, method=predict))
+                logits = case.model.apply({"params": params}, h, method="logits")
+                log_p = jax.nn.log_softmax(logits)
                 targets = tokens[0, k:]
                 picked = log_p[0, jnp.arange(len(targets)), targets]
                 expected[name][0] -= float(picked.sum())
@@ -207,7 +207,6 @@ def test_a_head_reads_no_token_that_it_or_a_later_one_predicts(
     batch["weights"] = {
         key: weights * only * (key == name) for key, weights in batch["weights"].items()
     }
-    # The targets of a document end where these do.
     masks = heads.masks(batch)
 
     def read(shifts):

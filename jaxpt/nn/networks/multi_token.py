@@ -134,16 +134,22 @@ class MultiTokenLM(CausalLM):
         """The states [B, T, D] that predict the tokens at the offsets 1, 2, ..."""
         attn_mask, segment_ids = attn_masks["self"], batch.get("segment_ids")
         position_ids = segment_positions(segment_ids)
-        call = {"deterministic": deterministic}
-        x = self._project(self.embed(batch["inputs"], position_ids, **call))
-        where = {"position_ids": position_ids, "with_trunk": not self.is_sequential}
-        hidden, trunk = self.encoder(x, attn_mask, **where, **call)
+        x = self.embed(batch["inputs"], position_ids, deterministic=deterministic)
+        x = self._project(x)
+        hidden, trunk = self.encoder(
+            x,
+            attn_mask,
+            position_ids=position_ids,
+            deterministic=deterministic,
+            with_trunk=not self.is_sequential,
+        )
         start = hidden if self.is_sequential else trunk
-        return [hidden, *self.extra(start, x, attn_mask, segment_ids, **call)]
+        rest = x, attn_mask, segment_ids
+        return [hidden, *self.extra(start, *rest, deterministic=deterministic)]
 
     def init_params(self, rng: Array) -> Any:
         def read(model: MultiTokenLM, batch: Batch) -> Array:
-            attn_masks = {"self": masks.causal()}
+            attn_masks: dict[str, Mask] = {"self": masks.causal()}
             states = model.all_states(batch, attn_masks, deterministic=True)
             return model.logits(states[0])
 
