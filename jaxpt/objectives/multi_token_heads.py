@@ -1,15 +1,15 @@
-"""Multi-token prediction with extra heads: each a layer for a token further ahead.
+"""Multi-token prediction: the next token, and by extra layers those after it.
 
-Head k predicts the token k positions ahead from the text up to position t; head 1 is
-that of `clm`, and the only one that is evaluated, sampled and exported. All heads share
-the embeddings E and the vocabulary head. There are D extra heads, k = 2 ... D + 1.
+Head k predicts the token k positions after t. Head 1 is that of `clm`, and the only one
+that samples, scores and is exported. There are D extra heads, k = 2 ... D + 1. All heads
+share the embeddings E and the vocabulary head.
 
 "parallel" (Gloeckle et al. 2024, arXiv 2404.19737): every head is one Transformer layer
 on the same state. Head 1 is the model's last layer, the others are further layers with
 the same input. D is 3, and all losses have weight 1.
 
 "sequential" (DeepSeek-V3, arXiv 2412.19437): head k is one layer on the state of head
-k - 1 and on one more token, whose prediction it thus conditions on:
+k - 1 and on one more token, so that it has read all tokens before its target:
 
     h_k = layer_k(W_k [norm(h_k-1); norm(E(x_t+k-1))])    predicts x_t+k
 
