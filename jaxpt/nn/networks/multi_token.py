@@ -93,10 +93,8 @@ class ExtraHeads(nn.Module):
         if spec.positions == "relative":
             relative = RelativeBias(spec, spec.is_bidirectional, name="relative")
             bias = relative(length, length)
-        elif spec.positions == "rotary":
+        elif spec.positions == "rotary":  # of which only distances matter
             position_ids = jnp.arange(length)[None]
-            if segment_ids is not None:
-                position_ids = segment_positions(segment_ids)
         states = []
         for offset in range(2, 2 + self.num_extra):
             ahead = None
