@@ -1,7 +1,7 @@
 """Multi-token prediction: the next token, and by extra layers those after it.
 
 Head k predicts the token k positions after t. Head 1 is that of `clm`, and the only one
-that samples, scores and is exported. There are D extra heads, k = 2 ... D + 1. All heads
+that samples, scores and is exported. There are D extra heads, k = 2 ... D + 1. All
 share the embeddings E and the vocabulary head.
 
 "parallel" (Gloeckle et al. 2024, arXiv 2404.19737): every head is one Transformer layer
