@@ -8,6 +8,7 @@ result.json      the results of all runs, and the picked setting
 """
 
 import itertools
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from jaxpt.finetuning.summary import summarise
 from jaxpt.tasks.task import Labels
 from jaxpt.training import manifest
 from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.signals import SignalWatch
+from jaxpt.training.signals import SignalWatch, Stopped
 from jaxpt.training.workdir import flatten
 
 Log = Callable[[str], None]
@@ -188,6 +189,10 @@ def _run_cells(
                     cell_splits = splits | {"train": train}
                 result = _run_cell(program, cell, cell_splits, folder, log, watch)
             results.append(result)
+            if watch.signum and number < len(cells):  # too late to stop this cell
+                raise Stopped(result["steps"], watch.signum)
+    if watch.signum:  # all cells are finished; the caller must stop
+        signal.raise_signal(watch.signum)
     return results
 
 

@@ -20,6 +20,7 @@ from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary
 from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.signals import Stopped
 from tests.finetuning.folders import read_all, silent
 
 FORMS = {
@@ -137,6 +138,38 @@ def test_a_kill_at_any_moment_changes_nothing(
     assert model.keys() == whole["model"].keys()
     for name, leaf in model.items():
         np.testing.assert_array_equal(leaf, whole["model"][name], err_msg=name)
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), (0,)], ids=["between runs", "at the end"])
+def test_a_signal_during_an_exact_probe_stops(
+    seeds, make_base, make_tune, tmp_path, monkeypatch
+):
+    """It takes no steps, between which a signal is looked for."""
+    base, received = str(make_base("mlm")), []
+    plan = make_tune(
+        adapt__method="exact_probe", task__head="mean", train__seeds=seeds
+    )
+    probe = grid.run_exact_probe
+
+    def disturbed(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return probe(*args)
+
+    before = signal.signal(signal.SIGTERM, lambda *args: received.append(args[0]))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(grid, "run_exact_probe", disturbed)
+            if len(seeds) > 1:
+                with pytest.raises(Stopped):
+                    finetune(plan, base, tmp_path / "to", silent)
+            else:
+                finetune(plan, base, tmp_path / "to", silent)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM] * (len(seeds) == 1)
+    assert len(list((tmp_path / "to/cells").iterdir())) == 1
+    result = finetune(plan, base, tmp_path / "to", silent)
+    assert len(result["cells"]) == len(seeds)
 
 
 @pytest.mark.slow
