@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import Dense, HeadNorm
+from jaxpt.nn.layers import Dense, HeadNorm, ValueEmbedding
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import rotate
 from jaxpt.ops import attention, kernel_choice, masks
@@ -93,8 +93,8 @@ class Attention(nn.Module):
     `position_ids` [B or 1, T] rotate queries and keys if positions are rotary. With a
     `kv_cache`, keys and values of the source are written into it from `cache_index` on,
     and queries attend to the whole cache; without a source, to the cache as it is.
-    Local attention is limited to the spec's `window`. Returns the output [B, T, D] and
-    the cache.
+    Local attention is limited to the spec's `window`. With `ids`, the source's tokens,
+    value embeddings are added. Returns the output [B, T, D] and the cache.
     """
 
     spec: ModelSpec
@@ -110,6 +110,7 @@ class Attention(nn.Module):
         position_ids: Int[Array, "#B T"] | None = None,
         kv_cache: KVCache | None = None,
         cache_index: Int[Array, ""] | int = 0,
+        ids: Int[Array, "B S"] | None = None,
         *,
         deterministic: bool,
     ) -> tuple[Float[Array, "B T D"], KVCache | None]:
@@ -138,6 +139,8 @@ class Attention(nn.Module):
         if source is not None:
             k_BSKH = heads("key", source, spec.kv_heads)
             v_BSKH = heads("value", source, spec.kv_heads)
+            if ids is not None:
+                v_BSKH += ValueEmbedding(spec, name="value_embed")(source, ids)
             if position_ids is not None:
                 k_BSKH = rotate(k_BSKH, position_ids, base)
         if kv_cache is not None:

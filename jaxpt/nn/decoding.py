@@ -32,20 +32,19 @@ class Cache:
       kv_cache: keys and values of every layer.
       cache_index: the next free slot.
       prompt_start: the first slot of each row that has a token.
+      last_ids: the last token of each row; 0 if the cache is empty.
       source_segments: 1 at tokens of the encoder's input, 0 at its padding.
     """
 
     kv_cache: tuple[LayerCache, ...]
     cache_index: Int[Array, ""]
     prompt_start: Int[Array, "B"]
+    last_ids: Int[Array, "B"]
     source_segments: Int[Array, "B S"] | None = None
 
     def pick(self, rows: Int[Array, "C"]) -> "Cache":
         """The cache of these rows, which may repeat."""
-        picked = jax.tree.map(
-            lambda x: x[rows], (self.kv_cache, self.prompt_start, self.source_segments)
-        )
-        return Cache(picked[0], self.cache_index, *picked[1:])
+        return jax.tree.map(lambda x: x[rows] if x.ndim else x, self)
 
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
         """`pick` of rows with the same prompts, so that the sources do not change."""
@@ -53,7 +52,8 @@ class Cache:
             LayerCache(jax.tree.map(lambda x: x[rows], layer.self_attn), layer.cross)
             for layer in self.kv_cache
         )
-        return dataclasses.replace(self, kv_cache=kv_cache)
+        last_ids = self.last_ids[rows]
+        return dataclasses.replace(self, kv_cache=kv_cache, last_ids=last_ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +148,8 @@ def make_cache(
         )
         for _ in range(spec.num_decoder_layers or spec.num_layers)
     )
-    return Cache(kv_cache, jnp.int32(0), prompt_start, source_segments)
+    last_ids = jnp.zeros_like(prompt_start)
+    return Cache(kv_cache, jnp.int32(0), prompt_start, last_ids, source_segments)
 
 
 def _read_sources(
@@ -207,6 +208,7 @@ def _extend(
         own_mask,
         # Padding has no position; every table has position 0.
         jnp.maximum(slots - cache.prompt_start[:, None], 0),
+        cache.last_ids,
         source,
         cross_mask,
         method="extend",
@@ -214,5 +216,8 @@ def _extend(
     last = hidden[:, -1]
     logits = model.apply({"params": params}, last, method="logits")
     return logits, dataclasses.replace(
-        cache, kv_cache=kv_cache, cache_index=cache.cache_index + length
+        cache,
+        kv_cache=kv_cache,
+        cache_index=cache.cache_index + length,
+        last_ids=ids[:, -1].astype(cache.last_ids.dtype),
     )

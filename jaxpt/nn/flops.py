@@ -12,6 +12,7 @@ The products of a compiled step are counted exactly, except for windows; XLA's c
 all operations of a step is 1 to 3 % higher at width 256, and more in narrower models.
 """
 
+from jaxpt.nn.layers import ValueEmbedding
 from jaxpt.nn.model_spec import ModelSpec
 
 TRAIN_FACTOR = 3
@@ -35,13 +36,15 @@ def stack_flops(
     if source_length:
         cross = 4 * spec.d_model * (length * queries + source_length * keys)
         cross += 4 * length * source_length * queries
-    num_attended = 0  # keys per query, summed over layers
+    num_attended, gates = 0, 0  # keys per query, gates of values, summed over layers
     for layer in range(num_layers):
+        if spec.has_values(layer, num_layers):
+            read = min(ValueEmbedding.width, spec.d_model)
+            gates += 2 * length * read * spec.kv_heads
         is_local = spec.is_local(layer)
         num_attended += min(length, 2 * spec.window + 1) if is_local else length
-    return (
-        num_layers * (projections + mlp + cross) + 4 * length * num_attended * queries
-    )
+    layers = num_layers * (projections + mlp + cross) + gates
+    return layers + 4 * length * num_attended * queries
 
 
 def project_flops(spec: ModelSpec, length: int) -> float:

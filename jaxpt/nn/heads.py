@@ -2,10 +2,10 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.errors import ConfigError
-from jaxpt.nn.layers import Dense, Dropout, Norm, add_table, table_init
+from jaxpt.nn.layers import Dense, Dropout, Norm, Smear, add_table, table_init
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.nn.positions import LearnedPositions, sinusoidal
 from jaxpt.ops import chunked_loss, kernels, losses
@@ -17,8 +17,9 @@ class Embedder(nn.Module):
 
     A decoder's embedder has separate positions and a separate norm, and shares the
     token table of the encoder's embedder, `encoders`. With `base`, every table is the
-    sum of that embedder's, without gradient, and of a parameter, 0 at first; the norm
-    is separate (gradient-disentangled embedding sharing, DeBERTa-v3, He et al. 2021).
+    sum of that embedder's, without gradient, and of a parameter, 0 at first; norm and
+    smear are separate (gradient-disentangled embedding sharing, DeBERTa-v3, He et al.
+    2021).
     """
 
     spec: ModelSpec
@@ -40,6 +41,8 @@ class Embedder(nn.Module):
         if spec.positions == "learned":
             positions: LearnedPositions | None = base and base.positions
             self.positions: LearnedPositions = LearnedPositions(spec, positions)
+        if spec.smear:
+            self.smear = Smear()
         if spec.norms_embeddings:
             self.norm = Norm(spec)
         self.dropout = Dropout(spec.embed_dropout)
@@ -53,6 +56,8 @@ class Embedder(nn.Module):
         ids: Int[Array, "B T"],
         position_ids: Int[Array, "B T"] | None = None,
         types: Int[Array, "B T"] | None = None,
+        is_previous_seen: Bool[Array, "B T"] | None = None,
+        previous_ids: Int[Array, "B"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T E"]:
@@ -60,6 +65,9 @@ class Embedder(nn.Module):
 
         Args:
           types: segment types; None means 0.
+          is_previous_seen: whether each token attends to the one before it, for
+            `smear`.
+          previous_ids: the tokens before the first ones, which may attend to them.
 
         Raises:
           UserError: there are more ids than `model.max_len`.
@@ -73,6 +81,12 @@ class Embedder(nn.Module):
                 f"no more"
             )
         x = self.look_up(ids)
+        if spec.smear:
+            assert is_previous_seen is not None, "smear needs the mask"
+            before = jnp.pad(x[:, :-1], ((0, 0), (1, 0), (0, 0)))
+            if previous_ids is not None:
+                before = before.at[:, 0].set(self.look_up(previous_ids))
+            x = self.smear(x, before, is_previous_seen)
         if spec.positions == "learned":
             x = x + self.positions(length, position_ids)
         elif spec.positions == "sinusoidal":

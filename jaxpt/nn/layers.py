@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import draw
@@ -140,6 +141,77 @@ class HeadNorm(nn.Module):
         if self.spec.qk_norm == "scaled":
             scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
+
+
+class ValueEmbedding(nn.Module):
+    """g E[token], which self-attention adds to its values, with a gate g of each head.
+
+        g = 3 sigmoid(x[:12] W)
+
+    x is the attention's input, which is normed with pre-norm. Source: nanochat, where
+    E has the spread of the value kernel. Departures: W is 0 at first, hence g = 1.5
+    (there uniform up to 0.02); E is normal (there uniform) and has the learning rate
+    of other tables (there half of it); with Muon, AdamW trains W too.
+
+    >>> module = ValueEmbedding(ModelSpec(vocab_size=2, d_model=2, num_heads=2))
+    >>> params = {"table": jnp.array([[9.0, 9.0], [2.0, 4.0]])}
+    >>> params["gate"] = jnp.array([[0.0, math.log(2)], [0.0, 0.0]])
+    >>> args = jnp.array([[[1.0, 7.0]]]), jnp.array([[1]])
+    >>> added = module.apply({"params": params}, *args)  # the gates are 3/2 and 2
+    >>> added.round(4).tolist()
+    [[[[3.0], [8.0]]]]
+    """
+
+    spec: ModelSpec
+    width: ClassVar[int] = 12
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "B T D"], ids: Int[Array, "B T"]
+    ) -> Float[Array, "B T K H"]:
+        spec = self.spec
+        heads = spec.kv_heads, spec.head_width
+        std = spec.d_model**-0.5 if spec.init in ("t5", "torch") else spec.init_std
+        shape = spec.vocab_size, math.prod(heads)
+        table = self.param("table", nn.initializers.normal(std), shape)
+        # Trained prompts, whose ids are negative, have no tokens.
+        vectors = jnp.where(ids[..., None] < 0, 0, jnp.take(table, ids, axis=0))
+        vectors = vectors.astype(spec.compute_dtype).reshape(*ids.shape, *heads)
+        x = x[..., : self.width]
+        kernel = self.param("gate", nn.initializers.zeros, (x.shape[-1], heads[0]))
+        gate = 3 * jax.nn.sigmoid(kernels.dense(x, kernel, out_dtype=jnp.float32))
+        return gate[..., None].astype(vectors.dtype) * vectors
+
+
+class Smear(nn.Module):
+    """x_t + c sigmoid(w x_t[:24]) x_{t-1}, where a token attends to the one before it.
+
+    x are the token embeddings, before positions and norm. c and w are 0 at first.
+    Sources: modded-nanogpt, which reads 12 numbers, and nanochat, which reads 24 and
+    norms before. Departures: no token gets a share of another document's (there it
+    does); c and w have the learning rate of norms.
+
+    >>> params = {"scale": jnp.array([2.0]), "gate": jnp.zeros(1)}
+    >>> x, before = jnp.array([[[1.0], [5.0]]]), jnp.array([[[7.0], [1.0]]])
+    >>> is_seen = jnp.array([[False, True]])
+    >>> Smear().apply({"params": params}, x, before, is_seen).tolist()
+    [[[1.0], [6.0]]]
+    """
+
+    width: ClassVar[int] = 24
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "B T E"],
+        before: Float[Array, "B T E"],
+        is_seen: Bool[Array, "B T"],
+    ) -> Float[Array, "B T E"]:
+        read = x[..., : self.width]
+        weights = self.param("gate", nn.initializers.zeros, read.shape[-1:])
+        scale = self.param("scale", nn.initializers.zeros, (1,))
+        share = scale * jax.nn.sigmoid((read * weights).sum(-1, keepdims=True))
+        return x + jnp.where(is_seen[..., None], share, 0) * before
 
 
 class Dropout(nn.Module):

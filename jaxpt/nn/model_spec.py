@@ -71,6 +71,8 @@ LAYOUT = (
     "embed_norm",
     "gated_mlp",
     "qk_norm",
+    "value_embeddings",
+    "smear",
     "relative_buckets",
     "use_bias",
     "tie_embeddings",
@@ -133,6 +135,12 @@ class ModelSpec:
       qk_norm: each head's queries and keys are divided by their RMS, before rotary
         positions: "unscaled" (modded-nanogpt, nanochat), or "scaled" by a learned
         factor for each of the H numbers (Qwen3).
+      value_embeddings: the last layer of a stack, and every other one before it, adds
+        to the values of its self-attention a vector of each token, from a table
+        [V, key heads x H] of the layer, with a gate for each head (nanochat). These
+        parameters hardly add FLOPs. Only in Transformers.
+      smear: each token's embedding gets a gated share of the one before it, if the
+        token attends to that (modded-nanogpt, nanochat). Only in Transformers.
       use_bias: dense layers have biases (T5's and Llama's have none).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
@@ -197,6 +205,8 @@ class ModelSpec:
     relative_directions: str = "auto"
     scale_attention: bool = True
     qk_norm: str = "none"
+    value_embeddings: bool = False
+    smear: bool = False
     use_bias: bool = True
     tie_embeddings: bool = True
     scale_logits: bool = False
@@ -295,6 +305,12 @@ class ModelSpec:
                 "False with model.global_every, whose layers differ",
             ),
             (
+                "scan_layers",
+                self.scan_layers,
+                not self.scan_layers or not self.value_embeddings,
+                "False with model.value_embeddings=True, whose layers differ",
+            ),
+            (
                 "relative_max_distance",
                 self.relative_max_distance,
                 self.relative_max_distance > self.relative_buckets // 2,
@@ -317,6 +333,15 @@ class ModelSpec:
         """Whether a layer of a stack, counted from 0, is limited to `window`."""
         is_global = self.global_every > 0 and layer % self.global_every == 0
         return self.window > 0 and not is_global
+
+    def has_values(self, layer: int, num_layers: int) -> bool:
+        """Whether a layer of a stack, counted from 0, has value embeddings.
+
+        >>> spec = ModelSpec(value_embeddings=True)
+        >>> [spec.has_values(layer, 5) for layer in range(5)]
+        [True, False, True, False, True]
+        """
+        return self.value_embeddings and (num_layers - 1 - layer) % 2 == 0
 
     @property
     def kv_heads(self) -> int:

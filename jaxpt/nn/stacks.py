@@ -48,7 +48,7 @@ class LayerCache(NamedTuple):
 class Layer(nn.Module):
     """One layer, with pre-norm, x + f(norm(x)), or post-norm, norm(x + f(x)).
 
-    Returns x and, if given, the kv_cache.
+    With `ids` it has value embeddings. Returns x and, if given, the kv_cache.
     """
 
     spec: ModelSpec
@@ -66,6 +66,7 @@ class Layer(nn.Module):
         position_ids: Int[Array, "#B T"] | None,
         kv_cache: LayerCache | None = None,
         cache_index: Int[Array, ""] | int = 0,
+        ids: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
     ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
@@ -94,6 +95,7 @@ class Layer(nn.Module):
                 position_ids,
                 self_cache,
                 cache_index,
+                ids,
                 deterministic=deterministic,
             ),
         )
@@ -119,7 +121,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """`num_layers` layers; a decoder attends to a `source`.
+    """`num_layers` layers over tokens `ids`; a decoder attends to a `source`.
 
     `is_bidirectional` determines only the buckets of T5's relative bias; visibility is
     determined by `attn_mask`. With a `kv_cache`, x are the tokens at its slots from
@@ -136,6 +138,7 @@ class Stack(nn.Module):
     def __call__(
         self,
         x: Float[Array, "B T D"],
+        ids: Int[Array, "B T"],
         attn_mask: Mask,
         source: Float[Array, "B S D"] | None = None,
         cross_mask: Mask | None = None,
@@ -158,7 +161,10 @@ class Stack(nn.Module):
         self.sow(INTERMEDIATES, "states", x)
 
         def run(
-            layer: Layer, x: Array, kv_cache: LayerCache | None = None
+            layer: Layer,
+            x: Array,
+            kv_cache: LayerCache | None = None,
+            value_ids: Array | None = None,
         ) -> tuple[Array, LayerCache | None]:
             rest = (
                 attn_mask,
@@ -168,6 +174,7 @@ class Stack(nn.Module):
                 position_ids,
                 kv_cache,
                 cache_index,
+                value_ids,
             )
             return layer(x, *rest, deterministic=deterministic)
 
@@ -178,7 +185,9 @@ class Stack(nn.Module):
         for i in range(num_apart):
             is_normed = spec.embed_norm and i == 0
             layer = Layer(spec, is_normed, spec.is_local(i), name=f"layer_{i}")
-            x, layer_cache = remat(run, spec)(layer, x, kv_cache and kv_cache[i])
+            value_ids = ids if spec.has_values(i, self.num_layers) else None
+            args = x, kv_cache and kv_cache[i], value_ids
+            x, layer_cache = remat(run, spec)(layer, *args)
             now.append(layer_cache)
             states = (states[-1], x)
         if num_apart < self.num_layers:

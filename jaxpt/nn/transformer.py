@@ -16,7 +16,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.stacks import LayerCache, Stack
 from jaxpt.ops.chunked_loss import HeadInputs
 from jaxpt.ops.losses import Sampling, Scores
-from jaxpt.ops.masks import Mask
+from jaxpt.ops.masks import Mask, sees_previous
 from jaxpt.ops.segments import segment_positions
 
 
@@ -59,9 +59,11 @@ class Transformer(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the only stack or of the encoder."""
-        x = self.embed(ids, position_ids, types, deterministic=deterministic)
+        seen = self._find_seen(ids, attn_mask)
+        x = self.embed(ids, position_ids, types, seen, deterministic=deterministic)
         hidden, _ = self.encoder(
             self._project(x),
+            ids,
             attn_mask,
             position_ids=position_ids,
             deterministic=deterministic,
@@ -79,9 +81,13 @@ class Transformer(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the decoder, given the encoder's output `source`."""
-        x = self.decoder_embed(ids, position_ids, deterministic=deterministic)
+        seen = self._find_seen(ids, attn_mask)
+        x = self.decoder_embed(
+            ids, position_ids, is_previous_seen=seen, deterministic=deterministic
+        )
         hidden, _ = self.decoder(
             self._project(x),
+            ids,
             attn_mask,
             source,
             cross_mask,
@@ -97,6 +103,7 @@ class Transformer(nn.Module):
         cache_index: Int[Array, ""] | int,
         attn_mask: Mask,
         position_ids: Int[Array, "B T"],
+        previous_ids: Int[Array, "B"],
         source: Float[Array, "B S D"] | None = None,
         cross_mask: Mask | None = None,
     ) -> tuple[Float[Array, "B T D"], tuple[LayerCache, ...]]:
@@ -107,14 +114,17 @@ class Transformer(nn.Module):
         Args:
           kv_cache: that of the stack's layers; slots before `cache_index` are filled.
           attn_mask: [B, 1, T, all slots].
+          previous_ids: the tokens before `ids`; any, if there are none.
           source: the encoder's output, for the first tokens; then it is in the cache.
         """
         is_two = self.spec.num_decoder_layers > 0
         embed = self.decoder_embed if is_two else self.embed
         stack = self.decoder if is_two else self.encoder
-        x = self._project(embed(ids, position_ids, deterministic=True))
+        seen = self._find_seen(ids, attn_mask, cache_index)
+        x = embed(ids, position_ids, None, seen, previous_ids, deterministic=True)
         return stack(
-            x,
+            self._project(x),
+            ids,
             attn_mask,
             source,
             cross_mask,
@@ -208,6 +218,11 @@ class Transformer(nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, "B T V"]:
         """The logits of `states` for these arguments, at every position."""
         return self.logits(self.states(*args, **kwargs))
+
+    def _find_seen(
+        self, ids: Array, attn_mask: Mask, first: Array | int = 0
+    ) -> Array | None:
+        return sees_previous(attn_mask, ids.shape, first) if self.spec.smear else None
 
     def _scale(self, hidden: Array) -> Array:
         return hidden * self.spec.d_model**-0.5 if self.spec.scale_logits else hidden

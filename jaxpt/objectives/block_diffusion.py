@@ -35,6 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap
 from jaxpt.nn.networks.network import Network
@@ -99,6 +100,7 @@ class BlockDiffusionLM(DiffusionLM):
         ]
         states, _ = self.encoder(
             self._project(jnp.concatenate(halves, axis=1)),
+            jnp.concatenate([batch["inputs"], batch["original"]], axis=1),
             masks["self"],
             position_ids=jnp.concatenate([positions, positions], axis=1),
             deterministic=deterministic,
@@ -203,6 +205,11 @@ class Spec(masked_diffusion.Spec):
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> Network:
+        if model_spec.smear:
+            raise ConfigError(
+                "model.smear=True: must be False for block_diffusion, whose noised "
+                "blocks are not read after the clean token before them"
+            )
         fields |= {"block_size": self.block_size}
         return super().make_network(model_spec, vocab, **fields)
 

@@ -112,6 +112,35 @@ def sees_neighbour(
     return jnp.broadcast_to(jnp.pad(visible, padding), shape)
 
 
+def sees_previous(
+    mask: Mask, shape: tuple[int, ...], first: Array | int = 0
+) -> Bool[Array, "B T"]:
+    """Whether each position sees the one before it; False at the start of a row.
+
+    A mask by structure is not materialised; a window must show a neighbour.
+
+    Args:
+      shape: [B, T].
+      first: the position of the first query, for a mask as an array.
+
+    >>> ids = jnp.array([[1, 1, 2, 2, 0, 0]])
+    >>> sees_previous(causal(ids), (1, 6)).astype(int).tolist()
+    [[0, 1, 0, 1, 0, 0]]
+    """
+    places = jax.lax.broadcasted_iota(jnp.int32, shape, 1)
+    if not isinstance(mask, AttnMask):
+        keys = jax.lax.broadcasted_iota(jnp.int32, mask.shape[2:], 1)
+        is_previous = keys == places[0, :, None] + first - 1
+        return jnp.broadcast_to((mask[:, 0] & is_previous).any(-1), shape)
+    visible = places > 0
+    if mask.key_lengths is not None:
+        visible &= places <= mask.key_lengths[:, None]
+    if mask.query_segments is not None and mask.key_segments is not None:
+        previous = jnp.roll(mask.key_segments, 1, axis=1)
+        visible &= (mask.query_segments == previous) & (previous != 0)
+    return visible
+
+
 def segments(
     query: Int[Array, "B T"] | None, key: Int[Array, "B S"] | None = None
 ) -> AttnMask:

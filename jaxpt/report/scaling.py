@@ -35,11 +35,11 @@ NAME = "scaling.json"
 COLUMNS = ("params", "tokens", "flops", "loss")
 LEVEL = 0.05  # outside of an interval
 USUAL_FACTOR = 6.0  # C = 6 N D, if a table has no FLOPs
-# Parameters of embeddings: of the vocabulary, of positions and of segment types, and of
-# an untied head over the vocabulary.
+# Parameters of embeddings: of the vocabulary, also for values, of positions and of
+# segment types, and of an untied head over the vocabulary.
 TABLES = re.compile(
     r"(^|/)(embed|decoder_embed)/(tokens|types|positions)"
-    r"|(^|/)head/(out/(kernel|bias)|bias)$|^(words|contexts)$|^words/table$"
+    r"|(^|/)value_embed/table$|(^|/)head/(out/(kernel|bias)|bias)$|^(words|contexts)$|^words/table$"
 )
 Groups = Mapping[str, Points]
 

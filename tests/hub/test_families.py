@@ -71,6 +71,14 @@ def test_what_is_read_is_written(name, load):
         assert config[key] == fixture.config[key], key
 
 
+@pytest.mark.parametrize("option", ["value_embeddings", "smear"])
+def test_options_that_no_family_has_are_refused(option):
+    spec = dataclasses.replace(get_preset("gpt2"), **{option: True})
+    words = f"the nearest is gpt2.*: model.{option}=True \\(False\\)$"
+    with pytest.raises(UserError, match=words):
+        write_config(spec, "causal")
+
+
 @every
 def test_bad_tensors_are_named(name, load):
     fixture = load(name)

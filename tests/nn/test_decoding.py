@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import slow_but
 
-from jaxpt.nn.decoding import make_decoder
+from jaxpt.nn.decoding import make_decoder, make_prefix_decoder
 from jaxpt.nn.scan import stack_layers
 from jaxpt.ops import masks
 
@@ -29,6 +29,8 @@ STACKS = {
     "embed norm": {"embed_norm": True, "norm_bias": False},
     "gated": {"gated_mlp": True, "norm": "rmsnorm", "activation": "silu"},
     "qk norm": {"positions": "rotary", "qk_norm": "scaled", "num_kv_heads": 1},
+    "values": {"value_embeddings": True, "num_heads": 4, "num_kv_heads": 2},
+    "smear": {"smear": True, "positions": "rotary"},
     "local": {"window": 2},
     "some local": {
         "window": 1,
@@ -51,6 +53,7 @@ PAIRS = {
     "bart": {"norm_position": "post", "position_offset": 2},
     "grouped pair": {"num_heads": 4, "num_kv_heads": 2, "positions": "sinusoidal"},
     "rotary pair": {"positions": "rotary", "qk_norm": "unscaled"},
+    "both options": {"value_embeddings": True, "smear": True, "embedding_size": 8},
 }
 
 
@@ -98,6 +101,7 @@ def gather(rows, starts, num):
 
 
 QUICK = ("learned", "rotary", "relative", "grouped", "post-norm", "some local")
+QUICK += ("values", "smear")
 
 
 @pytest.mark.slow_cases("rotary", "learned", "relative", "post-norm")
@@ -121,7 +125,7 @@ def test_one_stack(name, make_case):
 
 
 @pytest.mark.slow_cases("bart")
-@pytest.mark.parametrize("name", slow_but(("t5", "bart"), PAIRS))
+@pytest.mark.parametrize("name", slow_but(("t5", "bart", "both options"), PAIRS))
 def test_encoder_decoder(name, make_case):
     model, params = make_case(True, num_decoder_layers=2, **PAIRS[name])
     following = np.random.default_rng(4).integers(0, 11, (3, MORE)).astype(np.int32)
@@ -141,6 +145,19 @@ def test_encoder_decoder(name, make_case):
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_prompt_that_sees_all_of_itself(make_case):
+    model, params = make_case(value_embeddings=True, smear=True)
+    full = jax.jit(
+        lambda ids, lengths: model.apply(
+            {"params": params}, ids, {"self": masks.prefix(lengths)}, deterministic=True
+        )
+    )
+    expected = gather(np.asarray(full(IDS, LENGTHS)), LENGTHS - 1, MORE + 1)
+    args = pad_left(IDS, LENGTHS), LENGTHS, gather(IDS, LENGTHS, MORE)
+    result = decode(make_prefix_decoder(model), params, *args)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_bfloat16_keys_are_kept_as_computed(make_case):
     model, params = make_case(dtype="bfloat16")
     decoder = make_decoder(model)
@@ -153,9 +170,12 @@ def test_bfloat16_keys_are_kept_as_computed(make_case):
     assert cache.kv_cache[0].self_attn.keys.shape == (2, 2, 7, 8)
 
 
-def test_rows_of_the_cache_can_be_picked(make_case):
-    model, params = make_case(True, num_decoder_layers=1, **PAIRS["t5"])
-    decoder = make_decoder(model, 0)
+@pytest.mark.parametrize("name", ["t5", "smear"])
+def test_rows_of_the_cache_can_be_picked(name, make_case):
+    is_pair = name in PAIRS
+    two = {"num_decoder_layers": 1} if is_pair else {}
+    model, params = make_case(is_pair, **two, **(STACKS | PAIRS)[name])
+    decoder = make_decoder(model, 0 if is_pair else None)
     prompts, rows = pad_left(IDS, LENGTHS), np.array([2, 0, 0])
 
     @jax.jit
@@ -170,6 +190,25 @@ def test_rows_of_the_cache_can_be_picked(make_case):
     picked = run(prompts, jnp.asarray(LENGTHS), ids, rows)
     whole = run(prompts, jnp.asarray(LENGTHS), ids, None)
     np.testing.assert_allclose(picked, whole[rows], rtol=1e-5, atol=1e-6)
+
+
+def test_beams_of_a_prompt_can_be_reordered(make_case):
+    """What is written follows each beam's own last token."""
+    model, params = make_case(**STACKS["smear"])
+    decoder, rows = make_decoder(model), jnp.array([2, 0, 0])
+    prompts, ids = jnp.repeat(IDS[:1, :T], 3, axis=0), jnp.array([1, 2, 3])
+
+    def run(reorders):
+        _, cache = decoder.prefill(params, prompts, jnp.full(3, T), 2)
+        _, cache = decoder.step(params, ids, cache)
+        if reorders:
+            return decoder.step(params, jnp.full(3, 4), cache.reorder(rows))[0]
+        return decoder.step(params, jnp.full(3, 4), cache)[0]
+
+    run = jax.jit(run, static_argnums=0)
+    result, plain = run(True), run(False)
+    assert (np.abs(plain[0] - plain[2]) > 1e-3).any()
+    np.testing.assert_allclose(result, plain[rows], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", slow_but(("t5",), ("rotary", "embed norm", "t5")))

@@ -54,6 +54,8 @@ def forward_products(spec: ModelSpec) -> float:
         {"num_kv_heads": 2},
         {"num_kv_heads": 1, "num_decoder_layers": 2},
         {"head_dim": 48},
+        {"value_embeddings": True, "num_layers": 3, "num_kv_heads": 2, "smear": True},
+        {"value_embeddings": True, "num_decoder_layers": 1},
         {"gated_mlp": True, "positions": "rotary", "norm": "rmsnorm"},
         {"gated_mlp": True, "num_decoder_layers": 1, "tie_embeddings": False},
     ],

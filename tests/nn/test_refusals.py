@@ -17,6 +17,7 @@ MODEL = """
     activation=tanh; positions=alibi; relative_directions=ahead; dtype=float16
     remat=some; attention=flash; loss_chunk=-1; window=-1; global_every=2
     local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
+    scan_layers=True & value_embeddings=True: must be False with
 """
 ADAPT = """
     method=qlora ... linear_probe, exact_probe, lora

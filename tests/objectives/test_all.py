@@ -508,6 +508,16 @@ def test_packed_documents_are_isolated(name, is_array, make_packed, make_rows, v
         assert (np.abs(grad[second]).max(-1) > 0).sum() > second.sum() / 2
 
 
+@pytest.mark.slow_except("clm", "electra", "span_corruption")
+@pytest.mark.parametrize("name", read_once)
+def test_packed_documents_are_isolated_with_value_embeddings_and_smear(
+    name, make_packed, make_rows, vocab
+):
+    values = ("value_embeddings", True), ("smear", True)
+    make = functools.partial(make_packed, model_values=values)
+    test_packed_documents_are_isolated(name, False, make, make_rows, vocab)
+
+
 @pytest.mark.slow_except("masked_diffusion-learned")
 @pytest.mark.parametrize(
     "name, positions",

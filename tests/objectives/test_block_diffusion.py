@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_refusals import check_refusal
 
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec
@@ -95,9 +96,9 @@ def test_blocks_of_one_token_at_rate_1_are_the_causal_factorisation():
         assert result[place] == pytest.approx(float(expected), rel=1e-4)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_a_tokens_loss_reads_its_noised_block_and_the_clean_past(size):
-    _, model, params = make_tiny(size)
+@pytest.mark.parametrize("size, has_values", [(1, False), (2, True), (5, False)])
+def test_a_tokens_loss_reads_its_noised_block_and_the_clean_past(size, has_values):
+    _, model, params = make_tiny(size, value_embeddings=has_values)
     noised = jnp.array([[0, 4, 4, 2, 4]])
     run = jax.jit(lambda noised, clean: model.read_noised(params, noised, clean)[0])
     before = np.asarray(run(noised, ROW))
@@ -113,8 +114,11 @@ def test_a_tokens_loss_reads_its_noised_block_and_the_clean_past(size):
         np.testing.assert_array_equal(is_clean, expected)
 
 
-def test_packed_documents_are_isolated_and_start_blocks_and_positions(make_case):
-    case = make_case("block_diffusion", block_size=4)
+@pytest.mark.parametrize("values", [(), (("value_embeddings", True),)])
+def test_packed_documents_are_isolated_and_start_blocks_and_positions(
+    values, make_case
+):
+    case = make_case("block_diffusion", values, block_size=4)
     tokens = many_rows(1, 20)["tokens"]
     segments = jnp.array([[1] * 7 + [2] * 10 + [0] * 3])
     rows = {"tokens": tokens, "index": jnp.arange(1), "segment_ids": segments}
@@ -137,6 +141,11 @@ def test_packed_documents_are_isolated_and_start_blocks_and_positions(make_case)
         keys = ("inputs", "original", "blocks")
         alone = states({key: batch[key][:, own] for key in keys})
         np.testing.assert_allclose(whole[own], alone, rtol=1e-3, atol=2e-5)
+
+
+def test_a_smear_is_refused(refuses):
+    start = "model.smear=True: must be False for block_diffusion"
+    check_refusal(lambda: make_tiny(2, smear=True), [start], refuses)
 
 
 def exact_bound(model, params, block_size):

@@ -381,7 +381,8 @@ def test_weight_decay_pulls_the_discriminators_embeddings_to_the_generators():
 
 def test_disentangled_embeddings_are_exported_as_their_sum(make_case, make_rows):
     """And what is exported reads as the network does, and is read back."""
-    case = make_case("electra", share_embeddings="disentangled")
+    values = ("value_embeddings", True), ("smear", True)
+    case = make_case("electra", values, share_embeddings="disentangled")
     draw = np.random.default_rng(0)
     own = jax.tree.map(
         lambda x: jnp.float32(draw.normal(size=x.shape)),

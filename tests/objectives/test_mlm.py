@@ -125,6 +125,24 @@ def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows):
     assert metrics["masked_top5_accuracy"][0] >= hits
 
 
+@pytest.mark.parametrize("name", ["mlm", "masked_diffusion"])
+def test_value_embeddings_and_smear_read_the_corrupted_row(name, make_case):
+    """By gradient: of no token that is hidden everywhere, in any table but the head."""
+    values = ("value_embeddings", True), ("smear", True), ("tie_embeddings", False)
+    masks = {"replace_mask": 1.0, "replace_random": 0.0} if name == "mlm" else {}
+    case = make_case(name, values, **masks)
+    tokens = jnp.arange(7, 7 + case.spec.row_length)[None]  # each once
+    batch = case.corrupt({"tokens": tokens, "index": jnp.array([1])})
+    total = lambda params: case.loss(batch, params)[0]["loss"][0]  # noqa: E731
+    grads = jax.jit(jax.grad(total))(case.params)
+    layer = grads["encoder"]["layer_0"]["attention"]
+    read = set(np.unique(batch["inputs"]).tolist())
+    assert 3 <= len(set(tokens[0].tolist()) - read) < 20
+    for table in (grads["embed"]["tokens"], layer["value_embed"]["table"]):
+        assert set(np.flatnonzero(np.any(table, axis=1))) == read
+    assert all(np.any(x) for x in jax.tree.leaves(grads["embed"]["smear"]))
+
+
 def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     case = make_case("mlm", mask_rate=0.5)
     rows = make_rows(case, 2, lengths=[20, 16])

@@ -165,6 +165,34 @@ def test_a_window_hides_what_is_far(kind, size):
     np.testing.assert_array_equal(later, masks.local(array, size, T)[:, :, 2:3])
 
 
+IDS = jnp.array([[1, 1, 2, 2, 2], [1, 0, 0, 3, 3]])
+FORMS = {
+    "full": masks.full(),
+    "causal": masks.causal(),
+    "causal segments": masks.causal(IDS),
+    "segments": masks.segments(IDS),
+    "padded": masks.key_padding(jnp.array([4, 2])),
+    "prefix": masks.prefix(jnp.array([3, 0])),
+    "prefix keys": masks.prefix_keys(IDS == 1, IDS),
+    "blocks": masks.causal_blocks(2, IDS),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_which_positions_see_the_one_before(name):
+    """By structure, and of an array: the diagonal below the main one."""
+    mask = FORMS[name]
+    array = jnp.broadcast_to(masks.materialise(mask, T, T), (2, 1, T, T))
+    below = np.diagonal(array[:, 0], -1, 1, 2)
+    expected = np.pad(below, ((0, 0), (1, 0)))
+    for each in (mask, array):
+        result = masks.sees_previous(each, (2, T))
+        np.testing.assert_array_equal(result, expected)
+    # Of queries that begin later, as in a cache.
+    later = masks.sees_previous(array[:, :, 2:], (2, T - 2), first=2)
+    np.testing.assert_array_equal(later, expected[:, 2:])
+
+
 # Few sizes, for each is compiled: less than a block, blocks of one token, a last one of
 # which a part is filled, and whole ones.
 @given(

@@ -153,6 +153,15 @@ def test_what_counts_as_parameters(make_found):
     more = jax.eval_shape(untied.init_params, jax.random.key(0))["head"]
     assert scaling.count_params(untied) == whole + count(more)
     assert scaling.count_params(untied, "no_embeddings") == whole - tables
+    valued = make_found("clm", model__value_embeddings=True).task.model
+    attention = jax.eval_shape(valued.init_params, jax.random.key(0))["encoder"]
+    table, gate = (
+        attention["layer_0"]["attention"]["value_embed"][name].size
+        for name in ("table", "gate")
+    )
+    assert scaling.count_params(valued) == whole + table + gate
+    expected = whole + gate - tables
+    assert scaling.count_params(valued, "no_embeddings") == expected
     electra = make_found("electra").task.model
     both = jax.eval_shape(electra.init_params, jax.random.key(0))
     assert scaling.count_params(electra) == count(both)

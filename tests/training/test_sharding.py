@@ -68,6 +68,12 @@ def make_shapes():
             yield f"{preset} {name}", (model, known[model])
             num_served += 1
         families.add(family)
+    spec = get_preset("gpt2", vocab_size=VOCAB.size, num_layers=1)
+    spec = dataclasses.replace(spec, value_embeddings=True, smear=True)
+    for name in ("clm", "electra"):
+        model = OBJECTIVES[name].Spec.for_seq_len(32).make_network(spec, VOCAB)
+        shapes = jax.eval_shape(model.init_params, jax.random.key(0))
+        yield f"gpt2 {name} options", (model, shapes)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +106,7 @@ def test_every_parameter_of_every_family_has_a_rule(shapes):
 @pytest.mark.slow
 def test_every_matrix_is_split_over_fsdp_and_tensor(shapes):
     """But small ones; what is whole on each device is no matrix."""
-    small = r"words/table|types|positions|relative|project|transform|score"
+    small = r"words/table|types|positions|relative|project|transform|score|gate$"
     for model, params in shapes.values():
         for name, leaf in names_of(params).items():
             spec = partition(name, leaf.shape, SIZES, model.RULES)

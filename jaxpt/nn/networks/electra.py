@@ -49,8 +49,9 @@ class ElectraNetwork(Network, nn.Module):
 
     Disentangled (DeBERTa-v3, He et al. 2021, section 3.2), the discriminator's loss has
     no gradient to E and the generator's none to D: tables of tokens, positions and
-    types. The norm of the embeddings, if any, is separate. Weight decay on D pulls the
-    discriminator's embeddings towards the generator's. E + D is exported.
+    types. The norm and the smear of the embeddings, if any, are separate. Weight decay
+    on D pulls the discriminator's embeddings towards the generator's. E + D is
+    exported.
     """
 
     HEADS = ("generator", "discriminator")
@@ -275,14 +276,16 @@ class ElectraNetwork(Network, nn.Module):
 
 
 def _combine(op: Callable[[Any, Any], Any], own: dict, base: dict) -> dict:
-    """Embeddings with `op` of each own table and its base; the norm is the own one."""
+    """Embeddings with `op` of each own table and its base; norm and smear are own."""
 
     def combine(own: Any, base: Any) -> Any:
         is_shape = isinstance(own, jax.ShapeDtypeStruct)
         return own if is_shape else op(own, base)
 
     return {
-        name: part if name == "norm" else jax.tree.map(combine, part, base[name])
+        name: part
+        if name in ("norm", "smear")
+        else jax.tree.map(combine, part, base[name])
         for name, part in own.items()
     }
 

@@ -25,6 +25,9 @@ TRANSFORMER_RULES: Rules = (
     # Tables [rows, width]: of the vocabulary, of segment types, of positions.
     (r"embed/tokens", ("tensor", "fsdp")),
     (r"embed/types", (None, "fsdp")),
+    (r"value_embed/table", ("fsdp", "tensor")),  # [vocabulary, heads x width]
+    (r"value_embed/gate", (None, "tensor")),
+    (r"smear/(gate|scale)", (None,)),
     (r"positions/table", (None, "fsdp")),
     (r"relative/table", (None, "tensor")),  # [buckets, heads]
     # Into the heads or the hidden width, and out of them again.
