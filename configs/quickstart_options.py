@@ -7,7 +7,7 @@
 
 Which of them helps an objective at equal FLOPs? Five seeds each, on the quickstart's
 text and model with its learning rates, which are those of the runs without an option.
-About ten minutes on 2 cores for an objective. The verdicts are corrected for all pairs
+About 13 minutes on 2 cores for an objective. The verdicts are corrected for all pairs
 of one objective's runs.
 """
 
@@ -18,6 +18,8 @@ OPTIONS = {
     "softcap": {"model": {"logit_softcap": 15.0}},
     "z_loss": {"model": {"z_loss": 1e-4}},
     "relu2": {"model": {"activation": "relu2"}},
+    "value_embeddings": {"model": {"value_embeddings": True}},
+    "smear": {"model": {"smear": True}},
     "normuon": {"optim": {"name": "normuon"}},
     "cautious": {"optim": {"cautious_decay": True}},
     "embed_decay_0": {"optim": {"decay_overrides": "embed=0"}},

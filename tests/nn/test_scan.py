@@ -170,8 +170,9 @@ def test_every_shape_can_be_scanned(shape, dtype, make_shape):
 @pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_scanned", slow_but((False,), (False, True)))
 def test_remat_changes_no_number_with_dropout(is_scanned, make_shape):
-    rates = {"dropout": 0.3, "attention_dropout": 0.2}
-    spec, params = make_shape("gpt2", num_layers=1 + is_scanned, **rates)
+    values = {"dropout": 0.3, "attention_dropout": 0.2, "smear": True}
+    values |= {"num_layers": 1 + is_scanned, "value_embeddings": not is_scanned}
+    spec, params = make_shape("gpt2", **values)
     if is_scanned:
         spec, params = scanned(spec), stack_layers(params)
     expected = run(spec)(params, KEY)
@@ -261,6 +262,7 @@ def test_a_past_needs_the_unrolled_model(make_shape):
     model = Transformer(scanned(spec))
     cache = make_cache(spec, jnp.zeros(2, int), 8)
     seen = masks.cached(cache.prompt_start, cache.cache_index, 8, 8)
-    args = (IDS, cache.kv_cache, cache.cache_index, seen, jnp.arange(8)[None])
+    places = jnp.arange(8)[None]
+    args = (IDS, cache.kv_cache, cache.cache_index, seen, places, cache.last_ids)
     with pytest.raises(ValueError, match="unroll"):
         model.apply({"params": stack_layers(params)}, *args, method="extend")

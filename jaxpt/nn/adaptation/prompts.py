@@ -2,7 +2,8 @@
 
 Lester et al. 2021; google-research/prompt-tuning (prompts.py). The only stack or the
 encoder reads a prompt. Its vectors replace rows of the token table: positions, segment
-types and norms are applied to them as to any other token.
+types and norms are applied to them as to any other token. They have no value
+embeddings.
 """
 
 from collections.abc import Callable

@@ -41,6 +41,7 @@ PROMPT = AdaptSpec("prompt", prompt_length=3)
             ("encoder_decoder", T5),
             ("electra", {}),
             ("student", {}),
+            ("encoder", {"smear": True}),
         ],
     ),
 )
