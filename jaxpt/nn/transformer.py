@@ -59,10 +59,8 @@ class Transformer(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the only stack or of the encoder."""
-        seen = self._find_seen(ids, attn_mask)
-        x = self.embed(ids, position_ids, types, seen, deterministic=deterministic)
         hidden, _ = self.encoder(
-            self._project(x),
+            self._embed(ids, attn_mask, position_ids, types, deterministic),
             ids,
             attn_mask,
             position_ids=position_ids,
@@ -218,6 +216,19 @@ class Transformer(nn.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, "B T V"]:
         """The logits of `states` for these arguments, at every position."""
         return self.logits(self.states(*args, **kwargs))
+
+    def _embed(
+        self,
+        ids: Array,
+        attn_mask: Mask,
+        position_ids: Array | None,
+        types: Array | None,
+        deterministic: bool,
+    ) -> Float[Array, "B T D"]:
+        """What the first layer of the only stack or of the encoder reads."""
+        seen = self._find_seen(ids, attn_mask)
+        x = self.embed(ids, position_ids, types, seen, deterministic=deterministic)
+        return self._project(x)
 
     def _find_seen(
         self, ids: Array, attn_mask: Mask, first: Array | int = 0

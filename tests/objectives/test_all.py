@@ -632,7 +632,7 @@ def costed(name, values, settings):
         slow("ul2", {}, {}),
         slow("ul2/seq2seq", {"embedding_size": 128}, {"max_documents": 4}),
         slow("clm_mlm", GATED, {"mask_rate": 0.3}),
-        ("multi_token_heads", {"embedding_size": 128}, {"num_extra": 2}),
+        ("multi_token_heads", {"value_embeddings": True}, {"num_extra": 2}),
         slow("parallel_heads", GATED | {"num_layers": 2}, {"num_extra": 1}),
         ("prefix_lm", {"embedding_size": 128}, {}),
         slow("prefix_lm/seq2seq", GATED, {}),

@@ -81,7 +81,7 @@ def states_by_hand(case, params, tokens):
     length = tokens.shape[1]
     mask = jnp.tril(jnp.ones((length, length), bool))[None, None]
     places = jnp.arange(length)[None] if spec.positions == "rotary" else None
-    embed = lambda m: m._project(m.embed(tokens, deterministic=True))  # noqa: E731
+    embed = lambda m: m._embed(tokens, mask, None, None, True)  # noqa: E731
     x = model.apply({"params": params}, method=embed)
 
     def bias_of(part):
@@ -90,8 +90,8 @@ def states_by_hand(case, params, tokens):
         relative = RelativeBias(spec, spec.is_bidirectional)
         return relative.apply({"params": part["relative"]}, length, length)
 
-    def layer(part, x, bias, i, is_normed=False):
-        rest = mask, bias, None, None, places
+    def layer(part, x, bias, i, is_normed=False, ids=None):
+        rest = mask, bias, None, None, places, None, 0, ids
         own = Layer(spec, is_normed, spec.is_local(i))
         return own.apply({"params": part}, x, *rest, deterministic=True)[0]
 
@@ -102,7 +102,8 @@ def states_by_hand(case, params, tokens):
     for i in range(spec.num_layers):
         part = params["encoder"][f"layer_{i}"]
         is_normed = spec.embed_norm and i == 0
-        before, h = h, layer(part, h, bias_of(params["encoder"]), i, is_normed)
+        ids = tokens if spec.has_values(i, spec.num_layers) else None
+        before, h = h, layer(part, h, bias_of(params["encoder"]), i, is_normed, ids)
     is_pre = spec.norm_position == "pre"
     h = norm(params["encoder"]["norm"], h) if is_pre else h
     states = [h]
@@ -127,6 +128,8 @@ SHAPES = [
     ("sequential", (("positions", "relative"), ("embedding_size", 16))),
     ("parallel", (("norm_position", "post"), ("window", 2), ("num_layers", 2))),
     ("parallel", (("positions", "relative"), ("embed_norm", True))),
+    ("sequential", (("value_embeddings", True), ("smear", True), ("num_layers", 3))),
+    ("parallel", (("value_embeddings", True), ("smear", True))),
 ]
 
 

@@ -7,10 +7,11 @@
       \\________|________/           |        |            |
           layers < L              layers   E(x_t+1)     E(x_t+2)
 
-The vocabulary head and the embeddings E are shared. The extra layers are like layer L.
-They are the parameters `extra`, which only training uses.
+The vocabulary head and the embeddings E are shared. The extra layers are like layer L,
+but have no value embeddings. They are the parameters `extra`, which only training uses.
 """
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -131,11 +132,11 @@ class MultiTokenLM(CausalLM):
     ) -> list[Float[Array, "B T D"]]:
         """The states [B, T, D] that predict the tokens at the offsets 1, 2, ..."""
         attn_mask, segment_ids = attn_masks["self"], batch.get("segment_ids")
-        position_ids = segment_positions(segment_ids)
-        x = self.embed(batch["inputs"], position_ids, deterministic=deterministic)
-        x = self._project(x)
+        position_ids, ids = segment_positions(segment_ids), batch["inputs"]
+        x = self._embed(ids, attn_mask, position_ids, None, deterministic)
         hidden, trunk = self.encoder(
             x,
+            ids,
             attn_mask,
             position_ids=position_ids,
             deterministic=deterministic,
@@ -156,7 +157,8 @@ class MultiTokenLM(CausalLM):
 
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         """With the extra layers; the predictions are those of all heads."""
-        spec, (length,) = self.spec, lengths.values()
+        spec = dataclasses.replace(self.spec, value_embeddings=False)
+        (length,) = lengths.values()
         num_layers, width = spec.num_layers, spec.d_model
         layer = flops.stack_flops(spec, num_layers, length)
         layer -= flops.stack_flops(spec, num_layers - 1, length)
