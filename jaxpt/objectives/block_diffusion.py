@@ -205,11 +205,18 @@ class Spec(masked_diffusion.Spec):
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> Network:
-        if model_spec.smear:
-            raise ConfigError(
-                "model.smear=True: must be False for block_diffusion, whose noised "
-                "blocks are not read after the clean token before them"
-            )
+        refused = (
+            ("smear", model_spec.smear, "False"),
+            ("positions", model_spec.positions == "relative", "learned or rotary"),
+            ("window", model_spec.window > 0, "0"),
+        )
+        for name, is_set, allowed in refused:
+            if is_set:
+                raise ConfigError(
+                    f"model.{name}={getattr(model_spec, name)}: must be {allowed} for "
+                    f"block_diffusion, which reads the noised and the clean tokens of "
+                    f"a row as one row"
+                )
         fields |= {"block_size": self.block_size}
         return super().make_network(model_spec, vocab, **fields)
 

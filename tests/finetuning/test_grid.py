@@ -146,9 +146,7 @@ def test_a_signal_during_an_exact_probe_stops(
 ):
     """It takes no steps, between which a signal is looked for."""
     base, received = str(make_base("mlm")), []
-    plan = make_tune(
-        adapt__method="exact_probe", task__head="mean", train__seeds=seeds
-    )
+    plan = make_tune(adapt__method="exact_probe", task__head="mean", train__seeds=seeds)
     probe = grid.run_exact_probe
 
     def disturbed(*args):

@@ -52,7 +52,7 @@ def test_what_is_shared_changes_no_number(counted, make_base, make_tune, tmp_pat
 def test_programs_of_an_earlier_network_are_dropped(
     counted, make_base, make_tune, tmp_path
 ):
-    """In a comparison of many objectives they would exhaust the process's memory map."""
+    """Those of many objectives would exhaust the memory map of the process."""
     reuse, plan = Reuse(), make_tune()
     for i, source in enumerate(("mlm", "clm", "mlm")):
         finetune(plan, str(make_base(source)), tmp_path / str(i), silent, reuse)

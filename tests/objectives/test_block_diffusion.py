@@ -143,9 +143,12 @@ def test_packed_documents_are_isolated_and_start_blocks_and_positions(
         np.testing.assert_allclose(whole[own], alone, rtol=1e-3, atol=2e-5)
 
 
-def test_a_smear_is_refused(refuses):
-    start = "model.smear=True: must be False for block_diffusion"
-    check_refusal(lambda: make_tiny(2, smear=True), [start], refuses)
+@pytest.mark.parametrize(
+    "name, value", [("smear", True), ("positions", "relative"), ("window", 2)]
+)
+def test_what_reads_distances_in_the_array_is_refused(name, value, refuses):
+    start = f"model.{name}={value}: must be"
+    check_refusal(lambda: make_tiny(2, **{name: value}), [start], refuses)
 
 
 def exact_bound(model, params, block_size):
