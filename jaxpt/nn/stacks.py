@@ -127,7 +127,8 @@ class Stack(nn.Module):
     determined by `attn_mask`. With a `kv_cache`, x are the tokens at its slots from
     `cache_index` on; a source is passed once, with the first of them. Returns the
     hidden states and the cache, which scanned layers do not support; `with_trunk`, the
-    input of the last layer instead of the cache.
+    input of the last layer instead of the cache. With `num_copies`, x are so many
+    copies of a row, one behind the other, with the same positions.
     """
 
     spec: ModelSpec
@@ -148,12 +149,15 @@ class Stack(nn.Module):
         *,
         deterministic: bool,
         with_trunk: bool = False,
+        num_copies: int = 1,
     ) -> tuple[Float[Array, "B T D"], Any]:
         spec, bias = self.spec, None
         if spec.positions == "relative":
             relative = RelativeBias(spec, self.is_bidirectional, name="relative")
-            num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else x.shape[1]
-            bias = relative(x.shape[1], num_keys, cache_index)
+            length = x.shape[1] // num_copies
+            num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else length
+            bias = relative(length, num_keys, cache_index)
+            bias = jnp.tile(bias, (1, 1, num_copies, num_copies))
         if spec.positions != "rotary":
             position_ids = None
         elif position_ids is None:

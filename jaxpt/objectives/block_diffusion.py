@@ -104,6 +104,7 @@ class BlockDiffusionLM(DiffusionLM):
             masks["self"],
             position_ids=jnp.concatenate([positions, positions], axis=1),
             deterministic=deterministic,
+            num_copies=2,
         )
         return states[:, : positions.shape[1]]
 
@@ -207,11 +208,10 @@ class Spec(masked_diffusion.Spec):
     ) -> Network:
         refused = (
             ("smear", model_spec.smear, "False"),
-            ("positions", model_spec.positions == "relative", "learned or rotary"),
             ("window", model_spec.window > 0, "0"),
         )
         for name, is_set, allowed in refused:
-            if is_set:
+            if is_set:  # a token's neighbours are not all next to it in the array
                 raise ConfigError(
                     f"model.{name}={getattr(model_spec, name)}: must be {allowed} for "
                     f"block_diffusion, which reads the noised and the clean tokens of "
