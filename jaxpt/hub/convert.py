@@ -16,7 +16,6 @@ from jaxpt.hub.names import (
     BODIES,
     COPIES,
     LEGACY_NAMES,
-    PREFIXES,
     TABLES,
     TASK_HEADS,
     UNREAD,
@@ -57,6 +56,7 @@ def list_unread(
 ) -> list[str]:
     """The weights of a checkpoint that have no use in such a model, such as NSP's."""
     used = {entry.hf_name for entry in TABLES[family.form](spec, head)}
+    used |= {name.removeprefix(BODIES.get(family.form, "")) for name in used}
     unread = re.compile(UNREAD_WEIGHTS)
     return sorted(name for name in set(tensors) - used if unread.fullmatch(name))
 
@@ -85,7 +85,7 @@ def check_names(
 
     Nothing is computed for it, so a config with a billion layers is refused at once.
     """
-    tensors, _ = _add_prefix(tensors, family.form, is_body)
+    tensors, _ = _add_prefix(tensors, family.form, spec, head)
     for entry in TABLES[family.form](spec, head):
         _find(entry, tensors, is_body)
 
@@ -148,7 +148,7 @@ def from_hf(
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
-    tensors, prefix = _add_prefix(tensors, family.form, is_body)
+    tensors, prefix = _add_prefix(tensors, family.form, spec, head)
     flat: dict[str, np.ndarray] = {}
     read = set()
     for entry in TABLES[family.form](spec, head):
@@ -171,13 +171,20 @@ def from_hf(
 
 
 def _add_prefix(
-    tensors: Mapping[str, np.ndarray], form: str, is_body: bool
+    tensors: Mapping[str, np.ndarray], form: str, spec: ModelSpec, head: str
 ) -> tuple[Mapping[str, np.ndarray], str]:
     """The tensors under the names of a model with a head, and the added prefix."""
-    prefix = (BODIES if is_body else PREFIXES).get(form, "")
+    prefix = BODIES.get(form, "")
     if not prefix or any(name.startswith(prefix) for name in tensors):
         return tensors, ""
-    names = {prefix + name: name for name in tensors}
+    sizes = {"num_layers": 1, "num_decoder_layers": min(1, spec.num_decoder_layers)}
+    small = dataclasses.replace(spec, **sizes, head_bias=True)  # BART's may be all zero
+    all_names = {entry.hf_name for entry in TABLES[form](small, head)}
+    all_names |= COPIES[form].keys()
+    heads = {name.split(".")[0] for name in all_names if not name.startswith(prefix)}
+    names = {
+        name if name.split(".")[0] in heads else prefix + name: name for name in tensors
+    }
     return LazyTensors(names, tensors.__getitem__), prefix
 
 

@@ -310,15 +310,15 @@ UNREAD = {
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
 }
 # Of those, the weights that another class of the family reads.
-UNREAD_WEIGHTS = r"\w+\.pooler\..*|cls\.seq_relationship\..*"
+UNREAD_WEIGHTS = r"(\w+\.)?pooler\..*|cls\.seq_relationship\..*"
 # Names that checkpoints converted from TensorFlow have, and what transformers reads
 # them as (its `conversion_mapping`, "legacy"), anywhere in a tensor's name.
 LEGACY_NAMES = {
     "LayerNorm.gamma": "LayerNorm.weight",
     "LayerNorm.beta": "LayerNorm.bias",
 }
-# The prefix of the tensors' names in a model with a head; those of one without a head
-# lack it.
+# The prefix of the body's names in a model with a head; a model without a head lacks
+# it, as do some published checkpoints with one (GPT-2's).
 BODIES = {
     "gpt2": "transformer.",
     "bert": "bert.",
@@ -332,5 +332,3 @@ BODIES = {
 # Those of a downstream task's head, and of a pooler that a head may read.
 TASK_HEADS = r"(\w+\.)?pooler\..*|(pre_)?classifier\..*|score\..*|qa_outputs\..*"
 TASK_HEADS += r"|classification_head\..*|head\..*|sequence_summary\..*"
-# Prefixes that are missing from the names of a model saved without its head.
-PREFIXES = {"gpt2": "transformer."}
