@@ -12,13 +12,12 @@ from jaxpt.hub.fields import (
     field,
     fixed,
     read_activation,
-    read_rope,
     refusal,
     require,
     same,
     size,
-    write_rope,
 )
+from jaxpt.hub.rotary import ROPE
 from jaxpt.nn.model_spec import ModelSpec
 
 GPT2 = Family(
@@ -189,21 +188,15 @@ BART = Family(
 )
 
 
-def _read_llama_rope(config: Config) -> Values:
-    # The older name takes precedence.
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return {"rotary_base": read_rope(rope, config.get("rope_theta", 10000.0))}
-
-
-def _write_llama_rope(spec: ModelSpec) -> Config:
-    base = spec.rotary_base
-    return {"rope_parameters": write_rope(base), "rope_theta": base}
-
-
 def _list_llama_rows(mlp_width: int, kv_heads: int | None, length: int) -> tuple:
     """The rows that Llama and Mistral share, with the defaults in which they differ."""
     return (
-        fixed(is_encoder_decoder=False, partial_rotary_factor=1.0),
+        fixed(
+            is_encoder_decoder=False,
+            partial_rotary_factor=1.0,
+            # Its value would overrule that of the rotary parameters.
+            original_max_position_embeddings=None,
+        ),
         field("vocab_size", "vocab_size", 32000),
         field("num_hidden_layers", "num_layers", 32),
         field("hidden_size", "d_model", 4096),
@@ -226,7 +219,7 @@ def _list_llama_rows(mlp_width: int, kv_heads: int | None, length: int) -> tuple
         field("max_position_embeddings", "max_len", length),
         field("rms_norm_eps", "norm_epsilon", 1e-6),
         activation("hidden_act", "silu"),
-        Row(_read_llama_rope, _write_llama_rope),
+        ROPE,
         field("tie_word_embeddings", "tie_embeddings", False),
         field("attention_dropout", "attention_dropout", 0.0),
         field("initializer_range", "init_std", 0.02),

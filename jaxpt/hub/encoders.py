@@ -13,13 +13,12 @@ from jaxpt.hub.fields import (
     field,
     fixed,
     read_activation,
-    read_rope,
     refusal,
     require,
     same,
     write_activation,
-    write_rope,
 )
+from jaxpt.hub.rotary import read_rope, write_rope
 from jaxpt.nn.model_spec import ModelSpec
 
 
@@ -236,13 +235,14 @@ def _read_modernbert_rope(
                 "an object; they are those of 'full_attention' and 'sliding_attention'",
             )
     base = config.get(theta_key)
-    return read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
+    values = read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
+    return values["rotary_base"]
 
 
 def _write_modernbert_layers(spec: ModelSpec) -> Config:
     kinds: Config = {
-        _FULL: write_rope(spec.rotary_base),
-        _LOCAL: write_rope(spec.local_rotary_base or spec.rotary_base),
+        _FULL: write_rope(spec, spec.rotary_base),
+        _LOCAL: write_rope(spec, spec.local_rotary_base or spec.rotary_base),
     }
     layers = range(spec.num_layers)
     return {

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.nn.layers import Dense, HeadNorm
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.positions import rotate
+from jaxpt.nn.positions import rotary_rates, rotate
 from jaxpt.ops import attention, kernel_choice, masks
 from jaxpt.ops.masks import Mask
 
@@ -118,6 +118,7 @@ class Attention(nn.Module):
             num_keys = x.shape[1] if kv_cache is None else kv_cache.keys.shape[2]
             attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
             base = spec.local_rotary_base or base
+        rates = rotary_rates(spec.head_width, base, spec.rotary_scaling)
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
             # Mesh TensorFlow scales the initial query kernel, as T5's attention does
@@ -131,7 +132,7 @@ class Attention(nn.Module):
 
         q_BTNH = heads("query", x, spec.num_heads)
         if position_ids is not None:
-            q_BTNH = rotate(q_BTNH, position_ids, base)
+            q_BTNH = rotate(q_BTNH, position_ids, rates)
         if not spec.scale_attention:
             q_BTNH = q_BTNH * spec.head_width**0.5
         out = Dense(spec.d_model, spec, is_residual=True, name="out")
@@ -139,7 +140,7 @@ class Attention(nn.Module):
             k_BSKH = heads("key", source, spec.kv_heads)
             v_BSKH = heads("value", source, spec.kv_heads)
             if position_ids is not None:
-                k_BSKH = rotate(k_BSKH, position_ids, base)
+                k_BSKH = rotate(k_BSKH, position_ids, rates)
         if kv_cache is not None:
             if source is not None:
                 kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)

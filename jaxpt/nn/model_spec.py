@@ -114,6 +114,10 @@ class ModelSpec:
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
         rotary rotates queries and keys (Su et al. 2021, in Llama's halves).
       rotary_base: of the angles' frequencies.
+      rotary_scaling: slower frequencies for texts longer than those of the pretraining
+        (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
+        than `low` turns in `length` tokens is divided by `factor`, one with more than
+        `high` is kept, and between them it is interpolated. (): none is changed.
       window: a query of a local layer attends to at most this number of tokens before
         it and, in an encoder, after it; 0: no layer is local. A window of 64 is
         ModernBERT's `local_attention` of 128, and Mistral's `sliding_window` of 65.
@@ -189,6 +193,7 @@ class ModelSpec:
     positions: str = "learned"
     position_offset: int = 0
     rotary_base: float = 10000.0
+    rotary_scaling: tuple[float, ...] = ()
     window: int = 0
     global_every: int = 0
     local_rotary_base: float = 0.0
@@ -287,6 +292,13 @@ class ModelSpec:
                 self.local_rotary_base,
                 self.local_rotary_base >= 0,
                 "at least 0",
+            ),
+            (
+                "rotary_scaling",
+                self.rotary_scaling,
+                _is_scaling(self.rotary_scaling),
+                "() or (factor >= 1, low > 0, high > low, length >= 1), all finite, "
+                "length whole",
             ),
             (
                 "scan_layers",
@@ -394,6 +406,7 @@ def _normal(spec: ModelSpec) -> dict:
     relative = [key for key in values if key.startswith("relative_")]
     is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
         "rotary_base": spec.positions != "rotary",
+        "rotary_scaling": spec.positions != "rotary",
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",
@@ -401,6 +414,15 @@ def _normal(spec: ModelSpec) -> dict:
         "norm_bias": spec.norm == "rmsnorm",
     }
     return {key: value for key, value in values.items() if not is_idle.get(key)}
+
+
+def _is_scaling(value: tuple[float, ...]) -> bool:
+    """Whether a value of `rotary_scaling` is allowed."""
+    if len(value) != 4:
+        return value == ()
+    factor, low, high, length = value
+    is_ordered = factor >= 1 and 0 < low < high and length >= 1
+    return is_ordered and max(value) < math.inf and length == int(length)
 
 
 def _check(is_good: bool, name: str, value: object, allowed: str) -> None:

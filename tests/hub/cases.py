@@ -52,6 +52,15 @@ LLAMA = {
     "intermediate_size": 24,
     "max_position_embeddings": 20,
 }
+# Of three frequencies, one is kept, one interpolated and one divided by the factor.
+SCALED = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 40,
+}
 MODERN = BERT | {
     "global_attn_every_n_layers": 1,
     "cls_token_id": 1,
@@ -64,6 +73,7 @@ LOCAL = {
     "local_attention": 4,
     "local_rope_theta": 100.0,
 }
+LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -114,6 +124,7 @@ CASES = {
         | SPECIALS
         | {"tie_word_embeddings": True, "head_dim": 6, "num_key_value_heads": 1},
     ),
+    "llama-3.1": ("llama", "causal", LLAMA_3),
     # A window of 3: a token and the two before it.
     "mistral": ("mistral", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),

@@ -44,11 +44,25 @@ OLDER = {
         "add_final_layer_norm",
         "static_position_embeddings",
     ),
-    "llama": ("is_causal", "sliding_window", "attention_chunk_size", "layer_types"),
-    "mistral": ("is_causal", "attention_chunk_size", "layer_types"),
+    "llama": (
+        "is_causal",
+        "sliding_window",
+        "attention_chunk_size",
+        "layer_types",
+        "original_max_position_embeddings",
+    ),
+    "mistral": (
+        "is_causal",
+        "attention_chunk_size",
+        "layer_types",
+        "original_max_position_embeddings",
+    ),
     "modernbert": ("reference_compile", "head_dim"),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
+SCALED = {"rope_type": "llama3", "factor": 8.0}
+SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LENGTH = "original_max_position_embeddings"
 # Values to try, for fields whose type does not give any.
 OTHERS = {
     "activation_function": ["relu", "gelu_new", "tanh", None],
@@ -68,6 +82,8 @@ OTHERS = {
     "rope_parameters": [
         LINEAR,
         {"rope_type": "yarn", "factor": 2.0},
+        SCALED,
+        SCALED | {LENGTH: 64, "rope_theta": 5e5},
         {"rope_theta": 5e5},
         {"rope_theta": None},
         {"full_attention": LINEAR},
@@ -76,6 +92,7 @@ OTHERS = {
     "rope_scaling": [
         LINEAR,
         {"rope_type": "dynamic", "factor": 2.0},
+        SCALED | {LENGTH: 128},
         {"rope_theta": 3e5},
     ],
     "rope_theta": [5e5, None, "x"],
@@ -86,6 +103,7 @@ OTHERS = {
     "normalize_embedding": [False],
     "sliding_window": [4],
     "attention_chunk_size": [4],
+    LENGTH: [64],
     "head_dim": [8, 0],
     "dtype": ["bfloat16"],
     "torch_dtype": ["bfloat16"],
@@ -269,7 +287,25 @@ def test_aliases_are_those_of_the_class(kind):
 @pytest.mark.parametrize(
     "kind, changes, parts",
     [
-        ("llama", {"rope_scaling": LINEAR}, ["rope_type='linear'", "'default'"]),
+        (
+            "llama",
+            {"rope_scaling": LINEAR},
+            ["rope_type='linear'", "'default' or 'llama3'"],
+        ),
+        ("llama", {"rope_scaling": SCALED | {"factor": None}}, ["factor=None"]),
+        ("llama", {"rope_scaling": SCALED | {LENGTH: "8k"}}, [f"{LENGTH}='8k'"]),
+        ("llama", {"rope_scaling": SCALED | {"beta_fast": 1}}, ["beta_fast"]),
+        (
+            "llama",
+            {"rope_parameters": SCALED | {"high_freq_factor": 1}},
+            ["rotary_scaling=(8.0, 1.0, 1.0, 2048.0)", "high > low"],
+        ),
+        ("llama", {"rope_scaling": SCALED, LENGTH: 64}, [f"{LENGTH}=64", "None"]),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": SCALED}},
+            ["rope_type='llama3'", "must be 'default'"],
+        ),
         ("llama", {"rope_parameters": LINEAR}, ["rope_type='linear'"]),
         ("llama", {"rope_theta": None}, ["rope_theta=None", "number"]),
         ("llama", {"rope_parameters": {"rope_theta": None}}, ["rope_theta=None"]),

@@ -51,6 +51,7 @@ OTHER = {
     "norm_position": "post",
     "activation": "relu",
     "positions": "none",
+    "rotary_scaling": (8.0, 1.0, 4.0, 64.0),
     "relative_directions": "past",
     "init": "t5",
     "dtype": "bfloat16",
@@ -62,6 +63,7 @@ WHERE = {
     "position_offset": {"positions": "learned"},
     "max_len": {"positions": "learned"},
     "rotary_base": {"positions": "rotary"},
+    "rotary_scaling": {"positions": "rotary"},
     "positions": {"positions": "learned"},
     "relative_buckets": {"relative_max_distance": 256},
     "num_heads": {"head_dim": 8},
@@ -94,6 +96,7 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
     "shared, one, two",
     [
         ({}, {"rotary_base": 5.0}, {"rotary_base": 6.0}),
+        ({}, {"rotary_scaling": (8.0, 1.0, 4.0, 64.0)}, {}),
         ({}, {"relative_directions": "past"}, {"relative_directions": "both"}),
         ({"positions": "relative"}, {}, {"relative_directions": "both"}),
         ({"positions": "none"}, {"position_offset": 1, "max_len": 9}, {}),
