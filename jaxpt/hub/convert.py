@@ -177,8 +177,12 @@ def _add_prefix(
     prefix = BODIES.get(form, "")
     if not prefix or any(name.startswith(prefix) for name in tensors):
         return tensors, ""
-    sizes = {"num_layers": 1, "num_decoder_layers": min(1, spec.num_decoder_layers)}
-    small = dataclasses.replace(spec, **sizes, head_bias=True)  # BART's may be all zero
+    small = dataclasses.replace(
+        spec,
+        num_layers=1,
+        num_decoder_layers=min(1, spec.num_decoder_layers),
+        head_bias=True,  # BART's may be there with zeros only
+    )
     all_names = {entry.hf_name for entry in TABLES[form](small, head)}
     all_names |= COPIES[form].keys()
     heads = {name.split(".")[0] for name in all_names if not name.startswith(prefix)}

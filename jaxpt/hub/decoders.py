@@ -1,4 +1,4 @@
-"""Config fields of families that generate text: GPT-2, Llama, Mistral, T5, BART."""
+"""Config fields of families that generate text: GPT-2, T5, BART."""
 
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
@@ -17,7 +17,6 @@ from jaxpt.hub.fields import (
     same,
     size,
 )
-from jaxpt.hub.rotary import ROPE
 from jaxpt.nn.model_spec import ModelSpec
 
 GPT2 = Family(
@@ -184,92 +183,5 @@ BART = Family(
     inert=NO_ROPE + "classifier_dropout activation_dropout encoder_layerdrop "
     "decoder_layerdrop decoder_start_token_id forced_eos_token_id",
     unwritten=("head_bias",),
-    freezes_pad=True,
-)
-
-
-def _list_llama_rows(mlp_width: int, kv_heads: int | None, length: int) -> tuple:
-    """The rows that Llama and Mistral share, with the defaults in which they differ."""
-    return (
-        fixed(
-            is_encoder_decoder=False,
-            partial_rotary_factor=1.0,
-            # Its value would overrule that of the rotary parameters.
-            original_max_position_embeddings=None,
-        ),
-        field("vocab_size", "vocab_size", 32000),
-        field("num_hidden_layers", "num_layers", 32),
-        field("hidden_size", "d_model", 4096),
-        size("num_attention_heads", "num_heads", 32),
-        size(
-            "num_key_value_heads",
-            "num_kv_heads",
-            kv_heads,
-            lambda config: config["num_attention_heads"],
-            "kv_heads",
-        ),
-        size(
-            "head_dim",
-            "head_dim",
-            None,
-            lambda config: config["hidden_size"] // config["num_attention_heads"],
-            "head_width",
-        ),
-        field("intermediate_size", "d_ff", mlp_width),
-        field("max_position_embeddings", "max_len", length),
-        field("rms_norm_eps", "norm_epsilon", 1e-6),
-        activation("hidden_act", "silu"),
-        ROPE,
-        field("tie_word_embeddings", "tie_embeddings", False),
-        field("attention_dropout", "attention_dropout", 0.0),
-        field("initializer_range", "init_std", 0.02),
-    )
-
-
-_LLAMA_FORM = {
-    "norm": "rmsnorm",
-    "gated_mlp": True,
-    "positions": "rotary",
-    "use_bias": False,
-}
-LLAMA = Family(
-    "llama",
-    {"causal": "LlamaForCausalLM"},
-    (
-        CAUSAL,
-        fixed(attention_bias=False, mlp_bias=False, is_written=True),
-        *_list_llama_rows(11008, None, 2048),
-    ),
-    constants=_LLAMA_FORM,
-    inert="pretraining_tp",
-    freezes_pad=True,
-)
-
-
-def _decode_window(width: int | None, config: Config) -> int:
-    """`sliding_window` counts the token itself, `ModelSpec.window` those before it."""
-    if width is not None and width < 2:
-        raise refusal("sliding_window", width, "null or at least 2")
-    return 0 if width is None else width - 1
-
-
-# Llama's form, with a window in every layer. A window of null is none.
-MISTRAL = Family(
-    "mistral",
-    {"causal": "MistralForCausalLM"},
-    (
-        fixed(is_causal=True, attention_chunk_size=None, layer_types=None),
-        *_list_llama_rows(14336, 8, 131072),
-        field(
-            "sliding_window",
-            "window",
-            4096,
-            _decode_window,
-            lambda spec: spec.window + 1 if spec.window else None,
-            is_nullable=True,
-        ),
-    ),
-    constants=_LLAMA_FORM,
-    like="llama",
     freezes_pad=True,
 )

@@ -67,7 +67,11 @@ def _layers(
             if paths.endswith("norm"):
                 yield from _norm(spec, name, *full_paths)
             else:
-                yield from _linear(spec, name, *full_paths, is_transposed=is_transposed)
+                is_qkv = paths.endswith(("/query", "/key", "/value"))
+                bias = spec.has_qkv_bias if is_qkv else spec.use_bias
+                yield from _linear(
+                    spec, name, *full_paths, bias=bias, is_transposed=is_transposed
+                )
 
 
 def _attention(pattern: str, module: str = "attention", out: str = "o") -> Modules:
@@ -77,6 +81,10 @@ def _attention(pattern: str, module: str = "attention", out: str = "o") -> Modul
 
 
 _QKV = "attention/query attention/key attention/value"
+_HEAD_NORMS = {
+    f"self_attn.{letter}_norm": f"attention/{name}_norm"
+    for letter, name in (("q", "query"), ("k", "key"))
+}
 
 
 def _gpt2(spec: ModelSpec, head: str) -> Table:
@@ -229,6 +237,7 @@ def _llama(spec: ModelSpec, head: str) -> Table:
     modules = {
         "input_layernorm": "attention_norm",
         **_attention("self_attn.{}_proj"),
+        **(_HEAD_NORMS if spec.qk_norm == "scaled" else {}),
         "post_attention_layernorm": "mlp_norm",
         **{f"mlp.{name}_proj": f"mlp/{name}" for name in ("gate", "up", "down")},
     }

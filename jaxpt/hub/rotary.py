@@ -64,7 +64,7 @@ def _read(config: Config) -> Values:
 
 def _write(spec: ModelSpec) -> Config:
     rope = write_rope(spec, spec.rotary_base)
-    older = {"rope_theta": spec.rotary_base}  # which versions before 5 read
+    older: Config = {"rope_theta": spec.rotary_base}  # which versions before 5 read
     if spec.rotary_scaling:
         older["rope_scaling"] = rope
     return {"rope_parameters": rope, **older}

@@ -124,7 +124,8 @@ class Attention(nn.Module):
             # Mesh TensorFlow scales the initial query kernel, as T5's attention does
             # not scale.
             scale = spec.head_width**-0.5 if name == "query" else 1.0
-            flat = Dense(num * spec.head_width, spec, t5_scale=scale, name=name)(inputs)
+            width, use_bias = num * spec.head_width, spec.has_qkv_bias
+            flat = Dense(width, spec, use_bias, t5_scale=scale, name=name)(inputs)
             each = flat.reshape(*flat.shape[:2], num, spec.head_width)
             if spec.qk_norm == "none" or name == "value":
                 return each

@@ -16,6 +16,7 @@ from jaxpt.ops.losses import LogitOptions
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
 QK_NORMS = ("none", "unscaled", "scaled")
+QKV_BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
@@ -47,6 +48,7 @@ CHOICES = {
     "norm_position": NORM_POSITIONS,
     "activation": ACTIVATIONS,
     "qk_norm": QK_NORMS,
+    "qkv_bias": QKV_BIASES,
     "positions": POSITIONS,
     "relative_directions": DIRECTIONS,
     "init": INITS,
@@ -73,6 +75,7 @@ LAYOUT = (
     "qk_norm",
     "relative_buckets",
     "use_bias",
+    "qkv_bias",
     "tie_embeddings",
     "head_bias",
     "head_transform",
@@ -138,6 +141,9 @@ class ModelSpec:
         positions: "unscaled" (modded-nanogpt, nanochat), or "scaled" by a learned
         factor for each of the H numbers (Qwen3).
       use_bias: dense layers have biases (T5's and Llama's have none).
+      qkv_bias: the dense layers of queries, keys and values have biases: "yes" (Qwen 2,
+        whose others have none), "no" (GPT-Neo, whose others have some), or "auto", as
+        `use_bias`.
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       head_bias: the vocabulary head has one (BERT).
@@ -203,6 +209,7 @@ class ModelSpec:
     scale_attention: bool = True
     qk_norm: str = "none"
     use_bias: bool = True
+    qkv_bias: str = "auto"
     tie_embeddings: bool = True
     scale_logits: bool = False
     head_bias: bool = False
@@ -325,6 +332,11 @@ class ModelSpec:
         """H: the width of one attention head."""
         return self.head_dim or self.d_model // self.num_heads
 
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether the dense layers of queries, keys and values have biases."""
+        return self.use_bias if self.qkv_bias == "auto" else self.qkv_bias == "yes"
+
     def is_local(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, is limited to `window`."""
         is_global = self.global_every > 0 and layer % self.global_every == 0
@@ -402,6 +414,7 @@ def _normal(spec: ModelSpec) -> dict:
     values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
+    values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
     relative = [key for key in values if key.startswith("relative_")]
     is_idle = dict.fromkeys(relative, spec.positions != "relative") | {

@@ -48,6 +48,7 @@ def test_windows_that_no_layer_has_make_no_other_model():
 OTHER = {
     "norm": "rmsnorm",
     "qk_norm": "scaled",
+    "qkv_bias": "no",
     "norm_position": "post",
     "activation": "relu",
     "positions": "none",
@@ -103,6 +104,8 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
         ({"norm": "rmsnorm"}, {"norm_bias": True}, {"norm_bias": False}),
         ({}, {"head_dim": 0, "num_kv_heads": 0}, {"head_dim": 32, "num_kv_heads": 4}),
         ({}, {"embedding_size": 0}, {"embedding_size": 128}),
+        ({}, {"qkv_bias": "auto"}, {"qkv_bias": "yes"}),
+        ({"use_bias": False}, {"qkv_bias": "auto"}, {"qkv_bias": "no"}),
     ],
 )
 def test_what_nothing_depends_on_makes_no_difference(shared, one, two):

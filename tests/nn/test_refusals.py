@@ -16,7 +16,7 @@ MODEL = """
     norm=batchnorm; norm_position=both; norm_epsilon=-1.0; init=xavier; init_std=-1.0
     activation=tanh; positions=alibi; relative_directions=ahead; dtype=float16
     remat=some; attention=flash; loss_chunk=-1; window=-1; global_every=2
-    rotary_scaling=(8.0,); rotary_scaling=(0.5, 1.0, 4.0, 64.0)
+    qkv_bias=True; rotary_scaling=(8.0,); rotary_scaling=(0.5, 1.0, 4.0, 64.0)
     rotary_scaling=(8.0, 0.0, 4.0, 64.0); rotary_scaling=(8.0, 4.0, 4.0, 64.0)
     rotary_scaling=(8.0, 1.0, 4.0, 0.0); rotary_scaling=(8.0, 1.0, 4.0, 64.5)
     rotary_scaling=(inf, 1.0, 4.0, 64.0); rotary_scaling=(8.0, 1.0, inf, 64.0)
