@@ -67,7 +67,12 @@ def join(entry: Entry, flat: Mapping[str, Any]) -> np.ndarray:
     Raises:
       UserError: it has a value that is not finite.
     """
-    value = np.concatenate([np.asarray(flat[path]) for path in entry.paths], -1)
+    parts = [np.asarray(flat[path]) for path in entry.paths]
+    if entry.num_heads:
+        parts = [each.reshape(*each.shape[:-1], entry.num_heads, -1) for each in parts]
+    value = np.concatenate(parts, -1)
+    if entry.num_heads:
+        value = value.reshape(*value.shape[:-2], -1)
     _check_finite(entry.hf_name, value)
     value = value.T if entry.is_transposed else value
     return np.ascontiguousarray(value[None] if entry.is_row else value)
@@ -208,9 +213,15 @@ def _split(
     _check_finite(entry.hf_name, value)
     value = value[0] if entry.is_row else value
     value = value.T if entry.is_transposed else value
-    places = np.cumsum([shape[-1] for shape in target_shapes])[:-1]
-    parts = zip(entry.paths, np.split(value, places, -1), strict=True)
-    return {path: np.ascontiguousarray(part, np.float32) for path, part in parts}
+    sizes = np.array([shape[-1] for shape in target_shapes])
+    if entry.num_heads:
+        value = value.reshape(*value.shape[:-1], entry.num_heads, -1)
+        sizes //= entry.num_heads
+    parts = np.split(value, np.cumsum(sizes)[:-1], -1)
+    return {
+        path: np.ascontiguousarray(part.reshape(shape), np.float32)
+        for path, part, shape in zip(entry.paths, parts, target_shapes, strict=True)
+    }
 
 
 def _check_left_over(

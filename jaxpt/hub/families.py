@@ -87,6 +87,8 @@ FAMILIES = {
     family.name: family
     for family in (
         decoders.GPT2,
+        decoders.GPT_NEO,
+        decoders.GPT_NEOX,
         encoders.BERT,
         encoders.ROBERTA,
         encoders.XLM_ROBERTA,

@@ -12,7 +12,7 @@ from jaxpt.hub.fields import (
     refusal,
     size,
 )
-from jaxpt.hub.rotary import ROPE
+from jaxpt.hub.rotary import rope
 from jaxpt.hub.windows import LOCAL, decode_window, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -54,7 +54,7 @@ def _list_rows(
         field("max_position_embeddings", "max_len", length),
         field("rms_norm_eps", "norm_epsilon", 1e-6),
         activation("hidden_act", "silu"),
-        ROPE,
+        rope(),
         field("tie_word_embeddings", "tie_embeddings", False),
         field("attention_dropout", "attention_dropout", 0.0),
         field("initializer_range", "init_std", 0.02),

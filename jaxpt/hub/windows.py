@@ -9,22 +9,32 @@ from jaxpt.nn.model_spec import ModelSpec
 FULL, LOCAL = "full_attention", "sliding_attention"
 
 
-def find_global_every(kinds: Any, num_layers: int) -> int:
-    """`ModelSpec.global_every` of `layer_types`; 1 if every layer has full attention.
+def find_global_every(
+    kinds: Any,
+    num_layers: int,
+    name: str = "layer_types",
+    names: tuple[str, str] = (FULL, LOCAL),
+) -> int:
+    """`ModelSpec.global_every` of the layers' kinds; 1 if all have full attention.
+
+    Args:
+      kinds: of all layers, as the field `name` has them.
+      names: those of layers with full attention and of local ones.
 
     Raises:
       UserError: the kinds of layers follow no such rule.
     """
+    full, local = names
     is_complete = isinstance(kinds, list) and len(kinds) == num_layers
     for every in (1, *range(2, num_layers + 1), 0) if is_complete else ():
         expected = [
-            LOCAL if every == 0 or i % every else FULL for i in range(num_layers)
+            local if every == 0 or i % every else full for i in range(num_layers)
         ]
         if kinds == expected:
             return every
     raise DataError(
-        f"config.json: layer_types={kinds}: must be {FULL} in the first of "
-        f"{num_layers} layers and then in one of every n, or in none, and else {LOCAL}"
+        f"config.json: {name}={kinds}: must be {full} in the first of {num_layers} "
+        f"layers and then in one of every n, or in none, and else {local}"
     )
 
 

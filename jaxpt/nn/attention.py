@@ -118,7 +118,7 @@ class Attention(nn.Module):
             num_keys = x.shape[1] if kv_cache is None else kv_cache.keys.shape[2]
             attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
             base = spec.local_rotary_base or base
-        rates = rotary_rates(spec.head_width, base, spec.rotary_scaling)
+        rates = rotary_rates(spec.rotary_width, base, spec.rotary_scaling)
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
             # Mesh TensorFlow scales the initial query kernel, as T5's attention does

@@ -108,6 +108,8 @@ class ModelSpec:
       norm_bias: LayerNorms have a bias (ModernBERT's have none).
       norm_position: "pre" (GPT-2, T5: with a last norm after the stack) or "post"
         (BERT: the embeddings are normed too).
+      parallel_residual: x + attention(norm(x)) + MLP(norm'(x)), where the MLP does not
+        read the attention's output (GPT-NeoX).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
       activation: of the MLPs and of the head's transform; "relu2" is the square of
@@ -121,6 +123,8 @@ class ModelSpec:
         (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
         than `low` turns in `length` tokens is divided by `factor`, one with more than
         `high` is kept, and between them it is interpolated. (): none is changed.
+      rotary_fraction: the part of each head, from its first number on, that is rotated
+        (GPT-NeoX: 0.25).
       window: a query of a local layer attends to at most this number of tokens before
         it and, in an encoder, after it; 0: no layer is local. A window of 64 is
         ModernBERT's `local_attention` of 128, and Mistral's `sliding_window` of 65.
@@ -193,6 +197,7 @@ class ModelSpec:
     norm_position: str = "pre"
     norm_epsilon: float = 1e-5
     norm_bias: bool = True
+    parallel_residual: bool = False
     embed_norm: bool = False
     activation: str = "gelu"
     gated_mlp: bool = False
@@ -200,6 +205,7 @@ class ModelSpec:
     position_offset: int = 0
     rotary_base: float = 10000.0
     rotary_scaling: tuple[float, ...] = ()
+    rotary_fraction: float = 1.0
     window: int = 0
     global_every: int = 0
     local_rotary_base: float = 0.0
@@ -261,8 +267,26 @@ class ModelSpec:
             (
                 "head_dim",
                 self.head_width,
-                self.positions != "rotary" or self.head_width % 2 == 0,
+                self.positions != "rotary"
+                or self.head_width % 2 == 0
+                or self.rotary_fraction < 1,
                 "even with rotary positions",
+            ),
+            (
+                "rotary_fraction",
+                self.rotary_fraction,
+                0 < self.rotary_fraction <= 1
+                and (self.rotary_width > 0 or self.positions != "rotary")
+                and (self.rotary_width % 2 == 0 or self.positions != "rotary"),
+                "above 0 and at most 1, and with rotary positions that times "
+                f"{self.head_width}, a head's width, rounded down, even and at least 2",
+            ),
+            (
+                "parallel_residual",
+                self.parallel_residual,
+                not self.parallel_residual
+                or (self.norm_position == "pre" and not self.num_decoder_layers),
+                "False with model.norm_position=post or model.num_decoder_layers",
             ),
             (
                 "embed_norm",
@@ -331,6 +355,11 @@ class ModelSpec:
     def head_width(self) -> int:
         """H: the width of one attention head."""
         return self.head_dim or self.d_model // self.num_heads
+
+    @property
+    def rotary_width(self) -> int:
+        """How many numbers of each head are rotated."""
+        return int(self.head_width * self.rotary_fraction)
 
     @property
     def has_qkv_bias(self) -> bool:
@@ -420,6 +449,7 @@ def _normal(spec: ModelSpec) -> dict:
     is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
         "rotary_base": spec.positions != "rotary",
         "rotary_scaling": spec.positions != "rotary",
+        "rotary_fraction": spec.positions != "rotary",
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",

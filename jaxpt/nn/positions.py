@@ -57,11 +57,11 @@ def relative_bucket(
 
 def rotary_rates(
     width: int, base: float, scaling: tuple[float, ...] = ()
-) -> Float[np.ndarray, "H/2"]:
-    """Angles by which one position rotates each pair of a head: base^(-2i/H), float32.
+) -> Float[np.ndarray, "R/2"]:
+    """Angles by which one position rotates each pair of a head: base^(-2i/R), float32.
 
     Args:
-      width: H.
+      width: R, the numbers of a head that are rotated (`ModelSpec.rotary_width`).
       scaling: `ModelSpec.rotary_scaling`. A rate makes length * rate / 2 pi turns in
         `length` tokens (Dubey et al. 2024, Llama 3.1).
 
@@ -83,12 +83,13 @@ def rotary_rates(
 def rotate(
     x: Float[Array, "B T N H"],
     position_ids: Int[Array, "#B T"],
-    rates: Float[np.ndarray, "H/2"],
+    rates: Float[np.ndarray, "R/2"],
 ) -> Float[Array, "B T N H"]:
-    """Rotary embedding: rotates pairs (i, i + H/2) of a head by position * rates[i].
+    """Rotary embedding: rotates pairs (i, i + R/2) of a head by position * rates[i].
 
-    Computed in float32. Su et al. 2021 pair neighbours; halves are the order of Llama
-    and transformers.
+    Numbers of a head from R on, if there are any, are left as they are. Computed in
+    float32. Su et al. 2021 pair neighbours; halves are the order of Llama and
+    transformers.
 
     >>> x = jnp.array([[[[1.0, 0.0]], [[1.0, 0.0]]]])
     >>> rotated = rotate(x, jnp.array([[0, 1]]), rotary_rates(2, 1e4))[0, :, 0]
@@ -97,8 +98,9 @@ def rotate(
     """
     angle = position_ids[:, :, None, None].astype(jnp.float32) * rates
     cos, sin = jnp.cos(angle), jnp.sin(angle)
-    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = [left * cos - right * sin, right * cos + left * sin]
+    half = len(rates)
+    left, right, rest = jnp.split(x.astype(jnp.float32), [half, 2 * half], axis=-1)
+    rotated = [left * cos - right * sin, right * cos + left * sin, rest]
     return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 

@@ -44,6 +44,19 @@ BART = {
     "max_position_embeddings": 20,
 }
 GPT2 = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 20}
+NEO = {
+    "vocab_size": V,
+    "hidden_size": 16,
+    "num_layers": 3,
+    "num_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 20,
+    "attention_types": [[["global", "local", "global"], 1]],
+    "window_size": 3,
+}
+NEOX = BERT | {"hidden_size": 20, "num_attention_heads": 2}
+NEOX |= {"rope_parameters": {"partial_rotary_factor": 0.4}}
+NEOX_SERIAL = {"use_parallel_residual": False, "tie_word_embeddings": True}
 LLAMA = {
     "vocab_size": V,
     "hidden_size": 16,
@@ -138,6 +151,9 @@ CASES = {
     "llama-3.1": ("llama", "causal", LLAMA_3),
     # A window of 3: a token and the two before it.
     "mistral": ("mistral", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
+    "gpt_neo": ("gpt_neo", "causal", NEO | SPECIALS),
+    "gpt_neox": ("gpt_neox", "causal", NEOX | SPECIALS),
+    "gpt_neox-serial": ("gpt_neox", "causal", NEOX | SPECIALS | NEOX_SERIAL),
     "qwen2": ("qwen2", "causal", QWEN),
     "qwen3": ("qwen3", "causal", QWEN | {"head_dim": 6}),
     "qwen3-local": ("qwen3", "causal", QWEN | QWEN_LOCAL),
@@ -165,6 +181,31 @@ def draw_settings(kind: str, seed: int) -> dict:
         "intermediate_size": pick(1, 17, 24, 40),
         "max_position_embeddings": pick(20, 33, 64),
     }
+    if kind == "gpt_neo":
+        every = pick(1, 0, 2, 3, num_layers)
+        local = [every == 0 or i % every > 0 for i in range(num_layers)]
+        kinds = ["local" if each else "global" for each in local]
+        return settings | {
+            "attention_types": [[[each], 1] for each in kinds],
+            "window_size": pick(2, 3, 8),
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "activation_function": pick("gelu_new", "relu", "silu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "gpt_neox":
+        width = pick(6, 8, 13, 16)
+        rope = pick({"rope_type": "default", "rope_theta": 100.0}, _draw_scaling(draw))
+        parts = [i / width for i in range(2, width + 1, 2)]
+        return settings | {
+            "hidden_size": heads * width,
+            "rope_parameters": rope | {"partial_rotary_factor": pick(*parts)},
+            "use_parallel_residual": pick(True, True, False),
+            "layer_norm_eps": pick(1e-5, 1e-3),
+            "hidden_act": pick("gelu", "gelu_new", "relu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
     if kind in ("xlm-roberta", "camembert"):
         eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)
         types = pick(1, 2, 5)

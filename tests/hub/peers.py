@@ -69,6 +69,8 @@ def run_theirs(model, batch, name):
     copies = COPIES[FAMILIES[kind].form]
     names = {n: copies[n] for n in copies.keys() & parameters.keys()}
     names = {n: of for n, of in names.items() if of not in parameters}
+    if kind == "gpt_neox":  # whose files keep the head's older name
+        names["lm_head.weight"] = "embed_out.weight"
     grads = {
         names.get(n, n): torch.zeros_like(p) if p.grad is None else p.grad
         for n, p in parameters.items()

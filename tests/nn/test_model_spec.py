@@ -65,6 +65,7 @@ WHERE = {
     "max_len": {"positions": "learned"},
     "rotary_base": {"positions": "rotary"},
     "rotary_scaling": {"positions": "rotary"},
+    "rotary_fraction": {"positions": "rotary", "head_dim": 20},
     "positions": {"positions": "learned"},
     "relative_buckets": {"relative_max_distance": 256},
     "num_heads": {"head_dim": 8},
@@ -97,6 +98,7 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
     "shared, one, two",
     [
         ({}, {"rotary_base": 5.0}, {"rotary_base": 6.0}),
+        ({}, {"rotary_fraction": 0.5}, {}),
         ({}, {"rotary_scaling": (8.0, 1.0, 4.0, 64.0)}, {}),
         ({}, {"relative_directions": "past"}, {"relative_directions": "both"}),
         ({"positions": "relative"}, {}, {"relative_directions": "both"}),
