@@ -115,7 +115,7 @@ def _read_qwen_windows(config: Config) -> Values:
             raise refusal(
                 "max_window_layers", num_full, f"0, 1 or at least {num_layers}, all"
             )
-        # With one full layer, the first of so many.
+        # With one full layer, it is the first of all num_layers.
         every = 1 if num_full >= num_layers else num_full * num_layers
     if every == 1:
         return {}

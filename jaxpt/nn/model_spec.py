@@ -461,7 +461,7 @@ def _normal(spec: ModelSpec) -> dict:
 
 def _is_scaling(value: tuple[float, ...]) -> bool:
     """Whether a value of `rotary_scaling` is allowed."""
-    if len(value) != 4:
+    if len(value) != 4 or not all(type(x) in (int, float) for x in value):
         return value == ()
     factor, low, high, length = value
     is_ordered = factor >= 1 and 0 < low < high and length >= 1

@@ -375,6 +375,16 @@ BART = {"d_model": 768} | {f"{part}_layers": 6 for part in ("encoder", "decoder"
 BART |= {f"{part}_attention_heads": 12 for part in ("encoder", "decoder")}
 BART |= {f"{part}_ffn_dim": 3072 for part in ("encoder", "decoder")}
 SMOL = {"vocab_size": 49152, "num_key_value_heads": 3, "tie_word_embeddings": True}
+LLAMA_3 = {"vocab_size": 128256, "num_key_value_heads": 8, "tie_word_embeddings": True}
+LLAMA_3 |= {"head_dim": 64, "max_position_embeddings": 131072, "rope_theta": 5e5}
+LLAMA_3["rope_scaling"] = {"rope_type": "llama3", "factor": 32.0}
+LLAMA_3["rope_scaling"] |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA_3["rope_scaling"]["original_max_position_embeddings"] = 8192
+QWEN = {"tie_word_embeddings": True, "rope_theta": 1e6}
+QWEN_2 = QWEN | {"num_key_value_heads": 2}
+QWEN_3 = QWEN | {"num_key_value_heads": 8, "max_position_embeddings": 40960}
+TINY = {"num_layers": 4, "hidden_size": 768, "num_heads": 16}
+TINY["attention_types"] = [[["global", "local"], 2]]
 WIDE, WIDER = {"embedding_size": 768}, {"embedding_size": 1024}
 TELLS, MAKES = ("electra", "discriminator"), ("electra", "generator")
 PUBLISHED = {
@@ -406,6 +416,13 @@ PUBLISHED = {
     "llama-1.1b": published(
         "llama", "causal", 2048, 22, 32, 5632, rms_norm_eps=1e-5, num_key_value_heads=4
     ),
+    "llama-3.2-1b": published(
+        "llama", "causal", 2048, 16, 32, 8192, rms_norm_eps=1e-5, **LLAMA_3
+    ),
+    "qwen2.5-0.5b": published("qwen2", "causal", 896, 24, 14, 4864, **QWEN_2),
+    "qwen3-0.6b": published("qwen3", "causal", 1024, 28, 16, 3072, **QWEN_3),
+    "pythia-160m": published("gpt_neox", "causal", 768, 12, 12, 3072, vocab_size=50304),
+    "tinystories-33m": published("gpt_neo", "causal", **TINY),
     "mistral-7b": published(
         "mistral", "causal", rms_norm_eps=1e-5, max_position_embeddings=32768
     ),
