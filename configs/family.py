@@ -4,9 +4,10 @@
         --workdir runs/bert
 
 Any size can be made smaller: --config.model.num_layers=2 --config.model.d_model=128 ...
-The objective follows the family: clm for gpt2, gpt3, llama and mistral; span_corruption
-for t5 and bart; electra for electra; mlm for the others. With two layers of width 128,
-400 steps take 1 to 4 minutes on 2 cores; no full size was run.
+The objective follows the family: clm for gpt2, gpt3, llama, mistral, qwen, pythia and
+tinystories; span_corruption for t5 and bart; electra for electra; mlm for the others.
+With two layers of width 128, 400 steps take 1 to 4 minutes on 2 cores; no full size was
+run.
 """
 
 import dataclasses
@@ -18,6 +19,9 @@ OBJECTIVES = {
     "gpt": "clm",
     "llama": "clm",
     "mistral": "clm",
+    "qwen": "clm",
+    "pythia": "clm",
+    "tinystories": "clm",
     "t5": "span_corruption",
     "bart": "span_corruption",
     "electra": "electra",

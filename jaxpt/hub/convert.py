@@ -16,7 +16,6 @@ from jaxpt.hub.names import (
     BODIES,
     COPIES,
     LEGACY_NAMES,
-    PREFIXES,
     TABLES,
     TASK_HEADS,
     UNREAD,
@@ -57,6 +56,7 @@ def list_unread(
 ) -> list[str]:
     """The weights of a checkpoint that have no use in such a model, such as NSP's."""
     used = {entry.hf_name for entry in TABLES[family.form](spec, head)}
+    used |= {name.removeprefix(BODIES.get(family.form, "")) for name in used}
     unread = re.compile(UNREAD_WEIGHTS)
     return sorted(name for name in set(tensors) - used if unread.fullmatch(name))
 
@@ -67,7 +67,12 @@ def join(entry: Entry, flat: Mapping[str, Any]) -> np.ndarray:
     Raises:
       UserError: it has a value that is not finite.
     """
-    value = np.concatenate([np.asarray(flat[path]) for path in entry.paths], -1)
+    parts = [np.asarray(flat[path]) for path in entry.paths]
+    if entry.num_heads:
+        parts = [each.reshape(*each.shape[:-1], entry.num_heads, -1) for each in parts]
+    value = np.concatenate(parts, -1)
+    if entry.num_heads:
+        value = value.reshape(*value.shape[:-2], -1)
     _check_finite(entry.hf_name, value)
     value = value.T if entry.is_transposed else value
     return np.ascontiguousarray(value[None] if entry.is_row else value)
@@ -85,7 +90,7 @@ def check_names(
 
     Nothing is computed for it, so a config with a billion layers is refused at once.
     """
-    tensors, _ = _add_prefix(tensors, family.form, is_body)
+    tensors, _ = _add_prefix(tensors, family.form, spec, head)
     for entry in TABLES[family.form](spec, head):
         _find(entry, tensors, is_body)
 
@@ -148,7 +153,7 @@ def from_hf(
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
-    tensors, prefix = _add_prefix(tensors, family.form, is_body)
+    tensors, prefix = _add_prefix(tensors, family.form, spec, head)
     flat: dict[str, np.ndarray] = {}
     read = set()
     for entry in TABLES[family.form](spec, head):
@@ -171,13 +176,24 @@ def from_hf(
 
 
 def _add_prefix(
-    tensors: Mapping[str, np.ndarray], form: str, is_body: bool
+    tensors: Mapping[str, np.ndarray], form: str, spec: ModelSpec, head: str
 ) -> tuple[Mapping[str, np.ndarray], str]:
     """The tensors under the names of a model with a head, and the added prefix."""
-    prefix = (BODIES if is_body else PREFIXES).get(form, "")
+    prefix = BODIES.get(form, "")
     if not prefix or any(name.startswith(prefix) for name in tensors):
         return tensors, ""
-    names = {prefix + name: name for name in tensors}
+    small = dataclasses.replace(
+        spec,
+        num_layers=1,
+        num_decoder_layers=min(1, spec.num_decoder_layers),
+        head_bias=True,  # BART's may be there with zeros only
+    )
+    all_names = {entry.hf_name for entry in TABLES[form](small, head)}
+    all_names |= COPIES[form].keys()
+    heads = {name.split(".")[0] for name in all_names if not name.startswith(prefix)}
+    names = {
+        name if name.split(".")[0] in heads else prefix + name: name for name in tensors
+    }
     return LazyTensors(names, tensors.__getitem__), prefix
 
 
@@ -197,9 +213,15 @@ def _split(
     _check_finite(entry.hf_name, value)
     value = value[0] if entry.is_row else value
     value = value.T if entry.is_transposed else value
-    places = np.cumsum([shape[-1] for shape in target_shapes])[:-1]
-    parts = zip(entry.paths, np.split(value, places, -1), strict=True)
-    return {path: np.ascontiguousarray(part, np.float32) for path, part in parts}
+    sizes = np.array([shape[-1] for shape in target_shapes])
+    if entry.num_heads:
+        value = value.reshape(*value.shape[:-1], entry.num_heads, -1)
+        sizes //= entry.num_heads
+    parts = np.split(value, np.cumsum(sizes)[:-1], -1)
+    return {
+        path: np.ascontiguousarray(part.reshape(shape), np.float32)
+        for path, part, shape in zip(entry.paths, parts, target_shapes, strict=True)
+    }
 
 
 def _check_left_over(

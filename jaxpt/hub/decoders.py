@@ -1,4 +1,4 @@
-"""Config fields of families that generate text: GPT-2, Llama, Mistral, T5, BART."""
+"""Config fields of families that generate text: GPT-2, GPT-Neo, GPT-NeoX, T5, BART."""
 
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
@@ -12,13 +12,13 @@ from jaxpt.hub.fields import (
     field,
     fixed,
     read_activation,
-    read_rope,
     refusal,
     require,
     same,
     size,
-    write_rope,
 )
+from jaxpt.hub.rotary import rope
+from jaxpt.hub.windows import LOCAL, decode_window, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
 GPT2 = Family(
@@ -57,6 +57,97 @@ GPT2 = Family(
     # The class reads n_positions, not n_ctx.
     inert=NO_ROPE + "n_ctx summary_type summary_use_proj summary_activation "
     "summary_proj_to_labels summary_first_dropout",
+)
+
+
+_MOST_LAYERS = 1000  # of a family whose config lists all layers
+
+
+def _read_neo_layers(config: Config) -> Values:
+    """The window of the local layers, which by default alternate with global ones."""
+    num_layers, kinds = config["num_layers"], config.get("attention_layers")
+    if num_layers > _MOST_LAYERS:
+        raise refusal("num_layers", num_layers, f"at most {_MOST_LAYERS}")
+    if kinds is None:
+        types = config.get("attention_types") or [[["global", "local"], 12]]
+        most = _MOST_LAYERS + 1
+        try:
+            kinds = [kind for part, n in types for kind in part * min(n, most)]
+        except (TypeError, ValueError) as error:
+            allowed = "a list of [kinds of layers, times]"
+            raise refusal("attention_types", types, allowed) from error
+    names = "global", "local"
+    every = find_global_every(kinds, num_layers, "attention_types", names)
+    if every == 1:
+        return {}
+    window = decode_window("window_size", config["window_size"])
+    return {"window": window, "global_every": every}
+
+
+def _write_neo_layers(spec: ModelSpec) -> Config:
+    kinds = ["local" if kind == LOCAL else "global" for kind in list_kinds(spec)]
+    return {
+        "attention_layers": kinds,
+        "attention_types": [[kinds, 1]],
+        "window_size": spec.window + 1 if "local" in kinds else 256,
+    }
+
+
+GPT_NEO = Family(
+    "gpt_neo",
+    {"causal": "GPTNeoForCausalLM"},
+    (
+        CAUSAL,
+        fixed(is_encoder_decoder=False),
+        field("vocab_size", "vocab_size", 50257),
+        field("num_layers", "num_layers", 24),
+        field("hidden_size", "d_model", 2048),
+        field("num_heads", "num_heads", 16),
+        size(
+            "intermediate_size", "d_ff", None, lambda config: 4 * config["hidden_size"]
+        ),
+        field("max_position_embeddings", "max_len", 2048),
+        Row(_read_neo_layers, _write_neo_layers, {"window_size": 256}),
+        field("layer_norm_epsilon", "norm_epsilon", 1e-5),
+        activation("activation_function", "gelu_new"),
+        field("tie_word_embeddings", "tie_embeddings", True),
+        field("resid_dropout", "dropout", 0.0),
+        field("embed_dropout", "embed_dropout", 0.0),
+        field("attention_dropout", "attention_dropout", 0.0),
+        field("initializer_range", "init_std", 0.02),
+    ),
+    constants={"qkv_bias": "no", "scale_attention": False},
+    aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
+    inert=NO_ROPE + "classifier_dropout",
+)
+GPT_NEOX = Family(
+    "gpt_neox",
+    {"causal": "GPTNeoXForCausalLM"},
+    (
+        CAUSAL,
+        fixed(
+            is_encoder_decoder=False,
+            head_dim=None,
+            original_max_position_embeddings=None,
+        ),
+        fixed(attention_bias=True, is_written=True),
+        field("vocab_size", "vocab_size", 50432),
+        field("num_hidden_layers", "num_layers", 44),
+        field("hidden_size", "d_model", 6144),
+        field("num_attention_heads", "num_heads", 64),
+        field("intermediate_size", "d_ff", 24576),
+        field("max_position_embeddings", "max_len", 2048),
+        rope("rotary_emb_base", "rotary_pct"),
+        field("use_parallel_residual", "parallel_residual", True),
+        field("layer_norm_eps", "norm_epsilon", 1e-5),
+        activation("hidden_act", "gelu"),
+        field("tie_word_embeddings", "tie_embeddings", False),
+        field("hidden_dropout", ("dropout", "embed_dropout"), 0.0),
+        field("attention_dropout", "attention_dropout", 0.0),
+        field("initializer_range", "init_std", 0.02),
+    ),
+    constants={"positions": "rotary"},
+    inert="is_decoder classifier_dropout rope_theta partial_rotary_factor",
 )
 
 
@@ -185,98 +276,5 @@ BART = Family(
     inert=NO_ROPE + "classifier_dropout activation_dropout encoder_layerdrop "
     "decoder_layerdrop decoder_start_token_id forced_eos_token_id",
     unwritten=("head_bias",),
-    freezes_pad=True,
-)
-
-
-def _read_llama_rope(config: Config) -> Values:
-    # The older name takes precedence.
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    return {"rotary_base": read_rope(rope, config.get("rope_theta", 10000.0))}
-
-
-def _write_llama_rope(spec: ModelSpec) -> Config:
-    base = spec.rotary_base
-    return {"rope_parameters": write_rope(base), "rope_theta": base}
-
-
-def _list_llama_rows(mlp_width: int, kv_heads: int | None, length: int) -> tuple:
-    """The rows that Llama and Mistral share, with the defaults in which they differ."""
-    return (
-        fixed(is_encoder_decoder=False, partial_rotary_factor=1.0),
-        field("vocab_size", "vocab_size", 32000),
-        field("num_hidden_layers", "num_layers", 32),
-        field("hidden_size", "d_model", 4096),
-        size("num_attention_heads", "num_heads", 32),
-        size(
-            "num_key_value_heads",
-            "num_kv_heads",
-            kv_heads,
-            lambda config: config["num_attention_heads"],
-            "kv_heads",
-        ),
-        size(
-            "head_dim",
-            "head_dim",
-            None,
-            lambda config: config["hidden_size"] // config["num_attention_heads"],
-            "head_width",
-        ),
-        field("intermediate_size", "d_ff", mlp_width),
-        field("max_position_embeddings", "max_len", length),
-        field("rms_norm_eps", "norm_epsilon", 1e-6),
-        activation("hidden_act", "silu"),
-        Row(_read_llama_rope, _write_llama_rope),
-        field("tie_word_embeddings", "tie_embeddings", False),
-        field("attention_dropout", "attention_dropout", 0.0),
-        field("initializer_range", "init_std", 0.02),
-    )
-
-
-_LLAMA_FORM = {
-    "norm": "rmsnorm",
-    "gated_mlp": True,
-    "positions": "rotary",
-    "use_bias": False,
-}
-LLAMA = Family(
-    "llama",
-    {"causal": "LlamaForCausalLM"},
-    (
-        CAUSAL,
-        fixed(attention_bias=False, mlp_bias=False, is_written=True),
-        *_list_llama_rows(11008, None, 2048),
-    ),
-    constants=_LLAMA_FORM,
-    inert="pretraining_tp",
-    freezes_pad=True,
-)
-
-
-def _decode_window(width: int | None, config: Config) -> int:
-    """`sliding_window` counts the token itself, `ModelSpec.window` those before it."""
-    if width is not None and width < 2:
-        raise refusal("sliding_window", width, "null or at least 2")
-    return 0 if width is None else width - 1
-
-
-# Llama's form, with a window in every layer. A window of null is none.
-MISTRAL = Family(
-    "mistral",
-    {"causal": "MistralForCausalLM"},
-    (
-        fixed(is_causal=True, attention_chunk_size=None, layer_types=None),
-        *_list_llama_rows(14336, 8, 131072),
-        field(
-            "sliding_window",
-            "window",
-            4096,
-            _decode_window,
-            lambda spec: spec.window + 1 if spec.window else None,
-            is_nullable=True,
-        ),
-    ),
-    constants=_LLAMA_FORM,
-    like="llama",
     freezes_pad=True,
 )

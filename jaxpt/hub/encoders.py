@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from jaxpt.errors import DataError
 from jaxpt.hub.fields import (
     NO_ROPE,
     Config,
@@ -13,13 +12,13 @@ from jaxpt.hub.fields import (
     field,
     fixed,
     read_activation,
-    read_rope,
     refusal,
     require,
     same,
     write_activation,
-    write_rope,
 )
+from jaxpt.hub.rotary import read_rope, write_rope
+from jaxpt.hub.windows import FULL, LOCAL, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
 
@@ -174,8 +173,6 @@ DISTILBERT = Family(
     freezes_pad=True,
 )
 
-_FULL, _LOCAL = "full_attention", "sliding_attention"
-
 
 def _read_modernbert_layers(config: Config) -> Values:
     """Which layers have a window, its width, and the rotary base of either kind."""
@@ -184,8 +181,8 @@ def _read_modernbert_layers(config: Config) -> Values:
         require(config, sliding_window=window)
     if every != 1 and window < 1:
         raise refusal("local_attention", config["local_attention"], "at least 2")
-    full = _read_modernbert_rope(config, _FULL, "global_rope_theta", 160000.0)
-    local = _read_modernbert_rope(config, _LOCAL, "local_rope_theta", 10000.0)
+    full = _read_modernbert_rope(config, FULL, "global_rope_theta", 160000.0)
+    local = _read_modernbert_rope(config, LOCAL, "local_rope_theta", 10000.0)
     if every == 1:
         return {"rotary_base": full}
     return {
@@ -208,15 +205,7 @@ def _read_layer_types(config: Config) -> int:
         if every < 1:
             raise refusal("global_attn_every_n_layers", every, "at least 1")
         return 1 if layers == 1 else every
-    is_complete = isinstance(kinds, list) and len(kinds) == layers
-    for every in (1, *range(2, layers + 1), 0) if is_complete else ():
-        expected = [_LOCAL if every == 0 or i % every else _FULL for i in range(layers)]
-        if kinds == expected:
-            return every
-    raise DataError(
-        f"config.json: layer_types={kinds}: must be {_FULL} in the first of {layers} "
-        f"layers and then in one of every n, or in none, and else {_LOCAL}"
-    )
+    return find_global_every(kinds, layers)
 
 
 def _read_modernbert_rope(
@@ -236,18 +225,18 @@ def _read_modernbert_rope(
                 "an object; they are those of 'full_attention' and 'sliding_attention'",
             )
     base = config.get(theta_key)
-    return read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
+    values = read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
+    return values["rotary_base"]
 
 
 def _write_modernbert_layers(spec: ModelSpec) -> Config:
     kinds: Config = {
-        _FULL: write_rope(spec.rotary_base),
-        _LOCAL: write_rope(spec.local_rotary_base or spec.rotary_base),
+        FULL: write_rope(spec, spec.rotary_base),
+        LOCAL: write_rope(spec, spec.local_rotary_base or spec.rotary_base),
     }
-    layers = range(spec.num_layers)
     return {
         "global_attn_every_n_layers": (spec.global_every or 1) if spec.window else 1,
-        "layer_types": [_LOCAL if spec.is_local(i) else _FULL for i in layers],
+        "layer_types": list_kinds(spec),
         "rope_parameters": kinds,
     } | ({"local_attention": 2 * spec.window} if spec.window else {})
 

@@ -6,7 +6,7 @@ A spec fits a family if writing its config and reading that gives the spec back.
 import dataclasses
 
 from jaxpt.errors import ConfigError, UserError
-from jaxpt.hub import decoders, encoders
+from jaxpt.hub import decoders, encoders, llamas
 from jaxpt.hub.fields import Config, Family, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
@@ -87,6 +87,8 @@ FAMILIES = {
     family.name: family
     for family in (
         decoders.GPT2,
+        decoders.GPT_NEO,
+        decoders.GPT_NEOX,
         encoders.BERT,
         encoders.ROBERTA,
         encoders.XLM_ROBERTA,
@@ -95,8 +97,10 @@ FAMILIES = {
         encoders.ELECTRA,
         decoders.T5,
         decoders.BART,
-        decoders.LLAMA,
-        decoders.MISTRAL,
+        llamas.LLAMA,
+        llamas.MISTRAL,
+        llamas.QWEN2,
+        llamas.QWEN3,
         encoders.MODERNBERT,
     )
 }

@@ -63,8 +63,6 @@ _INERT = """
 """
 # Fields that do so in families without rotary positions.
 NO_ROPE = "rope_scaling rope_theta partial_rotary_factor "
-# The values with which rotary positions are not scaled.
-_ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
 _MAX_INT32 = 2**31 - 1  # JAX's sizes are int32
 # By the type of a field's default, the types that it may have.
 _TYPES: dict[type, tuple[Any, str]] = {
@@ -278,7 +276,7 @@ class Family:
         nullable = {name for row in self.rows for name in row.nullable}
         for name, default in defaults.items():
             kind = type(None) if name in nullable else type(default)
-            _check_type(names[name] or name, filled[name], *_TYPES[kind])
+            check_type(names[name] or name, filled[name], *_TYPES[kind])
         return filled
 
     def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
@@ -330,32 +328,7 @@ def write_activation(spec: ModelSpec) -> str:
     return ACTIVATION_NAMES[spec.activation]
 
 
-def read_rope(rope: Any, theta: Any) -> float:
-    """The base of rotary positions; scaled ones are not supported.
-
-    Args:
-      rope: the rotary parameters, as transformers merges `rope_parameters` and
-        `rope_scaling`.
-      theta: the base if those have none.
-    """
-    _check_type("rope_parameters", rope, dict, "an object")
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise refusal("rope_type", kind, "'default'")
-    require(rope, partial_rotary_factor=1.0)
-    for key in sorted(set(rope) - _ROPE):
-        raise DataError(f"config.json: rope_parameters.{key}: is not supported")
-    theta = rope.get("rope_theta", theta)
-    _check_type("rope_theta", theta, (int, float), "a number")
-    return float(theta)
-
-
-def write_rope(base: float) -> Config:
-    """The rotary parameters of a base."""
-    return {"rope_type": "default", "rope_theta": base}
-
-
-def _check_type(name: str, value: Any, kinds: Any, allowed: str) -> None:
+def check_type(name: str, value: Any, kinds: Any, allowed: str) -> None:
     """Raises UserError for a value of a wrong type; a bool is not a number."""
     is_bool = isinstance(value, bool) and kinds is not bool
     if is_bool or not isinstance(value, kinds):

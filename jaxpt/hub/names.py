@@ -4,7 +4,7 @@ The same table is used in both directions (`hub.convert`).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -18,12 +18,15 @@ class Entry:
       paths: paths in jaxpt's parameters; several are concatenated along the last axis.
       is_transposed: whether the tensor is [out, in], as in PyTorch's Linear.
       is_row: whether the tensor is [1, n] and the parameter [n].
+      num_heads: the parameters are concatenated for each of this number of heads; 0 is
+        as a whole.
     """
 
     hf_name: str
     paths: tuple[str, ...]
     is_transposed: bool = False
     is_row: bool = False
+    num_heads: int = 0
 
 
 Table = Iterator[Entry]
@@ -67,7 +70,11 @@ def _layers(
             if paths.endswith("norm"):
                 yield from _norm(spec, name, *full_paths)
             else:
-                yield from _linear(spec, name, *full_paths, is_transposed=is_transposed)
+                is_qkv = paths.endswith(("/query", "/key", "/value"))
+                bias = spec.has_qkv_bias if is_qkv else spec.use_bias
+                yield from _linear(
+                    spec, name, *full_paths, bias=bias, is_transposed=is_transposed
+                )
 
 
 def _attention(pattern: str, module: str = "attention", out: str = "o") -> Modules:
@@ -77,6 +84,10 @@ def _attention(pattern: str, module: str = "attention", out: str = "o") -> Modul
 
 
 _QKV = "attention/query attention/key attention/value"
+_HEAD_NORMS = {
+    f"self_attn.{letter}_norm": f"attention/{name}_norm"
+    for letter, name in (("q", "query"), ("k", "key"))
+}
 
 
 def _gpt2(spec: ModelSpec, head: str) -> Table:
@@ -229,6 +240,7 @@ def _llama(spec: ModelSpec, head: str) -> Table:
     modules = {
         "input_layernorm": "attention_norm",
         **_attention("self_attn.{}_proj"),
+        **(_HEAD_NORMS if spec.qk_norm == "scaled" else {}),
         "post_attention_layernorm": "mlp_norm",
         **{f"mlp.{name}_proj": f"mlp/{name}" for name in ("gate", "up", "down")},
     }
@@ -236,6 +248,41 @@ def _llama(spec: ModelSpec, head: str) -> Table:
     yield from _norm(spec, "model.norm", "encoder/norm")
     if not spec.tie_embeddings:
         yield from _linear(spec, "lm_head", "head/out", bias=False)
+
+
+def _gpt_neo(spec: ModelSpec, head: str) -> Table:
+    yield Entry("transformer.wte.weight", ("embed/tokens",))
+    yield Entry("transformer.wpe.weight", ("embed/positions/table",))
+    modules = {
+        "ln_1": "attention_norm",
+        **_attention("attn.attention.{}_proj", out="out"),
+        "ln_2": "mlp_norm",
+        "mlp.c_fc": "mlp/up",
+        "mlp.c_proj": "mlp/down",
+    }
+    yield from _layers(spec, spec.num_layers, "transformer.h", "encoder", modules)
+    yield from _norm(spec, "transformer.ln_f", "encoder/norm")
+    if not spec.tie_embeddings:
+        yield from _linear(spec, "lm_head", "head/out", bias=False)
+
+
+def _gpt_neox(spec: ModelSpec, head: str) -> Table:
+    yield Entry("gpt_neox.embed_in.weight", ("embed/tokens",))
+    modules = {
+        "input_layernorm": "attention_norm",
+        "attention.query_key_value": _QKV,
+        "attention.dense": "attention/out",
+        "post_attention_layernorm": "mlp_norm",
+        "mlp.dense_h_to_4h": "mlp/up",
+        "mlp.dense_4h_to_h": "mlp/down",
+    }
+    layers = "gpt_neox.layers"
+    for entry in _layers(spec, spec.num_layers, layers, "encoder", modules):
+        is_qkv = len(entry.paths) > 1
+        yield replace(entry, num_heads=spec.num_heads) if is_qkv else entry
+    yield from _norm(spec, "gpt_neox.final_layer_norm", "encoder/norm")
+    if not spec.tie_embeddings:
+        yield from _linear(spec, "embed_out", "head/out", bias=False)
 
 
 def _modernbert(spec: ModelSpec, head: str) -> Table:
@@ -266,6 +313,8 @@ TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
     "t5": _t5,
     "bart": _bart,
     "llama": _llama,
+    "gpt_neo": _gpt_neo,
+    "gpt_neox": _gpt_neox,
     "modernbert": _modernbert,
 }
 
@@ -297,6 +346,8 @@ COPIES = {
         "lm_head.weight": "model.shared.weight",
     },
     "llama": {"lm_head.weight": "model.embed_tokens.weight"},
+    "gpt_neo": {"lm_head.weight": "transformer.wte.weight"},
+    "gpt_neox": {"embed_out.weight": "gpt_neox.embed_in.weight"},
     "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 }
 # and tensors that no language model uses: masks and counters in buffers, and heads of
@@ -308,17 +359,20 @@ UNREAD = {
     "electra": r"electra\.embeddings\.position_ids",
     "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\..*",
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    "gpt_neo": r"transformer\.h\.\d+\.attn\.attention\.(bias|masked_bias)",
+    "gpt_neox": r"gpt_neox\.layers\.\d+\.attention\."
+    r"(bias|masked_bias|rotary_emb\.inv_freq)",
 }
 # Of those, the weights that another class of the family reads.
-UNREAD_WEIGHTS = r"\w+\.pooler\..*|cls\.seq_relationship\..*"
+UNREAD_WEIGHTS = r"(\w+\.)?pooler\..*|cls\.seq_relationship\..*"
 # Names that checkpoints converted from TensorFlow have, and what transformers reads
 # them as (its `conversion_mapping`, "legacy"), anywhere in a tensor's name.
 LEGACY_NAMES = {
     "LayerNorm.gamma": "LayerNorm.weight",
     "LayerNorm.beta": "LayerNorm.bias",
 }
-# The prefix of the tensors' names in a model with a head; those of one without a head
-# lack it.
+# The prefix of the body's names in a model with a head; a model without a head lacks
+# it, as do some published checkpoints with one (GPT-2's).
 BODIES = {
     "gpt2": "transformer.",
     "bert": "bert.",
@@ -327,10 +381,10 @@ BODIES = {
     "electra": "electra.",
     "bart": "model.",
     "llama": "model.",
+    "gpt_neo": "transformer.",
+    "gpt_neox": "gpt_neox.",
     "modernbert": "model.",
 }
 # Those of a downstream task's head, and of a pooler that a head may read.
 TASK_HEADS = r"(\w+\.)?pooler\..*|(pre_)?classifier\..*|score\..*|qa_outputs\..*"
 TASK_HEADS += r"|classification_head\..*|head\..*|sequence_summary\..*"
-# Prefixes that are missing from the names of a model saved without its head.
-PREFIXES = {"gpt2": "transformer."}

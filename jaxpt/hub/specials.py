@@ -18,6 +18,8 @@ from jaxpt.training.run_framing import NAME
 # Defaults of transformers' config classes, by model_type.
 DEFAULTS = {
     "gpt2": {"bos_token_id": 50256, "eos_token_id": 50256},
+    "gpt_neo": {"bos_token_id": 50256, "eos_token_id": 50256},
+    "gpt_neox": {"bos_token_id": 0, "eos_token_id": 2},
     "llama": {"bos_token_id": 1, "eos_token_id": 2},
     "mistral": {"bos_token_id": 1, "eos_token_id": 2},
     "t5": {"eos_token_id": 1, "decoder_start_token_id": 0},

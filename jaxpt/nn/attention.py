@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.nn.layers import Dense, HeadNorm, ValueEmbedding
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.positions import rotate
+from jaxpt.nn.positions import rotary_rates, rotate
 from jaxpt.ops import attention, kernel_choice, masks
 from jaxpt.ops.masks import Mask
 
@@ -119,12 +119,14 @@ class Attention(nn.Module):
             num_keys = x.shape[1] if kv_cache is None else kv_cache.keys.shape[2]
             attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
             base = spec.local_rotary_base or base
+        rates = rotary_rates(spec.rotary_width, base, spec.rotary_scaling)
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
             # Mesh TensorFlow scales the initial query kernel, as T5's attention does
             # not scale.
             scale = spec.head_width**-0.5 if name == "query" else 1.0
-            flat = Dense(num * spec.head_width, spec, t5_scale=scale, name=name)(inputs)
+            width, use_bias = num * spec.head_width, spec.has_qkv_bias
+            flat = Dense(width, spec, use_bias, t5_scale=scale, name=name)(inputs)
             each = flat.reshape(*flat.shape[:2], num, spec.head_width)
             if spec.qk_norm == "none" or name == "value":
                 return each
@@ -132,7 +134,7 @@ class Attention(nn.Module):
 
         q_BTNH = heads("query", x, spec.num_heads)
         if position_ids is not None:
-            q_BTNH = rotate(q_BTNH, position_ids, base)
+            q_BTNH = rotate(q_BTNH, position_ids, rates)
         if not spec.scale_attention:
             q_BTNH = q_BTNH * spec.head_width**0.5
         out = Dense(spec.d_model, spec, is_residual=True, name="out")
@@ -142,7 +144,7 @@ class Attention(nn.Module):
             if ids is not None:
                 v_BSKH += ValueEmbedding(spec, name="value_embed")(source, ids)
             if position_ids is not None:
-                k_BSKH = rotate(k_BSKH, position_ids, base)
+                k_BSKH = rotate(k_BSKH, position_ids, rates)
         if kv_cache is not None:
             if source is not None:
                 kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)

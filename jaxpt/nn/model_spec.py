@@ -16,6 +16,7 @@ from jaxpt.ops.losses import LogitOptions
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
 QK_NORMS = ("none", "unscaled", "scaled")
+QKV_BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
@@ -47,6 +48,7 @@ CHOICES = {
     "norm_position": NORM_POSITIONS,
     "activation": ACTIVATIONS,
     "qk_norm": QK_NORMS,
+    "qkv_bias": QKV_BIASES,
     "positions": POSITIONS,
     "relative_directions": DIRECTIONS,
     "init": INITS,
@@ -75,6 +77,7 @@ LAYOUT = (
     "smear",
     "relative_buckets",
     "use_bias",
+    "qkv_bias",
     "tie_embeddings",
     "head_bias",
     "head_transform",
@@ -107,6 +110,8 @@ class ModelSpec:
       norm_bias: LayerNorms have a bias (ModernBERT's have none).
       norm_position: "pre" (GPT-2, T5: with a last norm after the stack) or "post"
         (BERT: the embeddings are normed too).
+      parallel_residual: x + attention(norm(x)) + MLP(norm'(x)), where the MLP does not
+        read the attention's output (GPT-NeoX).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
       activation: of the MLPs and of the head's transform; "relu2" is the square of
@@ -116,6 +121,12 @@ class ModelSpec:
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
         rotary rotates queries and keys (Su et al. 2021, in Llama's halves).
       rotary_base: of the angles' frequencies.
+      rotary_scaling: slower frequencies for texts longer than those of the pretraining
+        (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
+        than `low` turns in `length` tokens is divided by `factor`, one with more than
+        `high` is kept, and between them it is interpolated. (): none is changed.
+      rotary_fraction: the part of each head, from its first number on, that is rotated
+        (GPT-NeoX: 0.25).
       window: a query of a local layer attends to at most this number of tokens before
         it and, in an encoder, after it; 0: no layer is local. A window of 64 is
         ModernBERT's `local_attention` of 128, and Mistral's `sliding_window` of 65.
@@ -142,6 +153,9 @@ class ModelSpec:
       smear: each token's embedding gets a gated share of the one before it, if the
         token attends to that (modded-nanogpt, nanochat). Only in Transformers.
       use_bias: dense layers have biases (T5's and Llama's have none).
+      qkv_bias: the dense layers of queries, keys and values have biases: "yes" (Qwen 2,
+        whose others have none), "no" (GPT-Neo, whose others have some), or "auto", as
+        `use_bias`.
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       head_bias: the vocabulary head has one (BERT).
@@ -191,12 +205,15 @@ class ModelSpec:
     norm_position: str = "pre"
     norm_epsilon: float = 1e-5
     norm_bias: bool = True
+    parallel_residual: bool = False
     embed_norm: bool = False
     activation: str = "gelu"
     gated_mlp: bool = False
     positions: str = "learned"
     position_offset: int = 0
     rotary_base: float = 10000.0
+    rotary_scaling: tuple[float, ...] = ()
+    rotary_fraction: float = 1.0
     window: int = 0
     global_every: int = 0
     local_rotary_base: float = 0.0
@@ -208,6 +225,7 @@ class ModelSpec:
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
+    qkv_bias: str = "auto"
     tie_embeddings: bool = True
     scale_logits: bool = False
     head_bias: bool = False
@@ -259,8 +277,26 @@ class ModelSpec:
             (
                 "head_dim",
                 self.head_width,
-                self.positions != "rotary" or self.head_width % 2 == 0,
+                self.positions != "rotary"
+                or self.head_width % 2 == 0
+                or self.rotary_fraction < 1,
                 "even with rotary positions",
+            ),
+            (
+                "rotary_fraction",
+                self.rotary_fraction,
+                0 < self.rotary_fraction <= 1
+                and (self.rotary_width > 0 or self.positions != "rotary")
+                and (self.rotary_width % 2 == 0 or self.positions != "rotary"),
+                "above 0 and at most 1, and with rotary positions that times "
+                f"{self.head_width}, a head's width, rounded down, even and at least 2",
+            ),
+            (
+                "parallel_residual",
+                self.parallel_residual,
+                not self.parallel_residual
+                or (self.norm_position == "pre" and not self.num_decoder_layers),
+                "False with model.norm_position=post or model.num_decoder_layers",
             ),
             (
                 "embed_norm",
@@ -299,6 +335,13 @@ class ModelSpec:
                 "at least 0",
             ),
             (
+                "rotary_scaling",
+                self.rotary_scaling,
+                _is_scaling(self.rotary_scaling),
+                "() or (factor >= 1, low > 0, high > low, length >= 1), all finite, "
+                "length whole",
+            ),
+            (
                 "scan_layers",
                 self.scan_layers,
                 not self.scan_layers or not self.global_every,
@@ -328,6 +371,16 @@ class ModelSpec:
     def head_width(self) -> int:
         """H: the width of one attention head."""
         return self.head_dim or self.d_model // self.num_heads
+
+    @property
+    def rotary_width(self) -> int:
+        """How many numbers of each head are rotated."""
+        return int(self.head_width * self.rotary_fraction)
+
+    @property
+    def has_qkv_bias(self) -> bool:
+        """Whether the dense layers of queries, keys and values have biases."""
+        return self.use_bias if self.qkv_bias == "auto" else self.qkv_bias == "yes"
 
     def is_local(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, is limited to `window`."""
@@ -415,10 +468,13 @@ def _normal(spec: ModelSpec) -> dict:
     values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
+    values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
     relative = [key for key in values if key.startswith("relative_")]
     is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
         "rotary_base": spec.positions != "rotary",
+        "rotary_scaling": spec.positions != "rotary",
+        "rotary_fraction": spec.positions != "rotary",
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",
@@ -426,6 +482,15 @@ def _normal(spec: ModelSpec) -> dict:
         "norm_bias": spec.norm == "rmsnorm",
     }
     return {key: value for key, value in values.items() if not is_idle.get(key)}
+
+
+def _is_scaling(value: tuple[float, ...]) -> bool:
+    """Whether a value of `rotary_scaling` is allowed."""
+    if len(value) != 4 or not all(type(x) in (int, float) for x in value):
+        return value == ()
+    factor, low, high, length = value
+    is_ordered = factor >= 1 and 0 < low < high and length >= 1
+    return is_ordered and max(value) < math.inf and length == int(length)
 
 
 def _check(is_good: bool, name: str, value: object, allowed: str) -> None:

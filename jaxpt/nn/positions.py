@@ -55,25 +55,52 @@ def relative_bucket(
     return offset + jnp.where(past < exact, past, far_bucket)
 
 
-def rotate(
-    x: Float[Array, "B T N H"], position_ids: Int[Array, "#B T"], base: float
-) -> Float[Array, "B T N H"]:
-    """Rotary embedding: rotates pairs (i, i + H/2) of a head by position / base^(2i/H).
+def rotary_rates(
+    width: int, base: float, scaling: tuple[float, ...] = ()
+) -> Float[np.ndarray, "R/2"]:
+    """Angles by which one position rotates each pair of a head: base^(-2i/R), float32.
 
-    Computed in float32. Su et al. 2021 pair neighbours; halves are the order of Llama
-    and transformers.
+    Args:
+      width: R, the numbers of a head that are rotated (`ModelSpec.rotary_width`).
+      scaling: `ModelSpec.rotary_scaling`. A rate makes length * rate / 2 pi turns in
+        `length` tokens (Dubey et al. 2024, Llama 3.1).
+
+    >>> rotary_rates(4, 1e4).astype(float).round(6).tolist()
+    [1.0, 0.01]
+    >>> rotary_rates(4, 1e4, (8, 1, 4, 100)).astype(float).round(6).tolist()
+    [1.0, 0.00125]
+    """
+    half = width // 2
+    rates = base ** (-np.arange(half, dtype=np.float32) / half)
+    if not scaling:
+        return rates
+    factor, low, high, length = scaling
+    turns = length * rates / (2 * np.pi)
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return rates * (kept + (1 - kept) / factor)
+
+
+def rotate(
+    x: Float[Array, "B T N H"],
+    position_ids: Int[Array, "#B T"],
+    rates: Float[np.ndarray, "R/2"],
+) -> Float[Array, "B T N H"]:
+    """Rotary embedding: rotates pairs (i, i + R/2) of a head by position * rates[i].
+
+    Numbers of a head from R on, if there are any, are left as they are. Computed in
+    float32. Su et al. 2021 pair neighbours; halves are the order of Llama and
+    transformers.
 
     >>> x = jnp.array([[[[1.0, 0.0]], [[1.0, 0.0]]]])
-    >>> rotated = rotate(x, jnp.array([[0, 1]]), 1e4)[0, :, 0]
+    >>> rotated = rotate(x, jnp.array([[0, 1]]), rotary_rates(2, 1e4))[0, :, 0]
     >>> np.asarray(rotated, float).round(4).tolist()
     [[1.0, 0.0], [0.5403, 0.8415]]
     """
-    half = x.shape[-1] // 2
-    rate = base ** (-np.arange(half, dtype=np.float32) / half)
-    angle = position_ids[:, :, None, None].astype(jnp.float32) * rate
+    angle = position_ids[:, :, None, None].astype(jnp.float32) * rates
     cos, sin = jnp.cos(angle), jnp.sin(angle)
-    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    rotated = [left * cos - right * sin, right * cos + left * sin]
+    half = len(rates)
+    left, right, rest = jnp.split(x.astype(jnp.float32), [half, 2 * half], axis=-1)
+    rotated = [left * cos - right * sin, right * cos + left * sin, rest]
     return jnp.concatenate(rotated, axis=-1).astype(x.dtype)
 
 

@@ -75,6 +75,30 @@ _LLAMA = {
     "use_bias": False,
     "max_len": 2048,
 }
+_QWEN = _LLAMA | {
+    "norm_epsilon": 1e-6,
+    "rotary_base": 1e6,
+    "vocab_size": 151936,
+}
+# Black et al. 2022 (GPT-NeoX).
+_NEOX = {
+    "positions": "rotary",
+    "rotary_fraction": 0.25,
+    "parallel_residual": True,
+    "tie_embeddings": False,
+    "max_len": 2048,
+    "vocab_size": 50304,
+}
+# Black et al. 2021 (GPT-Neo).
+_NEO = {
+    "activation": "gelu_tanh",
+    "window": 255,
+    "global_every": 2,
+    "scale_attention": False,
+    "qkv_bias": "no",
+    "max_len": 2048,
+    "vocab_size": 50257,
+}
 # Warner et al. 2024 (ModernBERT).
 _MODERN = {
     "norm_bias": False,
@@ -134,6 +158,20 @@ PRESETS: dict[str, dict[str, Any]] = {
     "llama-1.1b": _LLAMA
     | _sizes(22, 2048, 32, 5632, num_kv_heads=4, vocab_size=32000)
     | {"tie_embeddings": False},
+    # Dubey et al. 2024, as meta-llama/Llama-3.2-1B.
+    "llama-3.2-1b": _LLAMA
+    | _sizes(16, 2048, 32, 8192, num_kv_heads=8, vocab_size=128256)
+    | {"max_len": 131072, "rotary_base": 5e5, "rotary_scaling": (32.0, 1.0, 4.0, 8192)},
+    # Qwen team 2024 and 2025.
+    "qwen2.5-0.5b": _QWEN
+    | _sizes(24, 896, 14, 4864, num_kv_heads=2, max_len=32768, qkv_bias="yes"),
+    "qwen3-0.6b": _QWEN
+    | _sizes(28, 1024, 16, 3072, num_kv_heads=8, max_len=40960, head_dim=128)
+    | {"qk_norm": "scaled"},
+    # Biderman et al. 2023.
+    "pythia-160m": _NEOX | _sizes(12, 768, 12, 3072),
+    # Eldan & Li 2023, a GPT-Neo.
+    "tinystories-33m": _NEO | _sizes(4, 768, 16, 3072),
     # Jiang et al. 2023, as mistralai/Mistral-7B-v0.1: its window counts the token too.
     "mistral-7b": _LLAMA
     | _sizes(32, 4096, 32, 14336, num_kv_heads=8, vocab_size=32000)

@@ -48,7 +48,8 @@ class LayerCache(NamedTuple):
 class Layer(nn.Module):
     """One layer, with pre-norm, x + f(norm(x)), or post-norm, norm(x + f(x)).
 
-    With `ids` it has value embeddings. Returns x and, if given, the kv_cache.
+    With `ids` it has value embeddings. With `parallel_residual` the MLP reads the
+    layer's input, as attention does. Returns x and, if given, the kv_cache.
     """
 
     spec: ModelSpec
@@ -73,15 +74,20 @@ class Layer(nn.Module):
         spec = self.spec
 
         def residual(
-            name: str, x: Array, part: Callable[[Array], tuple[Array, KVCache | None]]
+            name: str,
+            x: Array,
+            part: Callable[[Array], tuple[Array, KVCache | None]],
+            read: Array | None = None,  # what the part reads, if not x
         ) -> tuple[Array, KVCache | None]:
+            read = x if read is None else read
             is_normed = self.is_normed and name == "attention"
             norm = (lambda y: y) if is_normed else Norm(spec, name=f"{name}_norm")
-            y, kv_cache = part(norm(x) if spec.norm_position == "pre" else x)
+            y, kv_cache = part(norm(read) if spec.norm_position == "pre" else read)
             y = x + Dropout(spec.dropout)(y, deterministic=deterministic)
             y = keep_rows(y)
             return (y if spec.norm_position == "pre" else norm(y)), kv_cache
 
+        before = x if spec.parallel_residual else None
         self_cache, cross_cache = kv_cache or (None, None)
         attention = Attention(spec, self.is_local, name="attention")
         x, self_cache = residual(
@@ -113,7 +119,7 @@ class Layer(nn.Module):
                 ),
             )
         mlp = Mlp(spec, name="mlp")
-        x, _ = residual("mlp", x, lambda y: (mlp(y), None))
+        x, _ = residual("mlp", x, lambda y: (mlp(y), None), before)
         self.sow(INTERMEDIATES, "states", x)
         if kv_cache is None or self_cache is None:
             return x, None

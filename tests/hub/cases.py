@@ -1,6 +1,7 @@
 """Small models of every family, computed by jaxpt, and their comparison."""
 
 import dataclasses
+import random
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +44,19 @@ BART = {
     "max_position_embeddings": 20,
 }
 GPT2 = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 20}
+NEO = {
+    "vocab_size": V,
+    "hidden_size": 16,
+    "num_layers": 3,
+    "num_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 20,
+    "attention_types": [[["global", "local", "global"], 1]],
+    "window_size": 3,
+}
+NEOX = BERT | {"hidden_size": 20, "num_attention_heads": 2}
+NEOX |= {"rope_parameters": {"partial_rotary_factor": 0.4}}
+NEOX_SERIAL = {"use_parallel_residual": False, "tie_word_embeddings": True}
 LLAMA = {
     "vocab_size": V,
     "hidden_size": 16,
@@ -51,6 +65,15 @@ LLAMA = {
     "num_key_value_heads": 2,
     "intermediate_size": 24,
     "max_position_embeddings": 20,
+}
+# Of three frequencies, one is kept, one interpolated and one divided by the factor.
+SCALED = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 40,
 }
 MODERN = BERT | {
     "global_attn_every_n_layers": 1,
@@ -64,6 +87,17 @@ LOCAL = {
     "local_attention": 4,
     "local_rope_theta": 100.0,
 }
+QWEN = LLAMA | SPECIALS | {"max_window_layers": 2}
+# The first of three layers has no window.
+QWEN_LOCAL = {
+    "num_hidden_layers": 3,
+    "head_dim": 6,
+    "use_sliding_window": True,
+    "sliding_window": 3,
+    "max_window_layers": 1,
+    "tie_word_embeddings": True,
+}
+LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -114,8 +148,15 @@ CASES = {
         | SPECIALS
         | {"tie_word_embeddings": True, "head_dim": 6, "num_key_value_heads": 1},
     ),
+    "llama-3.1": ("llama", "causal", LLAMA_3),
     # A window of 3: a token and the two before it.
     "mistral": ("mistral", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
+    "gpt_neo": ("gpt_neo", "causal", NEO | SPECIALS),
+    "gpt_neox": ("gpt_neox", "causal", NEOX | SPECIALS),
+    "gpt_neox-serial": ("gpt_neox", "causal", NEOX | SPECIALS | NEOX_SERIAL),
+    "qwen2": ("qwen2", "causal", QWEN),
+    "qwen3": ("qwen3", "causal", QWEN | {"head_dim": 6}),
+    "qwen3-local": ("qwen3", "causal", QWEN | QWEN_LOCAL),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
     "modernbert-local": (
         "modernbert",
@@ -123,6 +164,90 @@ CASES = {
         MODERN | SPECIALS | LOCAL,
     ),
 }
+
+
+def draw_settings(kind: str, seed: int) -> dict:
+    """Odd sizes and settings of a family, drawn at random."""
+    draw = random.Random(f"{kind} {seed}")
+
+    def pick(*values):
+        return draw.choice(values)
+
+    heads, num_layers = pick(1, 2, 3, 4, 6), pick(1, 2, 3, 5)
+    settings = {
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": heads,
+        "hidden_size": heads * pick(2, 6, 10),
+        "intermediate_size": pick(1, 17, 24, 40),
+        "max_position_embeddings": pick(20, 33, 64),
+    }
+    if kind == "gpt_neo":
+        every = pick(1, 0, 2, 3, num_layers)
+        local = [every == 0 or i % every > 0 for i in range(num_layers)]
+        kinds = ["local" if each else "global" for each in local]
+        return settings | {
+            "attention_types": [[[each], 1] for each in kinds],
+            "window_size": pick(2, 3, 8),
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "activation_function": pick("gelu_new", "relu", "silu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "gpt_neox":
+        width = pick(6, 8, 13, 16)
+        rope = pick({"rope_type": "default", "rope_theta": 100.0}, _draw_scaling(draw))
+        parts = [i / width for i in range(2, width + 1, 2)]
+        return settings | {
+            "hidden_size": heads * width,
+            "rope_parameters": rope | {"partial_rotary_factor": pick(*parts)},
+            "use_parallel_residual": pick(True, True, False),
+            "layer_norm_eps": pick(1e-5, 1e-3),
+            "hidden_act": pick("gelu", "gelu_new", "relu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind in ("xlm-roberta", "camembert"):
+        eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)
+        types = pick(1, 2, 5)
+        return settings | {
+            "layer_norm_eps": eps,
+            "pad_token_id": pad,
+            "type_vocab_size": types,
+        }
+    settings |= {
+        "num_key_value_heads": pick(*(n for n in (1, 2, 3, heads) if heads % n == 0)),
+        "rms_norm_eps": pick(1e-6, 1e-5, 1e-3),
+        "hidden_act": pick("silu", "silu", "relu", "gelu", "gelu_new"),
+        "tie_word_embeddings": pick(False, True),
+        "rope_parameters": pick(None, _draw_scaling(draw), _draw_scaling(draw))
+        or {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)},
+        "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
+        **SPECIALS,
+    }
+    if kind == "mistral":
+        settings["sliding_window"] = pick(None, 2, 3, 8)
+    if kind.startswith("qwen"):
+        every = pick(1, 0, 2, 3, num_layers)
+        local = [every == 0 or i % every > 0 for i in range(num_layers)]
+        kinds = ["sliding_attention" if each else "full_attention" for each in local]
+        settings |= {
+            "layer_types": pick(None, kinds),
+            "use_sliding_window": pick(True, any(local)),
+            "sliding_window": pick(2, 3, 8),
+            "max_window_layers": pick(0, 1, num_layers),
+        }
+    return settings
+
+
+def _draw_scaling(draw: random.Random) -> dict:
+    low = draw.choice([0.5, 1, 2.0])
+    return SCALED | {
+        "rope_theta": draw.choice([10, 1e4, 5e5]),
+        "factor": draw.choice([1.0, 2, 8.0, 32.0]),
+        "low_freq_factor": low,
+        "high_freq_factor": low + draw.choice([0.5, 3]),
+        "original_max_position_embeddings": draw.choice([4, 16, 60, 512]),
+    }
 
 
 class Ours:
@@ -158,6 +283,12 @@ class Ours:
         if self.head == "causal":
             seen = dataclasses.replace(attention_masks.causal(), key_lengths=lengths)
         types, rest = batch.get("types"), {"deterministic": True}
+        if "position_ids" in batch:  # with padding before the tokens
+            size = inputs.shape[1]
+            ones = jnp.ones((size, size), bool)
+            ones = jnp.tril(ones) if self.head == "causal" else ones
+            seen = batch["seen"][:, None, None, :] & ones
+            rest["position_ids"] = batch["position_ids"]
         params = dict(params)
         score = params.pop("score", None)
 
@@ -223,13 +354,43 @@ def make_batch(name):
     return batch | {"labels": labels}
 
 
+def find_real(batch: dict) -> np.ndarray:
+    """Where a batch has tokens, not padding."""
+    if "seen" in batch:
+        return batch["seen"]
+    return np.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
+
+
+def pad_before(batch: dict, pad: int) -> dict:
+    """The batch with the padding of each row before its tokens.
+
+    The first token has no label: padding does not predict it.
+    """
+    width = batch["input_ids"].shape[1]
+    seen = np.arange(width) >= width - batch["lengths"][:, None]
+    rows = {
+        name: np.stack(
+            [
+                np.roll(row, -length)
+                for row, length in zip(batch[name], batch["lengths"], strict=True)
+            ]
+        )
+        for name in ("input_ids", "types", "labels")
+        if name in batch
+    }
+    rows["input_ids"] = np.where(seen, rows["input_ids"], pad)
+    places = np.maximum(np.cumsum(seen, 1) - 1, 0)
+    rows["labels"] = np.where(places, rows["labels"], -100)
+    return batch | rows | {"seen": seen, "position_ids": places}
+
+
 def compare(ours: Ours, batch: dict, reference: dict) -> dict[str, float]:
     """The maximum differences of hidden states, logits, loss and gradients.
 
     Hidden states and logits are compared without padding; gradients as the norm of all
     differences over the norm of theirs.
     """
-    real = np.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
+    real = find_real(batch)
     if "decoder_input_ids" in batch:
         real = np.ones(batch["decoder_input_ids"].shape, bool)
     hidden, logits = jax.jit(ours.outputs)(ours.params, batch)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import torch
 import transformers
-from hub.cases import CASES, V
+from hub.cases import CASES, V, find_real
 from safetensors.numpy import load_file
 
 from jaxpt.hub.families import FAMILIES, read_config
@@ -45,7 +45,7 @@ def save(model, folder):
 def run_theirs(model, batch, name):
     """Their last hidden states, logits, loss, and gradients by name of the tensor."""
     kind, head, _ = CASES[name]
-    real = np.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
+    real = find_real(batch)
     inputs = {
         "input_ids": torch.tensor(batch["input_ids"]),
         "attention_mask": torch.tensor(real.astype(np.int64)),
@@ -54,6 +54,8 @@ def run_theirs(model, batch, name):
     }
     if "types" in batch:
         inputs["token_type_ids"] = torch.tensor(batch["types"])
+    if "position_ids" in batch and head == "causal":
+        inputs["position_ids"] = torch.tensor(batch["position_ids"])
     if head == "seq2seq":
         inputs["decoder_input_ids"] = torch.tensor(batch["decoder_input_ids"])
     if head == "discriminator":
@@ -67,6 +69,8 @@ def run_theirs(model, batch, name):
     copies = COPIES[FAMILIES[kind].form]
     names = {n: copies[n] for n in copies.keys() & parameters.keys()}
     names = {n: of for n, of in names.items() if of not in parameters}
+    if kind == "gpt_neox":  # whose files keep the head's older name
+        names["lm_head.weight"] = "embed_out.weight"
     grads = {
         names.get(n, n): torch.zeros_like(p) if p.grad is None else p.grad
         for n, p in parameters.items()

@@ -24,6 +24,7 @@ FIXTURES = Path(__file__).with_name("fixtures")
 every = pytest.mark.parametrize("name", CASES)
 # Forms of a family that differ from another case in a size, an activation or a tie.
 FORMS = ("gpt2-inner", "bert-relu", "electra-same", "llama-tied", "camembert")
+FORMS += ("gpt_neox-serial",)
 
 
 class Fixture:
@@ -166,12 +167,13 @@ def test_presets_are_of_their_family(name):
     head = {"generator": "generator"}.get(name.rpartition("-")[2], "masked")
     if name.startswith("electra") and head == "masked":
         head = "discriminator"
-    if name.startswith(("gpt", "llama", "mistral")):
+    if name.startswith(("gpt", "llama", "mistral", "qwen", "pythia", "tinystories")):
         head = "causal"
     if spec.num_decoder_layers:
         head = "seq2seq"
     family, config = write_config(spec, head)
-    names = {"gpt3": "gpt2", "modern": "modernbert"}
+    names = {"gpt3": "gpt2", "modern": "modernbert", "qwen2.5": "qwen2"}
+    names |= {"pythia": "gpt_neox", "tinystories": "gpt_neo"}
     begin = name.partition("-")[0]
     assert family.name == names.get(begin, begin)
     assert read_config(config)[0] is family
@@ -201,7 +203,7 @@ def test_bad_configs_are_named(changes, parts):
 
 def test_a_config_with_too_many_layers_is_refused_at_once(load):
     """Without making anything for layers that the checkpoint lacks."""
-    for name in ("gpt2", "bert", "t5", "bart", "llama", "modernbert"):
+    for name in ("gpt2", "bert", "t5", "bart", "llama", "gpt_neox", "modernbert"):
         ours, tensors = load(name).ours, load(name).tensors
         deep = dataclasses.replace(ours.spec, num_layers=10**9)
         with pytest.raises(UserError, match=r"tensor .*\.2\..*: is missing"):

@@ -16,10 +16,12 @@ from transformers import CONFIG_MAPPING
 from jaxpt.errors import UserError
 from jaxpt.hub import fields
 from jaxpt.hub.families import FAMILIES, read_config
+from jaxpt.hub.windows import FULL, LOCAL, list_kinds
 
 # Fields that a config needs in addition to model_type to be supported.
 NEEDED = {"modernbert": {"global_attn_every_n_layers": 1}}
 
+LENGTH = "original_max_position_embeddings"
 # Names that a class no longer has, but that its code or an older version reads.
 OLDER = {
     "": ("quantization_config", "transformers_weights", "per_layer_config"),
@@ -44,11 +46,32 @@ OLDER = {
         "add_final_layer_norm",
         "static_position_embeddings",
     ),
-    "llama": ("is_causal", "sliding_window", "attention_chunk_size", "layer_types"),
-    "mistral": ("is_causal", "attention_chunk_size", "layer_types"),
+    "llama": (
+        "is_causal",
+        "sliding_window",
+        "attention_chunk_size",
+        "layer_types",
+        LENGTH,
+    ),
+    "mistral": ("is_causal", "attention_chunk_size", "layer_types", LENGTH),
+    "gpt_neo": ("is_causal", "sliding_window", "attention_layers"),
+    "gpt_neox": (
+        "is_causal",
+        "sliding_window",
+        "head_dim",
+        "rotary_pct",
+        "rotary_emb_base",
+        "partial_rotary_factor",
+        "rope_theta",
+        LENGTH,
+    ),
+    "qwen2": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
+    "qwen3": ("is_causal", "attention_chunk_size", LENGTH),
     "modernbert": ("reference_compile", "head_dim"),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
+SCALED = {"rope_type": "llama3", "factor": 8.0}
+SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 # Values to try, for fields whose type does not give any.
 OTHERS = {
     "activation_function": ["relu", "gelu_new", "tanh", None],
@@ -68,6 +91,8 @@ OTHERS = {
     "rope_parameters": [
         LINEAR,
         {"rope_type": "yarn", "factor": 2.0},
+        SCALED,
+        SCALED | {LENGTH: 64, "rope_theta": 5e5},
         {"rope_theta": 5e5},
         {"rope_theta": None},
         {"full_attention": LINEAR},
@@ -76,6 +101,7 @@ OTHERS = {
     "rope_scaling": [
         LINEAR,
         {"rope_type": "dynamic", "factor": 2.0},
+        SCALED | {LENGTH: 128},
         {"rope_theta": 3e5},
     ],
     "rope_theta": [5e5, None, "x"],
@@ -85,7 +111,13 @@ OTHERS = {
     "is_causal": [False, None],
     "normalize_embedding": [False],
     "sliding_window": [4],
+    "attention_types": [[[["global"], 24]], [[["local"], 24]], [[["global"], 7]], 3]
+    + [[[["other"], 24]]],
+    "attention_layers": [["global"] * 24, ["local", "global"] * 12, 3],
+    "rotary_pct": [0.5, 2, None, "x"],
+    "rotary_emb_base": [500.0, None, "x"],
     "attention_chunk_size": [4],
+    LENGTH: [64],
     "head_dim": [8, 0],
     "dtype": ["bfloat16"],
     "torch_dtype": ["bfloat16"],
@@ -151,8 +183,12 @@ def list_values(kind: str, name: str) -> list:
 
 
 # What a family lists as inert, of the fields that its class knows; without windows,
-# ModernBERT's options of windows are, too.
-WINDOWS = {"modernbert": {"local_attention", "sliding_window", "local_rope_theta"}}
+# the options of windows are, too.
+WINDOWS = {
+    "modernbert": {"local_attention", "sliding_window", "local_rope_theta"},
+    "qwen2": {"sliding_window", "max_window_layers"},
+    "qwen3": {"sliding_window", "max_window_layers"},
+}
 INERT = {
     kind: family.inert_names & list_fields(kind) | WINDOWS.get(kind, set())
     for kind, family in FAMILIES.items()
@@ -204,15 +240,14 @@ def test_missing_fields_have_the_defaults_of_the_class(kind):
     assert read(minimal) == read(whole) is not None
     for name, value in FAMILIES[kind].defaults.items():
         if name in whole and name not in minimal:
-            # A size that the class computes from others is None before that.
-            assert value is None or whole[name] == value, name
+            # A size that the class computes from others is None before that, and the
+            # window of no layer is None after that.
+            is_off = whole[name] is None and name in WINDOWS.get(kind, ())
+            assert value is None or is_off or whole[name] == value, name
     for name in whole:  # and no field is required
         without = {key: value for key, value in whole.items() if key != name}
         if name != "model_type":
             assert read(without) == read(theirs_of(without))
-
-
-FULL, LOCAL = "full_attention", "sliding_attention"
 
 
 @pytest.mark.parametrize(
@@ -228,7 +263,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
         ({"sliding_window": 3}, None, 0, 0),
     ],
 )
-def test_windows_are_those_of_transformers(changes, window, every, base):
+def test_modernberts_windows_are_those_of_transformers(changes, window, every, base):
     result = read({"model_type": "modernbert"} | changes)
     reference = theirs_of({"model_type": "modernbert"} | changes)
     if window is None:  # not a supported pattern of layers
@@ -236,8 +271,43 @@ def test_windows_are_those_of_transformers(changes, window, every, base):
         return
     assert (result.window, result.global_every) == (window, every)
     assert result.local_rotary_base == base and read(reference) == result
-    kinds = [LOCAL if result.is_local(i) else FULL for i in range(result.num_layers)]
-    assert kinds == reference["layer_types"]
+    assert list_kinds(result) == reference["layer_types"]
+
+
+ON = {"use_sliding_window": True}
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "changes, window, every",
+    [
+        ({"sliding_window": 7}, 0, 0),
+        (ON | {"max_window_layers": 99}, 0, 0),
+        (ON | {"max_window_layers": 0, "sliding_window": None}, 0, 0),
+        (ON | {"max_window_layers": 0}, 4095, 0),
+        (ON | {"max_window_layers": -3, "sliding_window": 7}, 6, 0),
+        (ON | {"max_window_layers": 1, "sliding_window": 2}, 1, 4),
+        (ON | {"layer_types": [FULL] * 4}, 0, 0),
+        (ON | {"layer_types": [FULL, LOCAL] * 2}, 4095, 2),
+        (ON | {"max_window_layers": 3}, None, 0),
+        (ON | {"max_window_layers": 0, "sliding_window": 1}, None, 0),
+        (ON | {"layer_types": [LOCAL, FULL] * 2}, None, 0),
+        (ON | {"layer_types": [LOCAL] * 4, "sliding_window": None}, None, 0),
+        ({"layer_types": [LOCAL] * 4}, None, 0),
+    ],
+)
+def test_qwens_windows_are_those_of_transformers(kind, changes, window, every):
+    config = {"model_type": kind, "num_hidden_layers": 4} | changes
+    result, reference = read(config), theirs_of(config)
+    if window is None:  # not supported
+        assert result is None and read(reference) is None
+        return
+    assert (result.window, result.global_every) == (window, every)
+    assert read(reference) == result
+    assert list_kinds(result) == reference["layer_types"]
+    assert not window or reference["sliding_window"] == window + 1
+    written = FAMILIES[kind].write(result) | {"model_type": kind}
+    assert read(written) == read(theirs_of(written)) == result
 
 
 @pytest.mark.slow_cases("bart", "llama", "modernbert")
@@ -269,11 +339,37 @@ def test_aliases_are_those_of_the_class(kind):
 @pytest.mark.parametrize(
     "kind, changes, parts",
     [
-        ("llama", {"rope_scaling": LINEAR}, ["rope_type='linear'", "'default'"]),
+        (
+            "llama",
+            {"rope_scaling": LINEAR},
+            ["rope_type='linear'", "'default' or 'llama3'"],
+        ),
+        ("llama", {"rope_scaling": SCALED | {"factor": None}}, ["factor=None"]),
+        ("llama", {"rope_scaling": SCALED | {LENGTH: "8k"}}, [f"{LENGTH}='8k'"]),
+        ("llama", {"rope_scaling": SCALED | {"beta_fast": 1}}, ["beta_fast"]),
+        (
+            "llama",
+            {"rope_parameters": SCALED | {"high_freq_factor": 1}},
+            ["rotary_scaling=(8.0, 1.0, 1.0, 2048.0)", "high > low"],
+        ),
+        ("llama", {"rope_scaling": SCALED, LENGTH: 64}, [f"{LENGTH}=64", "None"]),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": SCALED}},
+            ["rope_type='llama3'", "must be 'default'"],
+        ),
         ("llama", {"rope_parameters": LINEAR}, ["rope_type='linear'"]),
         ("llama", {"rope_theta": None}, ["rope_theta=None", "number"]),
         ("llama", {"rope_parameters": {"rope_theta": None}}, ["rope_theta=None"]),
         ("llama", {"rope_parameters": [1]}, ["rope_parameters=[1]", "object"]),
+        ("qwen2", {"head_dim": 0}, ["head_dim=0", "at least 1"]),
+        ("qwen3", {"head_dim": None}, ["head_dim=None", "integer"]),
+        ("qwen3", {"attention_bias": True}, ["attention_bias=True", "False"]),
+        (
+            "qwen3",
+            {"use_sliding_window": True},
+            ["max_window_layers=28", "0, 1 or at least 32"],
+        ),
         ("mistral", {"sliding_window": 1}, ["sliding_window=1", "null or at least 2"]),
         ("mistral", {"layer_types": [LOCAL] * 32}, ["layer_types=", "None"]),
         ("llama", {"is_causal": False}, ["is_causal=False", "True"]),
@@ -310,6 +406,19 @@ def test_aliases_are_those_of_the_class(kind):
             {"hidden_activation": "silu"},
             ["classifier_activation='gelu'", "hidden_activation='silu'"],
         ),
+        (
+            "gpt_neo",
+            {"attention_types": [[["global"], 10**12]]},
+            ["attention_types=['global'", "first of 24"],
+        ),
+        ("gpt_neo", {"attention_types": [[3, 8]]}, ["attention_types=[[3, 8]]"]),
+        ("gpt_neo", {"attention_types": [["global", 24]]}, ["attention_types=['g', "]),
+        ("gpt_neo", {"attention_layers": [[]] * 24}, ["attention_types=[[], []"]),
+        ("gpt_neo", {"num_layers": 10**9}, ["num_layers=1000000000", "at most 1000"]),
+        ("gpt_neo", {"window_size": 1}, ["window_size=1", "at least 2"]),
+        ("gpt_neox", {"attention_bias": False}, ["attention_bias=False", "True"]),
+        ("gpt_neox", {"rotary_pct": 0.27}, ["rotary_fraction=0.27", "even"]),
+        ("gpt_neox", {"rotary_pct": "x"}, ["partial_rotary_factor='x'", "number"]),
         ("t5", {"feed_forward_proj": "x-relu"}, ["feed_forward_proj='x-relu'"]),
         ("t5", {"num_decoder_layers": 0}, ["num_decoder_layers=0", "at least 1"]),
         ("roberta", {"pad_token_id": None}, ["pad_token_id=None", "integer"]),

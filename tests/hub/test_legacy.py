@@ -9,10 +9,11 @@ from hub.test_pretraining import make_fixture, pair_settings
 from hub.test_runs import settings, write_folder
 
 from jaxpt.errors import UserError
-from jaxpt.hub.convert import modernise
+from jaxpt.hub.convert import from_hf, modernise
 from jaxpt.hub.export import export_run
 from jaxpt.hub.files import read_tensors, write_tensors
 from jaxpt.hub.imports import import_run
+from jaxpt.hub.names import BODIES
 from jaxpt.training.workdir import load_run
 
 OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -50,6 +51,36 @@ def test_bert_base_uncased(tmp_path):
     names += ", cls.seq_relationship.bias, cls.seq_relationship.weight"
     output = f"{tmp_path / 'old'}: a masked model does not use {names}"
     assert lines[0] == output and len(lines) == 2
+
+
+@pytest.mark.parametrize("prefix", ["bert.", ""])
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "BertForPreTraining", "BertModel"])
+def test_names_with_and_without_the_models_prefix(name, prefix, tmp_path):
+    """Also with a buffer of positions, whose integers are never read."""
+    plain, old = make_fixture(), make_fixture()
+    for fixture in (plain, old):
+        fixture.config["architectures"] = [name]
+    tensors = age(old.tensors) | {"bert.embeddings.position_ids": np.arange(20)[None]}
+    old.tensors = {key.replace("bert.", prefix): each for key, each in tensors.items()}
+    write_folder(tmp_path / "plain", plain)
+    write_folder(tmp_path / "old", old)
+    config = (settings if name == "BertForMaskedLM" else pair_settings)(tmp_path)
+    import_run(tmp_path / "plain", tmp_path / "one", config)
+    lines = import_run(tmp_path / "old", tmp_path / "two", config)
+    same(load_params(tmp_path / "one"), load_params(tmp_path / "two"))
+    is_unread = any("does not use" in line for line in lines)
+    assert is_unread == (name == "BertForMaskedLM")
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "roberta", "electra-generator", "distilbert", "bart", "llama"]
+)
+def test_a_head_next_to_a_body_without_prefix(name):
+    fixture = Fixture(name)
+    ours, prefix = fixture.ours, BODIES[fixture.ours.family.form]
+    bare = {key.removeprefix(prefix): each for key, each in fixture.tensors.items()}
+    assert len(bare) == len(fixture.tensors) and bare.keys() != fixture.tensors.keys()
+    same(from_hf(bare, ours.family, ours.spec, ours.head, ours.params), ours.params)
 
 
 def test_a_bert_with_its_sentence_head(tmp_path):

@@ -10,7 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hub.cases import CASES, Ours, V, check, compare, count, make_batch
+from hub.cases import (
+    CASES,
+    SCALED,
+    SPECIALS,
+    Ours,
+    V,
+    check,
+    compare,
+    count,
+    draw_settings,
+    make_batch,
+    pad_before,
+)
 from hub.test_fields import INERT, list_values
 from safetensors.numpy import save_file
 
@@ -18,6 +30,7 @@ from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
 from jaxpt.hub.files import read_tensors
+from jaxpt.hub.names import COPIES
 from jaxpt.hub.task_heads import (
     QUESTIONS,
     TASK_NAMES,
@@ -28,6 +41,7 @@ from jaxpt.hub.task_heads import (
 )
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.heads import TokenScore
+from jaxpt.nn.positions import rotary_rates
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import prefix_lm
@@ -95,6 +109,58 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
     )
     print(f"{odd}:", {k: f"{v:.1e}" for k, v in gaps.items()})
     check(gaps)
+
+
+DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
+DRAWN += ("xlm-roberta", "camembert")
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("kind", DRAWN)
+def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
+    """Numbers, padding on either side, the way back, and what is generated."""
+    head = CASES[kind][1]
+    settings = CASES[kind][2] | draw_settings(kind, seed)
+    monkeypatch.setitem(CASES, "drawn", (kind, head, settings))
+    reference = make_theirs("drawn")
+    config, tensors = save(reference, tmp_path / "a")
+    ours = Ours(config, tensors, head)
+    batch = make_batch("drawn")
+    for padded in (batch, pad_before(batch, settings["pad_token_id"])):
+        theirs = run_theirs(reference, padded, "drawn")
+        check(compare(ours, padded, theirs))
+    back = to_hf(ours.params, ours.family, ours.spec, head)
+    assert set(tensors) - set(back) <= set(COPIES[ours.family.form])
+    for name, value in back.items():
+        np.testing.assert_array_equal(value, tensors[name])
+    written = write_config(ours.spec, head, kind)[1]
+    written |= {name: config[name] for name in SPECIALS if name in config}
+    assert read_config(written) == (ours.family, read_config(config)[1])
+    again = load_written(tmp_path / "b", written, back, type(reference))
+    result = run_theirs(again, padded, "drawn")
+    for name in ("hidden", "logits"):
+        np.testing.assert_allclose(result[name], theirs[name], atol=1e-5)
+    if head == "causal":
+        check_generation(reference, ours, num_beams=1)
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_scaled_frequencies_of_published_sizes(factor):
+    """Llama 3.1's and 3.2's, at a head width of 128 and 64."""
+    rope = SCALED | {"rope_theta": 5e5, "factor": factor}
+    rope["original_max_position_embeddings"] = 8192
+    config = transformers.LlamaConfig(
+        hidden_size=128 if factor == 8 else 64,
+        num_attention_heads=1,
+        max_position_embeddings=131072,
+        rope_parameters=rope,
+    )
+    scale = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"]
+    expected, attention_factor = scale(config)
+    spec = read_config(config.to_dict() | {"model_type": "llama"})[1]
+    rates = rotary_rates(spec.head_width, spec.rotary_base, spec.rotary_scaling)
+    np.testing.assert_allclose(rates, expected.numpy(), rtol=2e-6)
+    assert attention_factor == 1
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -309,6 +375,16 @@ BART = {"d_model": 768} | {f"{part}_layers": 6 for part in ("encoder", "decoder"
 BART |= {f"{part}_attention_heads": 12 for part in ("encoder", "decoder")}
 BART |= {f"{part}_ffn_dim": 3072 for part in ("encoder", "decoder")}
 SMOL = {"vocab_size": 49152, "num_key_value_heads": 3, "tie_word_embeddings": True}
+LLAMA_3 = {"vocab_size": 128256, "num_key_value_heads": 8, "tie_word_embeddings": True}
+LLAMA_3 |= {"head_dim": 64, "max_position_embeddings": 131072, "rope_theta": 5e5}
+LLAMA_3["rope_scaling"] = {"rope_type": "llama3", "factor": 32.0}
+LLAMA_3["rope_scaling"] |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA_3["rope_scaling"]["original_max_position_embeddings"] = 8192
+QWEN = {"tie_word_embeddings": True, "rope_theta": 1e6}
+QWEN_2 = QWEN | {"num_key_value_heads": 2}
+QWEN_3 = QWEN | {"num_key_value_heads": 8, "max_position_embeddings": 40960}
+TINY = {"num_layers": 4, "hidden_size": 768, "num_heads": 16}
+TINY["attention_types"] = [[["global", "local"], 2]]
 WIDE, WIDER = {"embedding_size": 768}, {"embedding_size": 1024}
 TELLS, MAKES = ("electra", "discriminator"), ("electra", "generator")
 PUBLISHED = {
@@ -340,6 +416,13 @@ PUBLISHED = {
     "llama-1.1b": published(
         "llama", "causal", 2048, 22, 32, 5632, rms_norm_eps=1e-5, num_key_value_heads=4
     ),
+    "llama-3.2-1b": published(
+        "llama", "causal", 2048, 16, 32, 8192, rms_norm_eps=1e-5, **LLAMA_3
+    ),
+    "qwen2.5-0.5b": published("qwen2", "causal", 896, 24, 14, 4864, **QWEN_2),
+    "qwen3-0.6b": published("qwen3", "causal", 1024, 28, 16, 3072, **QWEN_3),
+    "pythia-160m": published("gpt_neox", "causal", 768, 12, 12, 3072, vocab_size=50304),
+    "tinystories-33m": published("gpt_neo", "causal", **TINY),
     "mistral-7b": published(
         "mistral", "causal", rms_norm_eps=1e-5, max_position_embeddings=32768
     ),
@@ -380,13 +463,19 @@ def test_presets_are_the_published_models(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt2", "llama", "llama-tied", "mistral", "t5", "t5-1.1"]
+    "name",
+    ["gpt2", "llama", "llama-tied", "llama-3.1", "mistral", "qwen2", "qwen3-local"]
+    + ["gpt_neo", "gpt_neox", "t5", "t5-1.1"],
 )
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):
     reference = make_theirs(name)
     config, tensors = save(reference, tmp_path)
-    ours = Ours(config, tensors, CASES[name][1])
+    check_generation(reference, Ours(config, tensors, CASES[name][1]), num_beams)
+
+
+def check_generation(reference, ours, num_beams):
+    """Prompts of several lengths at once give transformers' tokens for each alone."""
     two = ours.spec.num_decoder_layers > 0
     decoder = make_decoder(ours.model, start_id=0 if two else None)
     rng = np.random.default_rng(0)

@@ -48,9 +48,11 @@ def test_windows_that_no_layer_has_make_no_other_model():
 OTHER = {
     "norm": "rmsnorm",
     "qk_norm": "scaled",
+    "qkv_bias": "no",
     "norm_position": "post",
     "activation": "relu",
     "positions": "none",
+    "rotary_scaling": (8.0, 1.0, 4.0, 64.0),
     "relative_directions": "past",
     "init": "t5",
     "dtype": "bfloat16",
@@ -62,6 +64,8 @@ WHERE = {
     "position_offset": {"positions": "learned"},
     "max_len": {"positions": "learned"},
     "rotary_base": {"positions": "rotary"},
+    "rotary_scaling": {"positions": "rotary"},
+    "rotary_fraction": {"positions": "rotary", "head_dim": 20},
     "positions": {"positions": "learned"},
     "relative_buckets": {"relative_max_distance": 256},
     "num_heads": {"head_dim": 8},
@@ -94,12 +98,16 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
     "shared, one, two",
     [
         ({}, {"rotary_base": 5.0}, {"rotary_base": 6.0}),
+        ({}, {"rotary_fraction": 0.5}, {}),
+        ({}, {"rotary_scaling": (8.0, 1.0, 4.0, 64.0)}, {}),
         ({}, {"relative_directions": "past"}, {"relative_directions": "both"}),
         ({"positions": "relative"}, {}, {"relative_directions": "both"}),
         ({"positions": "none"}, {"position_offset": 1, "max_len": 9}, {}),
         ({"norm": "rmsnorm"}, {"norm_bias": True}, {"norm_bias": False}),
         ({}, {"head_dim": 0, "num_kv_heads": 0}, {"head_dim": 32, "num_kv_heads": 4}),
         ({}, {"embedding_size": 0}, {"embedding_size": 128}),
+        ({}, {"qkv_bias": "auto"}, {"qkv_bias": "yes"}),
+        ({"use_bias": False}, {"qkv_bias": "auto"}, {"qkv_bias": "no"}),
     ],
 )
 def test_what_nothing_depends_on_makes_no_difference(shared, one, two):

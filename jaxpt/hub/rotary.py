@@ -1,0 +1,94 @@
+"""Config fields of rotary positions, which several families share."""
+
+from typing import Any
+
+from jaxpt.errors import DataError
+from jaxpt.hub.fields import Config, Row, Values, check_type, refusal, require
+from jaxpt.nn.model_spec import ModelSpec
+
+# Fields with any kind of rotary positions, and those of Llama 3.1's scaled frequencies,
+# in the order of `ModelSpec.rotary_scaling`.
+_COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_SCALING = ("factor", "low_freq_factor", "high_freq_factor")
+_LENGTH = "original_max_position_embeddings"
+
+
+def read_rope(
+    rope: Any, theta: Any, length: int | None = None, fraction: Any = None
+) -> Values:
+    """The fields of a spec for rotary positions.
+
+    Args:
+      rope: the rotary parameters, as transformers merges `rope_parameters` and
+        `rope_scaling`.
+      theta: the base if those have none.
+      length: the original length if those have none; None for a family without scaled
+        frequencies.
+      fraction: `rotary_fraction` if those have none; None for a family that rotates all
+        of a head.
+
+    Raises:
+      UserError: a field has a wrong type or an unsupported value.
+    """
+    check_type("rope_parameters", rope, dict, "an object")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default" and (kind != "llama3" or length is None):
+        allowed = "'default'" if length is None else "'default' or 'llama3'"
+        raise refusal("rope_type", kind, allowed)
+    values: Values = {}
+    if fraction is None:
+        require(rope, partial_rotary_factor=1.0)
+    else:
+        fraction = rope.get("partial_rotary_factor", fraction)
+        check_type("partial_rotary_factor", fraction, (int, float), "a number")
+        values["rotary_fraction"] = float(fraction)
+    names = _COMMON if kind == "default" else {*_COMMON, *_SCALING, _LENGTH}
+    for key in sorted(set(rope) - names):
+        raise DataError(f"config.json: rope_parameters.{key}: is not supported")
+    theta = rope.get("rope_theta", theta)
+    check_type("rope_theta", theta, (int, float), "a number")
+    values["rotary_base"] = float(theta)
+    if kind == "default":
+        return values
+    numbers = [rope.get(name) for name in _SCALING] + [rope.get(_LENGTH, length)]
+    for name, number in zip((*_SCALING, _LENGTH), numbers, strict=True):
+        check_type(name, number, (int, float), "a number")
+    return values | {"rotary_scaling": tuple(map(float, numbers))}
+
+
+def write_rope(spec: ModelSpec, base: float) -> Config:
+    """The rotary parameters of a spec, for layers with this base."""
+    rope: Config = {"rope_type": "default", "rope_theta": base}
+    if not spec.rotary_scaling:
+        return rope
+    *numbers, length = spec.rotary_scaling
+    rope |= dict(zip(_SCALING, numbers, strict=True)) | {_LENGTH: int(length)}
+    return rope | {"rope_type": "llama3"}
+
+
+def rope(theta_name: str = "rope_theta", fraction_name: str = "") -> Row:
+    """The rotary positions of a family whose layers all have the same.
+
+    Args:
+      theta_name: the field of the base; versions before 5 read no other.
+      fraction_name: that of the part of a head that is rotated; "" for all of it.
+    """
+
+    def read(config: Config) -> Values:
+        # The older name takes precedence.
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        theta = config.get(theta_name, 10000.0)
+        fraction = config.get(fraction_name, 0.25) if fraction_name else None
+        return read_rope(rope, theta, config["max_position_embeddings"], fraction)
+
+    def write(spec: ModelSpec) -> Config:
+        rope = write_rope(spec, spec.rotary_base)
+        older: Config = {theta_name: spec.rotary_base}
+        if fraction_name:
+            older[fraction_name] = spec.rotary_fraction
+            rope["partial_rotary_factor"] = spec.rotary_fraction
+        if spec.rotary_scaling:
+            older["rope_scaling"] = rope
+        return {"rope_parameters": rope, **older}
+
+    return Row(read, write)

@@ -1,0 +1,50 @@
+"""Config fields of local layers, which several families share."""
+
+from typing import Any
+
+from jaxpt.errors import DataError
+from jaxpt.hub.fields import refusal
+from jaxpt.nn.model_spec import ModelSpec
+
+FULL, LOCAL = "full_attention", "sliding_attention"
+
+
+def find_global_every(
+    kinds: Any,
+    num_layers: int,
+    name: str = "layer_types",
+    names: tuple[str, str] = (FULL, LOCAL),
+) -> int:
+    """`ModelSpec.global_every` of the layers' kinds; 1 if all have full attention.
+
+    Args:
+      kinds: of all layers, as the field `name` has them.
+      names: those of layers with full attention and of local ones.
+
+    Raises:
+      UserError: the kinds of layers follow no such rule.
+    """
+    full, local = names
+    is_complete = isinstance(kinds, list) and len(kinds) == num_layers
+    for every in (1, *range(2, num_layers + 1), 0) if is_complete else ():
+        expected = [
+            local if every == 0 or i % every else full for i in range(num_layers)
+        ]
+        if kinds == expected:
+            return every
+    raise DataError(
+        f"config.json: {name}={kinds}: must be {full} in the first of {num_layers} "
+        f"layers and then in one of every n, or in none, and else {local}"
+    )
+
+
+def list_kinds(spec: ModelSpec) -> list[str]:
+    """The `layer_types` of a spec."""
+    return [LOCAL if spec.is_local(i) else FULL for i in range(spec.num_layers)]
+
+
+def decode_window(name: str, width: int | None) -> int:
+    """`ModelSpec.window` of a field that counts the token itself; null is no window."""
+    if width is not None and width < 2:
+        raise refusal(name, width, "null or at least 2")
+    return 0 if width is None else width - 1
