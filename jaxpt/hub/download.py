@@ -183,7 +183,8 @@ def _describe(error: Exception) -> str:
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return "the repository has no such revision: name a branch, a tag or a commit"
-    cause = error.__cause__ or error
+    is_missing = isinstance(error, errors.LocalEntryNotFoundError)
+    cause = error.__cause__ or error if is_missing else error
     if isinstance(cause, errors.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set, and the files are not in the cache"
     if isinstance(cause, errors.HfHubHTTPError):
@@ -191,7 +192,7 @@ def _describe(error: Exception) -> str:
         if status in (401, 403):
             return f"{host} refuses the token ({status}): {LOG_IN}"
         return f"{host} answers {status}: {cause.server_message or _first_line(cause)}"
-    if isinstance(error, errors.LocalEntryNotFoundError):
+    if is_missing:
         return f"{host} cannot be reached, and the files are not in the cache: " + (
             _first_line(cause)
         )
