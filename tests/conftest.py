@@ -33,6 +33,8 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 os.environ.setdefault("XLA_FLAGS", _flags)
 # All of them: most compile in less than the second that jax asks for by default.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# No test uses the network; those of the Hub have a server on loopback.
+os.environ["HF_HUB_OFFLINE"] = "1"
 # Prepared text and tokenizers are of this session alone.
 _run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 _text = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}-text")

@@ -238,8 +238,11 @@ def test_errors_have_classes(clm, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path, refuses):
-    with refuses("is not a folder or a name of the Hub"):
+    with refuses("source=", "is neither a folder nor a name on the Hugging Face Hub"):
         jaxpt.load(tmp_path / "no" / "such" / "run")
+    for source in (tmp_path, "org/name@v1"):
+        with refuses("revision=v2: must be left out"):
+            jaxpt.load(source, revision="v2")
     with refuses("must be a run's folder, or one of transformers"):
         jaxpt.load(tmp_path)
 

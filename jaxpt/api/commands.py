@@ -91,7 +91,8 @@ def finetune(
 
     Args:
       config: such as "configs/tasks/sst2.py:FOLDER".
-      source: a run's folder, "scratch:" and a run's folder, or one of transformers.
+      source: a run's folder, a folder of transformers, or a name on the Hugging Face
+        Hub; "scratch:" before it is the same network with random initialization.
       settings, trust: as of `read_config`.
       quiet: prints no progress.
 

@@ -13,7 +13,12 @@ import numpy as np
 from jaxpt import trust as trust_list
 from jaxpt.api.arguments import Settings, name_arguments
 from jaxpt.config.settings import default_config
-from jaxpt.errors import CheckpointError, DataError, RandomWeightsWarning
+from jaxpt.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    RandomWeightsWarning,
+)
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.hub.files import read_json
@@ -212,8 +217,8 @@ class Run:
         return measure(program, self.params, corpora, self.task.plan.train.seed).metrics
 
 
-@name_arguments(workdir="source")
-def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
+@name_arguments(workdir="source", **{"from": "source"})
+def load(source: Folder, trust: str | Sequence[str] = (), *, revision: str = "") -> Run:
     """Loads a trained run, or a model of Hugging Face transformers.
 
     Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
@@ -225,6 +230,7 @@ def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
         Hugging Face Hub, such as "google-bert/bert-base-uncased", which is downloaded.
       trust: code outside jaxpt that the run names and that may be executed: the module
         of its objective, such as "my_package.my_objective".
+      revision: of a name: a branch, a tag or a commit; "" is the default branch.
 
     Raises:
       CheckpointError: the folder holds no run, or is damaged.
@@ -235,43 +241,27 @@ def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
     'mlm'
     >>> jaxpt.load("my.txt")
     Traceback (most recent call last):
-    jaxpt.errors.DataError: my.txt: is not a folder, ...
+    jaxpt.errors.DataError: source=my.txt: is neither a folder nor a name on the ...
     """
-    folder = Path(source)
-    if not folder.is_dir():
-        folder = _download(os.fspath(source))
-    if not (folder / "config.json").is_file():
+    folder, name = Path(source), os.fspath(source)
+    if revision:
+        if folder.is_dir() or "@" in name:
+            raise ConfigError(
+                f"revision={revision}: must be left out for {name}: only a name on the "
+                "Hugging Face Hub, without @, has a revision"
+            )
+        name = f"{name}@{revision}"
+    if folder.is_dir() and not (folder / "config.json").is_file():
         raise CheckpointError(
             f"{source}: must be a run's folder, or one of transformers"
         )
     trust_list.trust(trust)
-    if "model_type" in read_json(folder, "config.json"):
+    if not folder.is_dir() or "model_type" in read_json(folder, "config.json"):
         with tempfile.TemporaryDirectory() as place:
-            import_run(folder, Path(place) / "run", default_config())
+            import_run(name, Path(place) / "run", default_config())
             run = Run(load_run(Path(place) / "run"))
     else:
         run = Run(load_run(folder), folder)
     if text := describe_random_parts(run.task):
         warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
     return run
-
-
-def _download(name: str) -> Path:
-    """Downloads a model of the Hugging Face Hub into its cache.
-
-    Raises:
-      DataError: the name is unknown, or the Hub does not answer.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError
-
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except HFValidationError:
-        raise DataError(f"{name}: is not a folder or a name of the Hub") from None
-    except Exception as error:  # of the network, or of the Hub
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{name}: is not a folder, and cannot be downloaded: {reason}"
-        ) from None

@@ -108,6 +108,7 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
     "finetune",
     example="""\
 jaxpt finetune --from runs/mlm --config tasks/sst2 --to runs/sst2
+jaxpt finetune --from google-bert/bert-base-uncased --config tasks/sst2 --to runs/bert
 jaxpt finetune --from runs/mlm --config tasks/sst2 --lr "(1e-4,3e-4)" \\
     --config.train.epochs="(3,)" --to runs/sst2_grid""",
     flags=OUTPUT
@@ -115,7 +116,8 @@ jaxpt finetune --from runs/mlm --config tasks/sst2 --lr "(1e-4,3e-4)" \\
         "from": (
             "",
             "the run to fine-tune, its folder (--workdir is the same); scratch:FOLDER "
-            "is its network with random initialization; or a folder of transformers",
+            "is its network with random initialization; or a model of transformers, a "
+            "folder or a name on the Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)",
         ),
         "to": ("", "the fine-tuning's folder"),
     },

@@ -14,12 +14,19 @@ PRECISION = {
         "of ONNX graphs: float32; or float16 or int8, smaller and less exact",
     )
 }
+# Flags of `jaxpt export` that do not apply to ONNX graphs.
+TRANSFORMERS_FLAGS = (
+    *("family", "dtype", "max_shard_size"),
+    *("license", "language", "push", "private"),
+)
 
 
 @command(
     "export",
     example="""\
 jaxpt export --workdir runs/mlm --to exported
+jaxpt export --workdir runs/mlm --to half --dtype bfloat16 --max_shard_size 2GB
+jaxpt export --workdir runs/mlm --to exported --license mit --push ORG/NAME --private
 jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
     flags=PRECISION
     | {
@@ -29,6 +36,18 @@ jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
             "",
             "model_type of transformers, such as bert; default: the first that fits",
         ),
+        "dtype": ("float32", "of the tensors: float32, bfloat16 or float16"),
+        "max_shard_size": (
+            "5GB",
+            "of a file of tensors; KB, MB, GB, TB: powers of 1000",
+        ),
+        "license": (
+            "",
+            "for the model card, such as apache-2.0; default: the card states none",
+        ),
+        "language": ([], "of the text, for the model card, such as en or en,fr"),
+        "push": ("", "upload the folder to this repository of the Hugging Face Hub"),
+        "private": (False, "with --push: the repository must be private"),
         "attentions": (False, "ONNX graphs also return the attention weights"),
     },
 )
@@ -37,18 +56,27 @@ def export(command: Command, argv: list[str]) -> int:
     values = parse(command, argv)
     workdir, to = read_workdir(values), read_to(values)
     is_onnx = values.format == "onnx"
-    unused = ("family",) if is_onnx else ("precision", "attentions")
+    unused = TRANSFORMERS_FLAGS if is_onnx else ("precision", "attentions")
     refuse(values, unused, f"must be left out with --format={values.format}")
+    if not values.push:
+        refuse(values, ("private",), "must be left out without --push")
     start_jax()
     if is_onnx:
         from jaxpt.hub.onnx_export import export_onnx
 
         return show(export_onnx(workdir, to, values.precision, values.attentions))
     from jaxpt.finetuning.export import export_finetuned, is_finetuned
-    from jaxpt.hub.export import export_run
+    from jaxpt.hub.export import ExportOptions, export_run
+    from jaxpt.hub.upload import check_name, push_folder
 
+    options = ExportOptions(
+        values.dtype, values.max_shard_size, values.license, tuple(values.language)
+    )
+    if values.push:
+        check_name(values.push)
     write = export_finetuned if is_finetuned(workdir) else export_run
-    return show(write(workdir, to, values.family))
+    show(write(workdir, to, values.family, options))
+    return show(push_folder(to, values.push, values.private)) if values.push else 0
 
 
 @command(
@@ -78,9 +106,16 @@ def applet(command: Command, argv: list[str]) -> int:
 
 @command(
     "import",
-    example="jaxpt import --from bert-base-uncased/ --workdir runs/bert",
+    example="""\
+jaxpt import --from google-bert/bert-base-uncased --workdir runs/bert
+jaxpt import --from openai-community/gpt2@main --workdir runs/gpt2
+jaxpt import --from bert-base-uncased/ --workdir runs/bert""",
     flags={
-        "from": ("", "a folder in the format of transformers"),
+        "from": (
+            "",
+            "a folder in the format of transformers, or a name on the Hugging Face "
+            "Hub: ORG/NAME or ORG/NAME@REVISION",
+        ),
         "workdir": ("", "the new run's folder"),
     },
     config="pretraining",
@@ -92,11 +127,13 @@ def import_(command: Command, argv: list[str]) -> int:
     config, values, explicit_names = parse_config(command, argv)
     workdir = read_workdir(values)
     if not values["from"].value:
-        raise ConfigError("--from: must name a folder that transformers wrote")
+        raise ConfigError(
+            "--from: must name a folder that transformers wrote, or a model of the Hub"
+        )
     start_jax()
     from jaxpt.hub.imports import import_run
 
-    return show(import_run(Path(values["from"].value), workdir, config, explicit_names))
+    return show(import_run(values["from"].value, workdir, config, explicit_names))
 
 
 @command(

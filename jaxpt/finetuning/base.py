@@ -24,8 +24,10 @@ import numpy as np
 from jaxpt.config.settings import default_config
 from jaxpt.errors import ConfigError
 from jaxpt.files import disk
+from jaxpt.hub.download import is_name, split_name
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
+from jaxpt.hub.origin import read_base_model
 from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.bilm import BiLm
@@ -171,23 +173,41 @@ def make_fresh_base(
 
 
 def import_source(source: str, folder: Path) -> str:
-    """The run to fine-tune: the source, or the import of a folder of transformers.
+    """The run to fine-tune: the source, or the import of a model of transformers.
 
     It is imported once, into `folder`/base.
 
+    Args:
+      source: as for `load_base`; or a folder of transformers, or a name on the Hugging
+        Face Hub.
+
     Raises:
-      UserError: transformers' folder cannot be imported.
+      UserError: the model cannot be imported, or `folder` has the import of another.
     """
-    place = Path(source.removeprefix(SCRATCH))
-    config = place / "config.json"
-    is_scratch = source.startswith(SCRATCH)
-    if not config.is_file() or "model_type" not in read_json(place, "config.json"):
+    name = source.removeprefix(SCRATCH)
+    place, imported = Path(name), folder / BASE
+    if place.is_dir():
+        config = place / "config.json"
+        if not config.is_file() or "model_type" not in read_json(place, config.name):
+            return source
+    elif not is_name(name):
         return source
-    imported = folder / BASE
     if not (imported / "config.json").exists():
         disk.remove(imported)  # of an import that was killed
-        import_run(place, imported, default_config())
-    return f"{SCRATCH}{imported}" if is_scratch else str(imported)
+        import_run(name, imported, default_config())
+    elif not place.is_dir():
+        _check_imported(name, imported)
+    return f"{SCRATCH}{imported}" if source.startswith(SCRATCH) else str(imported)
+
+
+def _check_imported(name: str, imported: Path) -> None:
+    """Raises UserError if an import is not of this name on the Hub."""
+    base = read_base_model(imported)
+    if base is None or split_name(name) != (base.repository, base.revision):
+        raise ConfigError(
+            f"--from={name}: {imported} was imported from another model; fine-tune in "
+            "another folder"
+        )
 
 
 def _task_part(task: Task, params: Any) -> tuple[Network, Any]:

@@ -9,13 +9,22 @@ import jax.numpy as jnp
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import is_new, load_config, load_json
-from jaxpt.finetuning.base import Base, load_base
+from jaxpt.finetuning.base import SCRATCH, Base, load_base
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import find_model
 from jaxpt.finetuning.summary import show_rate
+from jaxpt.hub.card import TASKS, Card
 from jaxpt.hub.convert import move_places, to_hf
-from jaxpt.hub.export import Model, name_ids, write_model
+from jaxpt.hub.export import (
+    DEFAULT_OPTIONS,
+    ExportOptions,
+    Model,
+    check_range,
+    name_ids,
+    write_model,
+)
 from jaxpt.hub.families import Family, write_config
+from jaxpt.hub.origin import read_base_model
 from jaxpt.hub.task_heads import find_names, name_class, task_to_hf, write_labels
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
@@ -24,6 +33,13 @@ from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.run_framing import find_framing
 
 IDENTITY = "identity.json"
+# The Hub's names of tasks, by the suffix of transformers' class.
+CLASS_TASKS = {
+    "SequenceClassification": "text-classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+    "MultipleChoice": "multiple-choice",
+}
 
 
 def is_finetuned(folder: Path) -> bool:
@@ -82,7 +98,12 @@ def load_finetuned(folder: Path) -> Finetuned:
     return Finetuned(program, program.join(trained, frozen), result)
 
 
-def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
+def export_finetuned(
+    folder: Path,
+    to: Path,
+    family: str = "",
+    options: ExportOptions = DEFAULT_OPTIONS,
+) -> list[str]:
     """Writes the best model of a fine-tuning.
 
     Args:
@@ -111,7 +132,9 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
     moved = move_places(merged, network.spec, export_spec)
     make = _make_reader if plan.spec.READS else _make_writer
     model = make(tuned, kind, config, export_spec, moved, purpose)
-    return write_model(model, base.tokenizer, _write_card(tuned, model.config), to)
+    check_range({purpose: model}, options.dtype)
+    card = _make_card(tuned, model.config, purpose, to.name)
+    return write_model(model, base.tokenizer, card, to, options)
 
 
 def _make_reader(
@@ -219,26 +242,27 @@ def _find_last_by(base: Base, kind: str, name: str) -> int:
     return pad
 
 
-def _write_card(tuned: Finetuned, config: dict) -> str:
+def _make_card(tuned: Finetuned, config: dict, purpose: str, name: str) -> Card:
     """The model card: base, task, training settings and dev metrics."""
     plan, cell = tuned.program.plan, tuned.result
-    source = Path(tuned.program.base.source).name
-    lines = [
-        "---",
-        "library_name: transformers",
-        "tags: [jaxpt]",
-        "---",
-        "",
-        f"# {config['architectures'][0]} fine-tuned with jaxpt",
-        "",
-        f"- Base: {source}, a {tuned.program.base.task.plan.objective_name} run",
-        f"- Task: {plan.task_name}, labels {', '.join(tuned.program.labels) or 'none'}",
-        f"- Data: {Path(plan.data.train).name}",
-        f"- Trained: {plan.adapt.method}, learning rate {show_rate(cell['lr'])}, "
+    source, task = tuned.program.base.source, tuned.program.base.task
+    data = Path(plan.data.train).name
+    facts = [
+        f"Base: {Path(source).name}, a {task.plan.objective_name} run",
+        f"Task: {plan.task_name}, labels {', '.join(tuned.program.labels) or 'none'}",
+        f"Data: {data}",
+        f"Trained: {plan.adapt.method}, learning rate {show_rate(cell['lr'])}, "
         f"batch {cell['batch_size']}, {cell['epochs']} epochs, seed {cell['seed']}",
-        "",
-        "| metric (dev) | value |",
-        "|---|---|",
-        *(f"| {name} | {value:.4f} |" for name, value in cell["dev"].items()),
     ]
-    return "\n".join(lines) + "\n"
+    is_scratch = source.startswith(SCRATCH)
+    return Card(
+        title=f"{config['architectures'][0]} fine-tuned with jaxpt",
+        name=name,
+        task=CLASS_TASKS.get(plan.spec.EXPORT) or TASKS[purpose],
+        data=data,
+        facts=facts,
+        metrics=cell["dev"],
+        split="dev",
+        base=None if is_scratch else read_base_model(Path(source)),
+        tags=(plan.task_name,),
+    )

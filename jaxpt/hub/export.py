@@ -1,17 +1,21 @@
 """Exports runs as folders that transformers loads: config, tensors, tokenizer, card."""
 
 import dataclasses
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
-from jaxpt.errors import CheckpointError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import is_new
+from jaxpt.hub.card import TASKS, Card, format_card
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
-from jaxpt.hub.files import write_file, write_json, write_tensors
-from jaxpt.hub.origin import write_origin
+from jaxpt.hub.files import DTYPES, write_file, write_json, write_tensors
+from jaxpt.hub.origin import read_base_model, write_origin
+from jaxpt.hub.source_folder import main_folder
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, Pair
@@ -23,8 +27,64 @@ from jaxpt.training.run_framing import NAME, find_framing
 from jaxpt.training.task import Task
 from jaxpt.training.workdir import load_run
 
+DTYPE_NAMES = {str(dtype): dtype for dtype in DTYPES.values()}
+# Powers of 1000, as in transformers.
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
-def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """How an export is stored, and what its model card states.
+
+    Attributes:
+      dtype: of the tensors, a key of `DTYPE_NAMES`.
+      max_shard_size: of a file of tensors, a number and a unit.
+      license: as the Hub names it, such as "apache-2.0"; "" states none.
+      language: ISO 639 codes of the text's languages.
+
+    Raises:
+      ConfigError: a value is not allowed.
+    """
+
+    dtype: str = "float32"
+    max_shard_size: str = "5GB"
+    license: str = ""
+    language: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_NAMES:
+            allowed = ", ".join(DTYPE_NAMES)
+            raise ConfigError(f"--dtype={self.dtype}: must be one of {allowed}")
+        if self.max_shard_bytes < 1:
+            raise ConfigError(
+                f"--max_shard_size={self.max_shard_size}: must be at least 1 byte"
+            )
+
+    @property
+    def max_shard_bytes(self) -> int:
+        """`max_shard_size` in bytes.
+
+        >>> ExportOptions(max_shard_size="1.5MB").max_shard_bytes
+        1500000
+        """
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]B)", self.max_shard_size.upper())
+        if not match:
+            raise ConfigError(
+                f"--max_shard_size={self.max_shard_size}: must be a number and one of "
+                f"the units {', '.join(UNITS)}, such as 5GB"
+            )
+        return int(float(match[1]) * UNITS[match[2]])
+
+
+DEFAULT_OPTIONS = ExportOptions()
+
+
+def export_run(
+    workdir: Path,
+    folder: Path,
+    family: str = "",
+    options: ExportOptions = DEFAULT_OPTIONS,
+) -> list[str]:
     """Writes a run's newest checkpoint as a folder that transformers loads.
 
     A run of several networks (ELECTRA) becomes a folder with a folder for each.
@@ -37,7 +97,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
 
     Raises:
       UserError: there is no run, no family fits the model and its tokenizer, a
-        parameter is not finite, or the folder is not empty or cannot be written.
+        parameter is not finite or not within the dtype's range, or the folder is not
+        empty or cannot be written.
     """
     if not is_new(folder):
         raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
@@ -60,13 +121,33 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         models[head] = Model(
             config | ids, tensors, export_spec, framing, notes, generation
         )
-    result = load_result(workdir)
+    check_range(models, options.dtype)
+    result, base = load_result(workdir), read_base_model(workdir)
+    text = task.plan.text
+    paths = text.mixture or (text.path,)
+    data = ", ".join(Path(str(path)).name for path in paths)
     lines = []
     for head, model in models.items():
         place = folder / head if len(models) > 1 else folder
-        card = write_card(task, result, head, model.config, step, model.notes)
-        lines += write_model(model, tokenizer, card, place)
-    write_origin(folder, task, params, parts)
+        card = Card(
+            title=f"{model.config['architectures'][0]} pretrained with jaxpt",
+            name=folder.name,
+            task=TASKS[head],
+            data=data,
+            facts=_list_facts(
+                task, result, head, step, list(models), model.notes, data
+            ),
+            metrics=result["metrics"] if result else {},
+            split="held-out text",
+            base=base,
+            tags=(task.plan.objective_name,),
+        )
+        lines += write_model(model, tokenizer, card, place, options)
+    if len(models) > 1:  # the Hub shows the card at the top
+        write_file(
+            folder, "README.md", (main_folder(folder) / "README.md").read_bytes()
+        )
+    write_origin(folder, task, params, parts, base)
     return lines
 
 
@@ -75,7 +156,7 @@ class Model:
     """The content of a folder of transformers, without its tokenizer and model card.
 
     Attributes:
-      config: of config.json, without the dtype, which is float32.
+      config: of config.json, without the dtype.
       tensors: by their names in transformers.
       spec: with its positions where the family's code reads them (`Family.lay_out`).
       framing: the special ids around a text.
@@ -93,7 +174,28 @@ class Model:
     pair: Pair | None = None
 
 
-def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list[str]:
+def check_range(models: Mapping[str, Model], dtype: str) -> None:
+    """Raises ConfigError if a parameter is too large for the dtype of the export."""
+    limit = float(ml_dtypes.finfo(DTYPE_NAMES[dtype]).max)
+    for model in models.values():
+        for name, tensor in model.tensors.items():
+            largest = np.max(np.abs(tensor), initial=np.float32(0))
+            with np.errstate(over="ignore"):
+                is_finite = np.isfinite(largest.astype(DTYPE_NAMES[dtype]))
+            if not is_finite:
+                raise ConfigError(
+                    f"--dtype={dtype}: {name} has a value of magnitude {largest:.6g}, "
+                    f"and {dtype} holds at most {limit:.6g}; use another dtype"
+                )
+
+
+def write_model(
+    model: Model,
+    tokenizer: Tokenizer,
+    card: Card,
+    to: Path,
+    options: ExportOptions = DEFAULT_OPTIONS,
+) -> list[str]:
     """Writes the folder of a model, which transformers loads.
 
     Returns:
@@ -106,14 +208,16 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CheckpointError(f"--to={to}: {error.strerror}") from error
-    write_tensors(to, model.tensors)
-    write_json(to, "config.json", model.config | {"dtype": "float32"})
+    dtype = DTYPE_NAMES[options.dtype]
+    tensors = {name: np.asarray(x).astype(dtype) for name, x in model.tensors.items()}
+    write_tensors(to, tensors, options.max_shard_bytes)
+    write_json(to, "config.json", model.config | {"dtype": options.dtype})
     if model.generation is not None:
         write_json(to, "generation_config.json", model.generation)
     has_tokenizer = write_tokenizer(
         tokenizer, to, model.spec, model.framing, model.pair
     )
-    write_file(to, "README.md", card.encode())
+    write_file(to, "README.md", _complete_card(card, options).encode())
     size = sum(int(np.size(tensor)) for tensor in model.tensors.values())
     lines = [f"{to}: {model.config['architectures'][0]}, {size:,} parameters"]
     lines += [f"{to}: {note}" for note in model.notes]
@@ -122,6 +226,19 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
             f"{to}: no tokenizer: transformers has none of kind {tokenizer.kind}"
         )
     return lines
+
+
+def _complete_card(card: Card, options: ExportOptions) -> str:
+    """The text of a card, with what the options state."""
+    facts = list(card.facts)
+    if options.dtype != "float32":
+        facts.append(
+            f"Weights: {options.dtype}, rounded after the metrics were measured"
+        )
+    card = dataclasses.replace(
+        card, facts=facts, license=options.license, language=options.language
+    )
+    return format_card(card)
 
 
 def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list | None]:
@@ -219,41 +336,32 @@ def write_notes(
     return notes
 
 
-def write_card(
+def _list_facts(
     task: Task,
     result: dict | None,
     head: str,
-    config: dict,
     step: int,
+    heads: Sequence[str],
     notes: Sequence[str],
-) -> str:
-    """The model card: data, objective, budget and metrics of the run, and notes."""
+    data: str,
+) -> list[str]:
+    """Lines of the card on how the model was trained, and how it is loaded."""
     plan, spec = task.plan, task.plan.train
-    sources = plan.text.mixture or (plan.text.path,)
-    lines = [
-        "---",
-        "library_name: transformers",
-        "tags: [jaxpt]",
-        "---",
-        "",
-        f"# {config['architectures'][0]} pretrained with jaxpt",
-        "",
-        f"- Objective: {plan.objective_name} ({head})",
-        f"- Data: {', '.join(Path(str(source)).name for source in sources)}",
-        f"- Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
-        f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
-        f"- Optimizer: {_list(plan.optim.settings())}",
-        *(f"- Note: {note}" for note in notes),
+    facts = [
+        f"Data: {data}",
+        f"Objective: {plan.objective_name} ({head})",
+        f"Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
+        f"Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
+        f"Optimizer: {_list(plan.optim.settings())}",
     ]
     if result:
-        lines += [
-            f"- Cost: {result['flops']:.4g} FLOPs, {result['raw_tokens']:,} raw tokens",
-            "",
-            "| metric | value |",
-            "|---|---|",
-            *(f"| {key} | {value:.4f} |" for key, value in result["metrics"].items()),
-        ]
-    return "\n".join(lines) + "\n"
+        facts.append(
+            f"Cost: {result['flops']:.4g} FLOPs, {result['raw_tokens']:,} raw tokens"
+        )
+    if len(heads) > 1:
+        folders = " and ".join(f'subfolder="{each}"' for each in heads)
+        facts.append(f"Load with from_pretrained(..., {folders})")
+    return [*facts, *(f"Note: {note}" for note in notes)]
 
 
 def _list(values: dict) -> str:

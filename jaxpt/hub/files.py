@@ -33,9 +33,9 @@ DTYPES = {
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
-_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _PARTIAL = ".model.partial"
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _UNSUPPORTED_SUFFIXES = (".msgpack", ".h5")
 _LFS = b"version https://git-lfs"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -263,7 +263,7 @@ def _reason(error: Exception) -> str:
 def _explain_missing(folder: Path, names: list[str]) -> UserError:
     """The error for a folder without safetensors; names a file of another format."""
     for suffixes, problem in (
-        (_PICKLES, "a pickle, which can run code when it is loaded"),
+        (PICKLES, "a pickle, which can run code when it is loaded"),
         (_UNSUPPORTED_SUFFIXES, "a format that is not supported"),
     ):
         matches = [name for name in names if name.endswith(suffixes)]
@@ -333,9 +333,10 @@ def _check_shard(folder: Path, name: str, shard: Any) -> None:
     if not os.path.exists(path):  # Path.exists raises for names that no system allows
         raise _fault(path, f"is missing: {INDEX} lists {name!r} for it")
     target, homes = path.resolve(), [folder.resolve()]
-    if homes[0].parent.name == "snapshots":
-        # huggingface_hub's cache: <model>/snapshots/<revision>/ links to <model>/blobs.
-        homes.append(homes[0].parents[1] / "blobs")
+    for place in (homes[0], homes[0].parent):  # a subfolder is ELECTRA's
+        if place.parent.name == "snapshots":
+            # huggingface_hub's cache: <model>/snapshots/<commit>/ links to its blobs.
+            homes.append(place.parents[1] / "blobs")
     if not any(target.is_relative_to(home) for home in homes):
         raise _fault(path, f"is a link out of the folder, to {target}")
 
@@ -387,7 +388,7 @@ def _publish(partial: Path, folder: Path, files: list[str]) -> None:
     for name in [*files, INDEX] if len(files) > 1 else files:
         os.replace(partial / name, folder / name)
     for name in os.listdir(folder):
-        if _SHARD.fullmatch(name) and name not in files:
+        if SHARD.fullmatch(name) and name not in files:
             (folder / name).unlink()
     flush(folder)
 

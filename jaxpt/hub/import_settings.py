@@ -36,13 +36,13 @@ class ImportSettings:
     Args:
       config: all settings, as given to `import_run`.
       flags: full names of the settings that flags have set, such as "model.dropout".
-      folder: the folder that is imported, for error messages.
+      source: the folder or name that is imported, for error messages.
     """
 
-    def __init__(self, config: Any, flags: Collection[str], folder: Path) -> None:
+    def __init__(self, config: Any, flags: Collection[str], source: str) -> None:
         self.config = to_dict(config)
         self._defaults = to_dict(default_config())
-        self._flags, self.folder = frozenset(flags), folder
+        self._flags, self.source = frozenset(flags), source
         self._replaced: list[str] = []
 
     def __contains__(self, name: str) -> bool:
@@ -88,7 +88,7 @@ class ImportSettings:
     def refusal(self, name: str, allowed: str) -> UserError:
         """The error for a flag whose value contradicts the folder."""
         return ConfigError(
-            f"--config.{name}={self.get(name)}: {allowed} for --from={self.folder}, "
+            f"--config.{name}={self.get(name)}: {allowed} for --from={self.source}, "
             f"or be left out"
         )
 
@@ -182,7 +182,7 @@ class ImportSettings:
         if not self._replaced:
             return []
         settings = ", ".join(self._replaced)
-        return [f"--from={self.folder} overrides settings of --config: {settings}"]
+        return [f"--from={self.source} overrides settings of --config: {settings}"]
 
 
 def choose_objective(head: str, vocab: Vocab) -> str:

@@ -1,6 +1,7 @@
-"""Imports a folder of transformers as a run that can be trained further."""
+"""Imports a model of transformers as a run that can be trained further."""
 
 import dataclasses
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.convert import flatten, from_hf, list_unread
+from jaxpt.hub.download import find_folder
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
-from jaxpt.hub.origin import Origin, read_origin
+from jaxpt.hub.origin import Origin, read_origin, write_base_model
 from jaxpt.hub.source_folder import (
     Network,
     find_tokenizer,
@@ -47,7 +49,7 @@ Params = dict[str, Any]
 
 
 def import_run(
-    folder: Path,
+    source: str | Path,
     workdir: Path,
     config: ml_collections.ConfigDict,
     flags: Collection[str] = (),
@@ -58,7 +60,8 @@ def import_run(
     or refused if they contradict the folder.
 
     Args:
-      folder: has config.json, model.safetensors and tokenizer files; for ELECTRA, the
+      source: a folder, or a name on the Hugging Face Hub (`jaxpt.hub.download`). The
+        folder has config.json, model.safetensors and tokenizer files; for ELECTRA, the
         folders `generator` and `discriminator` have those, or the one folder of a
         fine-tuned discriminator; an export also has the files of `jaxpt.hub.origin`.
       config: all settings; objective, model and tokenizer are set here.
@@ -72,19 +75,20 @@ def import_run(
         not empty; nothing has been written then.
     """
     with hold(workdir):
-        return _import(folder, workdir, config, flags)
+        return _import(os.fspath(source), workdir, config, flags)
 
 
 def _import(
-    folder: Path,
+    source: str,
     workdir: Path,
     config: ml_collections.ConfigDict,
     flags: Collection[str],
 ) -> list[str]:
     if not is_new(workdir):
         raise CheckpointError(f"--workdir={workdir}: must be a new or an empty folder")
+    folder, base = find_folder(source)
     networks, origin = read_networks(folder), read_origin(folder)
-    settings = ImportSettings(config, flags, folder)
+    settings = ImportSettings(config, flags, source)
     main = networks.get("discriminator") or next(iter(networks.values()))
     family, spec = main.family, main.spec
     tokenizer = settings.resolve_tokenizer(find_tokenizer(folder), spec.vocab_size)
@@ -115,6 +119,8 @@ def _import(
         checkpointer.save(0, state)
     write_json(workdir / NAME, framing.to_json())
     write_random_parts(workdir, random_parts)
+    if known_base := base or (origin and origin.base):
+        write_base_model(workdir, known_base)
     for network in networks.values():
         if network.is_body:
             keep_head(workdir, network.config, network.family, network.tensors)
@@ -123,23 +129,24 @@ def _import(
     write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
     size = sum(x.size for x in jax.tree.leaves(params))
     return [
+        *([f"{source}: commit {base.commit}"] if base else []),
         *settings.list_replaced(),
         *(
-            f"{workdir}: {name} is not in {folder}: initialised at random"
+            f"{workdir}: {name} is not in {source}: initialised at random"
             for name in random_parts
         ),
-        *_list_unread(networks, folder),
+        *_list_unread(networks, source),
         *_list_ignored(main_folder(folder), main),
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
     ]
 
 
-def _list_unread(networks: Networks, folder: Path) -> Iterator[str]:
+def _list_unread(networks: Networks, source: str) -> Iterator[str]:
     """A line for each network with weights that are not imported, such as NSP's."""
     for head, network in networks.items():
         names = list_unread(network.tensors, network.family, network.spec, head)
         if names and not network.is_body:
-            yield f"{folder}: a {head} model does not use {', '.join(names)}"
+            yield f"{source}: a {head} model does not use {', '.join(names)}"
 
 
 def _list_ignored(place: Path, network: Network) -> Iterator[str]:
@@ -208,7 +215,7 @@ def _make_program(
     if heads == networks.keys() or (has_body and networks.keys() <= heads):
         return program
     raise DataError(
-        f"--from={settings.folder}: holds a {' and a '.join(networks)} model: must be "
+        f"--from={settings.source}: holds a {' and a '.join(networks)} model: must be "
         f"{' and '.join(heads) or 'none'}, as the settings of {config['objective']} are"
     )
 

@@ -1,11 +1,15 @@
-"""Extra files of an export, from which the run can be imported again.
+"""Where a model comes from: the base model of a run, and the run of an export.
 
-    <folder>/jaxpt/run.json            the objective, and its section of the settings
+    <run>/base_model.json              repository and commit that the run was imported
+                                       from
+    <export>/jaxpt/run.json            the objective, its section of the settings, and
+                                       the run's base model
                    model.safetensors   parameters that are in no network: heads that
                                        only pretraining uses
 
-transformers ignores subfolders. A teacher's parameters are not included, as they are
-those of another run, which the setting `teacher` names.
+With the folder `jaxpt`, the run can be imported again; transformers ignores subfolders.
+A teacher's parameters are not included, as they are those of another run, which the
+setting `teacher` names.
 """
 
 import dataclasses
@@ -17,12 +21,58 @@ import numpy as np
 
 from jaxpt.config.settings import DERIVED_FIELDS
 from jaxpt.errors import DataError
+from jaxpt.files import folder as folders
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
 from jaxpt.objectives import OBJECTIVES, is_outside
 from jaxpt.training.task import Task
+from jaxpt.training.workdir import BASE_MODEL
 
 FOLDER, RUN, FORMAT = "jaxpt", "run.json", 1
+
+
+@dataclasses.dataclass(frozen=True)
+class BaseModel:
+    """A model of the Hugging Face Hub that a run was imported from.
+
+    Attributes:
+      repository: ORG/NAME.
+      revision: the branch, tag or commit that was named; "" is the default branch.
+      commit: that the revision was resolved to.
+    """
+
+    repository: str
+    revision: str
+    commit: str
+
+
+def write_base_model(workdir: Path, base: BaseModel) -> None:
+    """Records the base model of a run.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    folders.write_json(workdir / BASE_MODEL, dataclasses.asdict(base))
+
+
+def read_base_model(workdir: Path) -> BaseModel | None:
+    """The base model of a run; None if it was not imported from the Hub.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    path = workdir / BASE_MODEL
+    if not path.exists():
+        return None
+    return _parse_base(path, folders.load_json(path, "import the model again"))
+
+
+def _parse_base(path: Path, values: Any) -> BaseModel:
+    names = [field.name for field in dataclasses.fields(BaseModel)]
+    is_valid = isinstance(values, dict) and sorted(values) == sorted(names)
+    if not is_valid or not all(isinstance(value, str) for value in values.values()):
+        raise DataError(f"{path}: base model {values!r}: must have {', '.join(names)}")
+    return BaseModel(**values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,20 +84,25 @@ class Origin:
       objective: the objective's name.
       settings: its section of the settings, as in JSON.
       rest: by path, the parameters that are in none of the folder's networks.
+      base: the base model of the run, if it was imported from the Hub.
     """
 
     path: Path
     objective: str
     settings: dict
     rest: Mapping[str, np.ndarray]
+    base: BaseModel | None = None
 
 
-def write_origin(folder: Path, task: Task, params: Any, parts: dict) -> None:
+def write_origin(
+    folder: Path, task: Task, params: Any, parts: dict, base: BaseModel | None = None
+) -> None:
     """Writes the files that `read_origin` reads.
 
     Args:
       params: the run's parameters.
       parts: its networks, as `Network.export_parts` gives them.
+      base: the run's base model.
 
     Raises:
       UserError: a file cannot be written.
@@ -60,6 +115,8 @@ def write_origin(folder: Path, task: Task, params: Any, parts: dict) -> None:
         name: value for name, value in section.items() if name not in DERIVED_FIELDS
     }
     about = {"format": FORMAT, "objective": objective, "settings": settings}
+    if base:
+        about["base_model"] = dataclasses.asdict(base)
     write_json(folder / FOLDER, RUN, about)
     # The paths that an import reads from the networks.
     known = flatten(task.model.join_parts({k: part for k, (_, part) in parts.items()}))
@@ -96,7 +153,9 @@ def read_origin(folder: Path) -> Origin | None:
     has_rest = (folder / FOLDER / MODEL).exists()
     rest = read_tensors(folder / FOLDER) if has_rest else {}
     settings = OBJECTIVES[objective].Spec.read_earlier(settings)
-    return Origin(path, objective, settings, rest)
+    stored = about.get("base_model")
+    base = None if stored is None else _parse_base(path, stored)
+    return Origin(path, objective, settings, rest, base)
 
 
 def is_under(path: str, roots: tuple[str, ...]) -> bool:

@@ -41,6 +41,7 @@ from jaxpt.training.task import Task, make_task
 
 EXAMPLES = "examples.npz"
 DIVERGED = "diverged.json"  # of a run whose loss was not finite
+BASE_MODEL = "base_model.json"  # of a run imported from the Hugging Face Hub
 # Files whose checksums are recorded; that of the log is, too.
 NAMES = (
     "config.json",
@@ -49,6 +50,7 @@ NAMES = (
     "counts.json",
     "framing.json",
     random_parts.NAME,
+    BASE_MODEL,
     "result.json",
     DIVERGED,
     EXAMPLES,

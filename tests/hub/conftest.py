@@ -1,10 +1,31 @@
-"""Fixtures of the tests of imports: checkpoint folders and flags."""
+"""Fixtures of the tests of imports: checkpoint folders, flags, a Hub on loopback."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from hub.fake_hub import serve
+
+ROOT = Path(__file__).resolve().parents[2]
+# Several commands in one process: most of a command's time is importing jax.
+RUN = """
+import contextlib, io, json, sys
+from huggingface_hub import constants
+from jaxpt.cli import main
+constants.DOWNLOAD_CHUNK_SIZE = 500  # what is written at once; 10 MB otherwise
+results = []
+for argv in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(argv)
+    results.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
+"""
 
 
 def flags(config, **changes):
@@ -38,3 +59,44 @@ def make_checkpoint(tmp_path):
         return tmp_path / "theirs", tmp_path / "run", settings(tmp_path)
 
     return make
+
+
+@pytest.fixture
+def hub():
+    with serve() as server:
+        yield server
+
+
+@pytest.fixture
+def run_python(tmp_path):
+    """Runs code in a process whose Hub is at an address."""
+
+    def run(address, code, given="", **variables):
+        env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+        env |= {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "cache")}
+        env |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+        env |= {"PYTHONPATH": str(ROOT)} | variables
+        for name in {"HF_TOKEN", "HF_HUB_CACHE"} - variables.keys():
+            env.pop(name, None)
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            input=given,
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    return run
+
+
+@pytest.fixture
+def jaxpt(run_python):
+    """Runs commands; the exit code, output and errors of each."""
+
+    def run(address, *commands, **variables):
+        output = run_python(address, RUN, json.dumps(commands), **variables)
+        return [tuple(result) for result in json.loads(output.stdout)]
+
+    return run

@@ -1,0 +1,204 @@
+"""Downloads a model of the Hugging Face Hub by name: ORG/NAME or ORG/NAME@REVISION.
+
+    config.json, tokenizer files         by their exact names, so none of a subfolder
+    model.safetensors                    or the shards that its index lists
+    generator/, discriminator/, jaxpt/   the same files of these folders, if an export
+                                         of jaxpt was uploaded
+
+Not downloaded: pickles (pytorch_model.bin), which can run code when they are loaded,
+and the same weights in other forms (consolidated.safetensors, onnx/, tf_model.h5). The
+config is read first, so the weights of an unsupported model are not downloaded.
+
+The files are kept in huggingface_hub's cache. A download that was stopped continues
+with the first missing file. A cached model loads without a network: the cached commit
+of the revision is used (HF_HUB_OFFLINE=1 asks for this).
+"""
+
+import contextlib
+import glob
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from jaxpt.errors import DataError, UserError
+from jaxpt.hub.families import read_config
+from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
+from jaxpt.hub.origin import FOLDER, RUN, BaseModel
+from jaxpt.hub.source_folder import PARTS
+from jaxpt.text.tokens.published import FOLDERS
+from jaxpt.training.run_framing import NAME
+
+CONFIGS = ("config.json", "generation_config.json", INDEX)
+TOKENIZERS = (
+    *itertools.chain.from_iterable(FOLDERS),
+    "tokenizer_config.json",
+    "jaxpt_tokenizer.json",
+    NAME,
+)
+LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
+
+
+def find_folder(source: str) -> tuple[Path, BaseModel | None]:
+    """The folder of a model of transformers, downloaded if it is a name.
+
+    Args:
+      source: a folder, or a name on the Hub.
+
+    Returns:
+      The folder, and for a name what it was resolved to.
+
+    Raises:
+      DataError: the source is neither, or cannot be downloaded.
+    """
+    if os.path.isdir(source):
+        return Path(source), None
+    repository, revision = split_name(source)
+    with explain(f"--from={source}"):
+        folder = _fetch_all(source, repository, revision)
+    return folder, BaseModel(repository, revision, folder.name)
+
+
+def is_name(source: str) -> bool:
+    """Whether a source has the form of a name: ORG/NAME or ORG/NAME@REVISION.
+
+    >>> [is_name(source) for source in ("a/b", "a/b@v1", "a", "/a/b", "a/b/c", "./b")]
+    [True, True, False, False, False, False]
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    repository, at, revision = source.partition("@")
+    if repository.count("/") != 1 or bool(at) != bool(revision):
+        return False
+    try:
+        validate_repo_id(repository)
+    except HFValidationError:
+        return False
+    return True
+
+
+def split_name(source: str) -> tuple[str, str]:
+    """The repository and the revision of a name; "" is the default branch.
+
+    Raises:
+      DataError: it is not a name.
+
+    >>> split_name("google-bert/bert-base-uncased@main")
+    ('google-bert/bert-base-uncased', 'main')
+    """
+    if not is_name(source):
+        raise DataError(
+            f"--from={source}: is neither a folder nor a name on the Hugging Face Hub "
+            "(ORG/NAME or ORG/NAME@REVISION)"
+        )
+    repository, _, revision = source.partition("@")
+    return repository, revision
+
+
+def _fetch_all(source: str, repository: str, revision: str) -> Path:
+    """Downloads the configs, then the weights that they need; the cache's folder."""
+    small = [f"{FOLDER}/{RUN}", f"{FOLDER}/{MODEL}"]
+    for part in ("", *(f"{part}/" for part in PARTS)):
+        small += [part + name for name in (*CONFIGS, *TOKENIZERS)]
+    folder = _fetch(repository, revision, small)
+    places = [part for part in PARTS if (folder / part / "config.json").exists()]
+    weights = []
+    for place in places or [""]:
+        if not (folder / place / "config.json").exists():
+            raise DataError(
+                f"--from={source}: has no config.json: must be a model of transformers"
+            )
+        read_config(read_json(folder / place, "config.json"))
+        weights += [
+            str(PurePosixPath(place, name)) for name in _list_weights(folder / place)
+        ]
+    # With the small files: a pattern that no file matches is a warning.
+    folder = _fetch(repository, folder.name, [*small, *map(glob.escape, weights)])
+    if not any((folder / name).exists() for name in weights):
+        raise _explain_missing(source, repository, folder.name)
+    return folder
+
+
+def _list_weights(folder: Path) -> list[str]:
+    """The names of the weight files: the shards of the index, or the one file."""
+    if not (folder / INDEX).exists():
+        return [MODEL]
+    places = read_json(folder, INDEX).get("weight_map")
+    shards = places.values() if isinstance(places, dict) else ()
+    return sorted({shard for shard in shards if isinstance(shard, str)})
+
+
+def _fetch(repository: str, revision: str, patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            repository, revision=revision or None, allow_patterns=patterns
+        )
+    )
+
+
+def _explain_missing(source: str, repository: str, commit: str) -> UserError:
+    """The error for a repository without safetensors; names its pickles."""
+    from huggingface_hub import HfApi
+
+    names = sorted(HfApi().list_repo_files(repository, revision=commit))
+    pickles = [name for name in names if name.endswith(PICKLES)]
+    reason = "it has no weights that jaxpt reads"
+    if pickles:
+        reason = (
+            f"{pickles[0]} is a pickle, which can run code when it is loaded; convert "
+            "it with transformers' save_pretrained, or name a revision with safetensors"
+        )
+    return DataError(f"--from={source}: has no safetensors; {reason}")
+
+
+@contextlib.contextmanager
+def explain(label: str, error_type: type[UserError] = DataError) -> Iterator[None]:
+    """Turns errors of the Hub and of the network into errors of one line.
+
+    Args:
+      label: the flag and its value, which the message begins with.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of the network library, whose classes change
+        raise error_type(f"{label}: {_describe(error)}") from error
+
+
+def _describe(error: Exception) -> str:
+    """What an error of huggingface_hub means, and what to do."""
+    from huggingface_hub import constants, errors
+
+    host = constants.ENDPOINT
+    if isinstance(error, errors.GatedRepoError):  # a RepositoryNotFoundError, too
+        return f"is gated: accept its terms on {host} and {LOG_IN}"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"is not a folder, and {host} has no such repository, or it is private: "
+            f"check the name, or {LOG_IN}"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return "the repository has no such revision: name a branch, a tag or a commit"
+    is_missing = isinstance(error, errors.LocalEntryNotFoundError)
+    cause = error.__cause__ or error if is_missing else error
+    if isinstance(cause, errors.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set, and the files are not in the cache"
+    if isinstance(cause, errors.HfHubHTTPError):
+        status = cause.response.status_code
+        if status in (401, 403):
+            return f"{host} refuses the token ({status}): {LOG_IN}"
+        return f"{host} answers {status}: {cause.server_message or _first_line(cause)}"
+    if is_missing:
+        return f"{host} cannot be reached, and the files are not in the cache: " + (
+            _first_line(cause)
+        )
+    return f"{host}: {_first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
