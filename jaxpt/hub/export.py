@@ -230,6 +230,10 @@ def write_card(
     """The model card: data, objective, budget and metrics of the run, and notes."""
     plan, spec = task.plan, task.plan.train
     sources = plan.text.mixture or (plan.text.path,)
+    schedules = {
+        "train.batch_schedule": spec.batch_schedule,
+        "train.length_schedule": spec.length_schedule,
+    }
     lines = [
         "---",
         "library_name: transformers",
@@ -242,6 +246,7 @@ def write_card(
         f"- Data: {', '.join(Path(str(source)).name for source in sources)}",
         f"- Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
+        *(f"- Schedule: {name}={pairs}" for name, pairs in schedules.items() if pairs),
         f"- Optimizer: {_list(plan.optim.settings())}",
         *(f"- Note: {note}" for note in notes),
     ]

@@ -164,13 +164,19 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
     Raises:
       UserError: naming the setting.
     """
-    train, (data, fsdp, tensor) = task.plan.train, shape
-    if train.batch_size % (data * fsdp * train.num_microbatches):
-        kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
-        raise DeviceError(
-            f"train.batch_size={train.batch_size}: must be a multiple of {data * fsdp} "
-            f"{kinds} times train.num_microbatches={train.num_microbatches}"
-        )
+    data, fsdp, tensor = shape
+    schedule = task.plan.train.batch_schedule
+    for phase in task.phases:
+        train = phase.plan.train
+        if train.batch_size % (data * fsdp * train.num_microbatches):
+            kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
+            name = f"train.batch_size={train.batch_size}"
+            if schedule:
+                name = f"train.batch_schedule={schedule}: {train.batch_size} rows"
+            raise DeviceError(
+                f"{name}: must be a multiple of {data * fsdp} {kinds} times "
+                f"train.num_microbatches={train.num_microbatches}"
+            )
     networks = task.model.export_parts(shapes)
     for name, (spec, _) in networks.items():
         prefix = "model." if spec == task.model_spec else f"the {name}'s "

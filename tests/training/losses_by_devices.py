@@ -98,8 +98,8 @@ def run(path, objective, num_devices, changes, start, size=0):
         "measured": jax.tree.map(float, measured),
         "shares": [find_shares(tree) for tree in (state.params, adam.mu, adam.nu)],
         "largest": max(x.size for x in jax.tree.leaves(start.params)),
-        "moved": find_moved(program.train_call[1].as_text()),
-        "collectives": program.train_call.collectives(1),
+        "moved": find_moved(program.train_call[stack].as_text()),
+        "collectives": program.train_call.collectives(stack),
     }
     return result, start
 
