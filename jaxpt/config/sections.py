@@ -55,9 +55,9 @@ class TrainSpec:
         reads this share of `batch_size`, rounded; then all. ((0.25, 0.25), (0.5, 0.5))
         begins with a quarter of the batch. Microbatches are fewer in proportion.
       length_schedule: pairs (until, pieces): until this fraction of the steps, each row
-        is cut into so many rows of equal length; then rows are whole. ((0.7, 4),
-        (0.9, 2)) doubles the length twice. The tokens in a batch stay the same.
-        Evaluation reads whole rows.
+        is cut into this number of rows; then rows are whole. ((0.7, 4), (0.9, 2))
+        doubles the length twice. The tokens in a batch stay the same. Evaluation reads
+        whole rows.
       seed: of the parameters, the order of the rows, corruption and dropout.
       num_microbatches: gradient accumulation: the parts that a batch is split into.
       steps_per_call: steps in one dispatch (`lax.scan`).

@@ -49,7 +49,7 @@ class RunLog:
         self.corpora, self.workdir, self.label = corpora, workdir, label
         self.spec = self.task.plan.train
         self.first_step_seconds = 0.0
-        self._rates: list[dict[str, np.ndarray]] = []
+        self._rates: list[dict[str, np.ndarray]] = [{}] * len(self.spec.phases)
         self._writer: MetricWriter | None = None
         self._progress: Progress | None = None
         self._last_speed = (0, 0.0)  # step and seconds at the last `_measure_speed`

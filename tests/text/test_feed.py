@@ -245,6 +245,69 @@ def test_rows_do_not_depend_on_the_batch_size():
         np.testing.assert_array_equal(rows[0], rows[2])
 
 
+# 4 halves of rows in steps 0 to 2, 8 in steps 3 and 4, then 8 quarters, then 4 rows.
+PHASES = (Phase(0, 2, 2), Phase(3, 4, 2), Phase(5, 2, 4), Phase(9, 4))
+
+
+def test_phases_read_the_rows_of_a_steady_run():
+    """In its order, none twice and none left out, whatever they are cut into."""
+    for make in (make_feed, make_mixed_feed):
+        phased, whole = (
+            make(FeedSpec(phases, seed=7)) for phases in (PHASES, steady(1))
+        )
+        shapes = [phased[step]["tokens"].shape for step in (0, 3, 5, 9)]
+        assert shapes == [(4, 2), (8, 2), (8, 1), (4, 4)]
+        read = np.concatenate([phased[step]["tokens"].ravel() for step in range(20)])
+        num_rows = 3 * 2 + 2 * 4 + 4 * 2 + 11 * 4
+        expected = whole.stack(0, num_rows)["tokens"].ravel()
+        np.testing.assert_array_equal(read, expected)
+        assert phased[3]["index"].tolist() == list(range(8))
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1), st.data())
+def test_an_epoch_has_each_token_once_in_any_phases(parts, data):
+    lengths, sizes = zip(*parts, strict=True)
+    pieces = [data.draw(st.sampled_from((1, 2, 3, 6))) for _ in parts]
+    starts = np.cumsum([0, *lengths[:-1]]).tolist()
+    phases = tuple(map(Phase, starts, sizes, pieces))
+    feed = make_feed(FeedSpec(phases, 5), num_tokens=120, row_length=6)
+    rows = [feed[step]["tokens"].reshape(-1, 6) for step in range(starts[-1] + 20)]
+    first = np.concatenate(rows)[:20]
+    assert sorted(first.ravel().tolist()) == list(range(120))
+
+
+def test_a_stack_is_of_one_phase(make):
+    feed = make(FeedSpec((Phase(0, 2), Phase(3, 4)), seed=7))
+    stack = feed.stack(3, 4)
+    for k in range(4):
+        assert_same({key: values[k] for key, values in stack.items()}, feed[3 + k])
+    assert [len(feed[step]["tokens"]) for step in (2, 3, 1000)] == [2, 4, 4]
+    with pytest.raises(ValueError, match="steps 1 to 3: are of several phases"):
+        feed.stack(1, 3)
+
+
+def test_processes_may_share_a_row_that_is_cut():
+    """Two rows in 8 pieces are 2 pieces for each of 4 processes."""
+    spec = FeedSpec((Phase(0, 2, 4),), seed=7)
+    parts = [(make_part(), 1.0)]
+    whole = Feed(parts, spec).stack(5, 3)
+    pieces = [
+        Feed(parts, spec, lambda n, i=i: share_out(n, i, 4)).stack(5, 3)
+        for i in range(4)
+    ]
+    assert_same({k: np.concatenate([p[k] for p in pieces], 1) for k in whole}, whole)
+
+
+def test_ids_of_sentences_begin_anew_in_a_piece():
+    starts = [0, 3, 10, 12, 20]
+    corpus = Corpus.from_arrays(np.arange(20), sentence_starts=starts)
+    rows = make_rows(corpus, RowsSpec(10, sentence_ids=True), VOCAB)
+    batch = Feed([(rows, 1.0)], FeedSpec((Phase(0, 2, 2),), seed=7))[0]
+    pairs = zip(batch["tokens"][:, 0], batch["sentence_ids"].tolist(), strict=True)
+    expected = {0: [1, 1, 1, 2, 2], 5: 5 * [1], 10: [1, 1, 2, 2, 2], 15: 5 * [1]}
+    assert dict(pairs) == expected
+
+
 def test_epochs_and_seeds_differ():
     feed = make_feed(FeedSpec(steady(100), seed=0), num_tokens=400)
     other = make_feed(FeedSpec(steady(100), seed=1), num_tokens=400)
