@@ -5,6 +5,7 @@ Errors name the setting that does not fit.
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -101,13 +102,12 @@ class Plan:
         Raises:
           ConfigError: the objective or the batch cannot be cut so.
         """
-        whole, num = self.train.batch_size, self.train.num_microbatches
+        whole = self.train.batch_size
+        num_microbatches = self.train.num_microbatches * phase.num_rows / whole
         train = dataclasses.replace(
             self.train,
             batch_size=phase.batch_size,
-            num_microbatches=-(
-                -num * phase.num_rows // whole
-            ),  # not larger than before
+            num_microbatches=math.ceil(num_microbatches),
             batch_schedule=(),
             length_schedule=(),
         )

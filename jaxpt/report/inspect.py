@@ -138,7 +138,8 @@ def inspect_rows(
     batch_size = len(rows["tokens"])
     if not 1 <= num_rows <= batch_size:
         raise ConfigError(
-            f"--num_rows={num_rows}: must be from 1 to train.batch_size={batch_size}"
+            f"--num_rows={num_rows}: must be from 1 to {batch_size}, the rows of the "
+            f"step"
         )
     width = width or shutil.get_terminal_size((100, 24)).columns
     batch = passage.corrupt_batch(task, rows, step)

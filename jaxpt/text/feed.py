@@ -89,14 +89,13 @@ class Feed:
         if step < 0:
             raise IndexError(f"step {step}: the first is 0")
         steps = np.arange(step, step + num_steps)
-        phases = {find_phase(self.spec.phases, at) for at in steps[[0, -1]].tolist()}
-        if len(phases) > 1:
+        first, last = (find_phase(self.spec.phases, int(at)) for at in steps[[0, -1]])
+        if first != last:
             raise ValueError(f"steps {step} to {steps[-1]}: are of several phases")
-        (phase,) = phases
-        pieces, index = self.spec.phases[phase].pieces, self._indices[phase]
+        (_, num_rows, pieces), index = self.spec.phases[first], self._indices[first]
         # A process may read some pieces of a row and not the others.
         whole, places = np.unique(index // pieces, return_inverse=True)
-        arrays = self._read_steps(steps, self.spec.phases[phase].num_rows, whole)
+        arrays = self._read_steps(steps, num_rows, whole)
         if pieces > 1:
             places = places * pieces + index % pieces
             arrays = {k: cut_rows(k, v, pieces)[:, places] for k, v in arrays.items()}

@@ -128,15 +128,16 @@ class RunLog:
         return lines
 
     def _describe_phases(self) -> list[str]:
-        """A line for each phase of training; none for one."""
-        phases, num_steps = self.spec.phases, self.spec.steps
-        if len(phases) == 1:
+        """A line for each phase of training; none without schedules."""
+        phases, tasks = self.spec.phases, self.task.phases
+        if tasks[0] is self.task:
             return []
-        numbers = split_steps(phases, num_steps)
+        numbers = split_steps(phases, self.spec.steps)
         return [
             f"from step {phase.start}: {num} steps of {phase.batch_size} rows of "
             f"{task.spec.row_length} tokens"
-            for phase, task, num in zip(phases, self.task.phases, numbers, strict=True)
+            for phase, task, num in zip(phases, tasks, numbers, strict=True)
+            if num
         ]
 
     def log_end_time(

@@ -165,17 +165,14 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
       UserError: naming the setting.
     """
     data, fsdp, tensor = shape
-    schedule = task.plan.train.batch_schedule
     for phase in task.phases:
-        train = phase.plan.train
-        if train.batch_size % (data * fsdp * train.num_microbatches):
+        size, num = phase.plan.train.batch_size, phase.plan.train.num_microbatches
+        if size % (data * fsdp * num):
             kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
-            name = f"train.batch_size={train.batch_size}"
-            if schedule:
-                name = f"train.batch_schedule={schedule}: {train.batch_size} rows"
+            batch = "" if phase is task else f"the {size} rows of a phase "
             raise DeviceError(
-                f"{name}: must be a multiple of {data * fsdp} {kinds} times "
-                f"train.num_microbatches={train.num_microbatches}"
+                f"train.batch_size={task.plan.train.batch_size}: {batch}must be a "
+                f"multiple of {data * fsdp} {kinds} times train.num_microbatches={num}"
             )
     networks = task.model.export_parts(shapes)
     for name, (spec, _) in networks.items():

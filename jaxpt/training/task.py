@@ -124,6 +124,10 @@ class Task:
         predictions = self.spec.predictions.mean(num_rows)
         return self.model.count_flops(self.spec.lengths, predictions)
 
+    @functools.cached_property
+    def _row_flops(self) -> float:
+        return self.count_flops()
+
     def count_costs(self, num_steps: int) -> dict[str, float]:
         """The cost of the first steps: raw and model tokens, and FLOPs."""
         costs: dict[str, float] = {"raw_tokens": 0, "model_tokens": 0, "flops": 0}
@@ -132,7 +136,7 @@ class Task:
             rows = num * task.plan.train.batch_size
             costs["raw_tokens"] += rows * task.spec.row_length
             costs["model_tokens"] += rows * sum(task.spec.lengths.values())
-            costs["flops"] += rows * task.count_flops()
+            costs["flops"] += rows * task._row_flops
         return costs
 
 

@@ -12,23 +12,26 @@ from stops import stop_after
 from tiny import make_config, prepare, slow, slow_but
 
 from jaxpt import prepare as prepare_loop
-from jaxpt.comparison import compare
+from jaxpt.comparison import budget, compare
 from jaxpt.comparison.budget import count_steps, steps_for_budget
 from jaxpt.config.plan import make_compare_spec, make_plan
 from jaxpt.config.sections import TrainSpec
+from jaxpt.hub.export import write_card
 from jaxpt.learn.schedules import make_schedule
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.report import passage
 from jaxpt.report.inspect import inspect_rows
 from jaxpt.text.phases import split_steps
-from jaxpt.training import loop
+from jaxpt.training import check, loop
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.data import make_feed
 from jaxpt.training.dry_run import dry_run
-from jaxpt.training.metrics_log import read_metrics
+from jaxpt.training.metrics_log import Progress, read_metrics
 from jaxpt.training.program import Program
 from jaxpt.training.run_log import RunLog
 from jaxpt.training.signals import Stopped
 from jaxpt.training.task import make_task
+from jaxpt.training.xla_flops import count_step
 
 # Of 12 steps, in calls of 2: to step 4 half of 8 rows, to step 8 all, each cut in two.
 PHASES = {
@@ -256,11 +259,19 @@ def test_a_budget_buys_all_the_calls_that_it_pays_for(ends, prices, size, amount
     assert cost(steps + size) > amount * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("kind", ["flops", "raw_tokens"])
-def test_a_budget_of_a_comparison_is_the_cost_of_the_run(kind, speech, tmp_path):
+def time_step(task, corpora):
+    """For `_seconds_per_step`: a millisecond for each token."""
+    return task.count_costs(1)["raw_tokens"] / 1000
+
+
+@pytest.mark.parametrize("kind", ["flops", "raw_tokens", "seconds"])
+def test_a_budget_of_a_comparison_is_the_cost_of_the_run(
+    kind, speech, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(budget, "_seconds_per_step", time_step)
     changes = {"train__steps_per_call": 1, "train__checkpoint_every": 0, **PHASES}
     config = make_config(speech, "mlm", **changes)
-    amount = 1e8 if kind == "flops" else 5000.0
+    amount = {"flops": 1e8, "raw_tokens": 5000.0, "seconds": 5.0}[kind]
     config.compare.update(budget=kind, amount=amount)
     task, _, corpora = prepare(config)
     spec = make_compare_spec(config)
@@ -269,7 +280,8 @@ def test_a_budget_of_a_comparison_is_the_cost_of_the_run(kind, speech, tmp_path)
     costs = []
     for steps in (plan.train.steps, plan.train.steps + 1):
         longer = prepare(make_config(speech, "mlm", **changes, train__steps=steps))[0]
-        costs.append(longer.count_costs(steps)[kind])
+        cost = longer.count_costs(steps)
+        costs.append((cost | {"seconds": cost["raw_tokens"] / 1000})[kind])
     assert costs[0] <= amount < costs[1] and plan.train.steps > 20
 
 
@@ -304,6 +316,42 @@ def test_the_time_left_is_in_proportion_to_the_flops_left(whole, monkeypatch):
     ]
     # 4 steps of 96 tokens in 2 seconds; 2 of 192 in 2; 2 of 192 and 2 of 192 in 1.
     assert [v["tokens_per_second"] for v in values] == [192, 192, 768]
+
+
+def test_the_bar_estimates_the_rest_from_the_work_left(capsys):
+    now = iter((0.0, 10.0, 20.0))
+    work = (0, 1, 2, 6, 12).__getitem__
+    with Progress(4, clock=lambda: next(now), work=work) as progress:
+        for step in (1, 2):
+            progress.update(step, {}, tokens_per_second=1.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines] == ["01:50", "01:40"]
+
+
+def test_the_kernel_is_checked_for_the_rows_of_every_phase(speech, monkeypatch):
+    lengths = []
+    monkeypatch.setattr(
+        check, "check_kernel", lambda spec, each, **kwargs: lengths.extend(each)
+    )
+    check.check_run(*prepare(make_config(speech, "mlm", **PHASES)))
+    assert set(lengths) == {12, 24}
+
+
+def test_a_step_of_the_last_phase_is_counted(speech):
+    counts = []
+    for schedules in (PHASES, {}):
+        task, _, corpora = prepare(make_config(speech, "mlm", **schedules))
+        counts.append(count_step(task, corpora["train"]))
+    assert counts[0] == counts[1]
+
+
+def test_a_passage_and_a_card_of_a_scheduled_run(speech):
+    task, tokenizer, corpora = prepare(make_config(speech, "mlm", **PHASES))
+    view = passage.view("mlm", task.plan, tokenizer, corpora["train"], length=9)
+    assert [len(strip.tokens) for strip in view.strips][:2] == [9, 9]
+    assert view.flops == task.phases[-1].count_flops() / 24
+    card = write_card(task, None, "mlm", {"architectures": ["Bert"]}, 12, ())
+    assert "- Schedule: train.length_schedule=((0.6666666666666666, 2),)\n" in card
 
 
 def test_a_step_is_replayed_from_its_number(whole, speech):
@@ -375,5 +423,5 @@ def test_what_cannot_be_combined_is_refused(case, speech, refuses):
 def test_devices_share_the_batch_of_every_phase(speech, refuses):
     task = prepare(make_config(speech, train__batch_schedule=((0.5, 0.5),)))[0]
     Program(task, jax.devices() * 4)
-    with refuses("train.batch_schedule=((0.5, 0.5),): 4 rows: must be a multiple of 8"):
+    with refuses("train.batch_size=8: the 4 rows of a phase must be a multiple of 8"):
         Program(task, jax.devices() * 8)
