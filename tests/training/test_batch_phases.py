@@ -22,7 +22,7 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.inspect import inspect_rows
 from jaxpt.text.phases import split_steps
-from jaxpt.training import check, loop
+from jaxpt.training import check, loop, xla_flops
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.data import make_feed
 from jaxpt.training.dry_run import dry_run
@@ -31,7 +31,6 @@ from jaxpt.training.program import Program
 from jaxpt.training.run_log import RunLog
 from jaxpt.training.signals import Stopped
 from jaxpt.training.task import make_task
-from jaxpt.training.xla_flops import count_step
 
 # Of 12 steps, in calls of 2: to step 4 half of 8 rows, to step 8 all, each cut in two.
 PHASES = {
@@ -170,6 +169,7 @@ def paragraphs(speech, tmp_path_factory):
 def test_a_step_of_a_phase_is_that_of_a_run_of_such_batches(name, form, paragraphs):
     """Bit for bit; and the last phase's of the run without schedules."""
     changes = {"data__documents": "paragraph", "data__rows": form}
+    changes["optim__lr_tokens"] = 8 * 24
     if form == "packed":
         changes["data__max_documents"] = 1
     schedules = PHASES if name != "bert" else {**PHASES, "train__length_schedule": ()}
@@ -225,6 +225,13 @@ def test_microbatches_become_fewer_and_not_larger(speech):
     trains = [phase.plan.train for phase in task.phases]
     assert [train.batch_size for train in trains] == [2, 4, 8, 8]
     assert [train.num_microbatches for train in trains] == [1, 1, 2, 4]
+
+
+def test_slots_are_those_of_the_rows_of_a_phase(speech):
+    task = prepare(make_config(speech, "masked_diffusion", **PHASES))[0]
+    alone = prepare(make_config(speech, "masked_diffusion", data__row_length=12))[0]
+    first, second, last = (phase.model.packed for phase in task.phases)
+    assert first == second == alone.model.packed != last == task.model.packed
 
 
 def test_phases_begin_with_the_nearest_call():
@@ -321,11 +328,12 @@ def test_the_time_left_is_in_proportion_to_the_flops_left(whole, monkeypatch):
 def test_the_bar_estimates_the_rest_from_the_work_left(capsys):
     now = iter((0.0, 10.0, 20.0))
     work = (0, 1, 2, 6, 12).__getitem__
-    with Progress(4, clock=lambda: next(now), work=work) as progress:
-        for step in (1, 2):
+    with Progress(4, 1, clock=lambda: next(now), work=work) as progress:
+        for step in (2, 3):
             progress.update(step, {}, tokens_per_second=1.0)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines] == ["01:50", "01:40"]
+    # 10 seconds for 1 of the 11 that are left, then 20 for 5.
+    assert [line.split()[-1] for line in lines] == ["01:40", "00:24"]
 
 
 def test_the_kernel_is_checked_for_the_rows_of_every_phase(speech, monkeypatch):
@@ -337,11 +345,12 @@ def test_the_kernel_is_checked_for_the_rows_of_every_phase(speech, monkeypatch):
     assert set(lengths) == {12, 24}
 
 
-def test_a_step_of_the_last_phase_is_counted(speech):
+def test_a_step_of_the_last_phase_is_counted(speech, monkeypatch):
     counts = []
     for schedules in (PHASES, {}):
+        monkeypatch.setattr(xla_flops, "_known", {})
         task, _, corpora = prepare(make_config(speech, "mlm", **schedules))
-        counts.append(count_step(task, corpora["train"]))
+        counts.append(xla_flops.count_step(task, corpora["train"]))
     assert counts[0] == counts[1]
 
 
@@ -369,13 +378,19 @@ def test_a_step_is_replayed_from_its_number(whole, speech):
         np.testing.assert_allclose(*pair, atol=1e-5)
 
 
-def test_a_dry_run_counts_each_phase(speech):
+def test_a_dry_run_counts_each_phase(speech, monkeypatch):
+    def time_step(program, state, stack, count):
+        return state, stack["tokens"].size / count / 1000
+
+    monkeypatch.setattr("jaxpt.training.dry_run._time_step", time_step)
     output = dry_run(make_config(speech, "mlm", **PHASES))
     task = prepare(make_config(speech, "mlm", **PHASES))[0]
     assert output["flops"] == task.count_costs(12)["flops"]
     assert output["rows_per_step"] == (8 + 16 + 8) / 3
     assert output["tokens_per_step"] == (96 + 192 + 192) / 3
-    assert output["train_seconds"] == pytest.approx(12 * output["step_seconds"])
+    seconds = 4 * (96 + 192 + 192) / 1000
+    assert output["train_seconds"] == pytest.approx(seconds)
+    assert output["step_seconds"] == pytest.approx(seconds / 12)
 
 
 REFUSED = {
