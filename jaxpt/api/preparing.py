@@ -73,7 +73,8 @@ class Prepared(NamedTuple):
         Returns:
           The state, and metrics: name -> (sum, weight).
         """
-        task, rngs = self.task, split_step(stream(seed, state.step, "train"))
+        task = self.task.for_batch(*rows["tokens"].shape)
+        rngs = split_step(stream(seed, state.step, "train"))
         if "progress" in task.spec.READS:
             share = state.step / task.plan.train.steps
             rows = rows | {"progress": jnp.full(rows["index"].shape, share)}

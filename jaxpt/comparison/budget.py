@@ -1,10 +1,12 @@
 """Converts the budget of a comparison to training steps, and fits the warm-up."""
 
+import bisect
 import copy
+import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ import jax
 
 from jaxpt.config.needs import Filler, fill_warmup
 from jaxpt.config.plan import Plan
-from jaxpt.config.sections import CompareSpec
+from jaxpt.config.sections import CompareSpec, TrainSpec
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.text.dataset import Split
+from jaxpt.text.phases import split_steps
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.data import make_feed
 from jaxpt.training.program import Program
@@ -48,35 +51,71 @@ def steps_for_budget(
     Raises:
       UserError: the budget buys less than one call.
     """
-    per_call = plan.train.steps_per_call
+    train = plan.train
     if spec.budget == "steps" and share == 1:
         return _resteps(plan, plan.train.steps, spec.num_evals)
     # The speed is measured once, so a resumed comparison has the same steps.
     steps = processes.on_first(_load_steps, workdir, name)
-    amount, price = spec.amount, 1.0
+    amount = train.steps if spec.budget == "steps" else spec.amount
+    prices = [1.0]
     if steps is None:
-        if spec.budget == "steps":
-            amount = plan.train.steps
-        elif spec.budget == "seconds":
-            price = _seconds_per_step(make_task(without_schedule(plan), vocab), corpora)
-        else:
-            price = make_task(without_schedule(plan), vocab).count_costs(1)[spec.budget]
-        steps = int(share * amount / price) // per_call * per_call
+        prices = _list_prices(plan, spec.budget, vocab, corpora)
+        steps = count_steps(train, prices, share * amount)
         steps = processes.on_first(lambda: steps)
     if steps < 1:
-        least = f"{price * per_call / share:.3g}"
+        call = _mean_price(train, prices, train.steps_per_call) * train.steps_per_call
+        least = f"{call / share:.3g}"
         setting = f"compare.amount={spec.amount}"
         if share < 1:
             setting = f"compare.tune_share={share} of {setting}"
         if spec.budget == "steps":
             setting = f"compare.tune_share={share} of train.steps={amount}"
         raise ConfigError(
-            f"{setting}: buys {name} fewer than the {per_call} steps of one call; "
-            f"raise it to {least} or more"
+            f"{setting}: buys {name} fewer than the {train.steps_per_call} steps of "
+            f"one call; raise it to {least} or more"
         )
-    seconds = spec.amount if spec.budget == "seconds" else plan.train.seconds
+    seconds = spec.amount if spec.budget == "seconds" else train.seconds
     plan = plan.change({"train": {"seconds": float(share * seconds)}})
     return _resteps(plan, steps, spec.num_evals)
+
+
+def _list_prices(
+    plan: Plan, budget: str, vocab: Vocab, corpora: dict[str, Split]
+) -> list[float]:
+    """The cost of a step in each phase of training."""
+    if budget == "steps":
+        return [1.0] * len(plan.train.phases)
+    phases = make_task(without_schedule(plan), vocab).phases
+    if budget == "seconds":
+        return [_seconds_per_step(phase, corpora) for phase in phases]
+    return [phase.count_costs(1)[budget] for phase in phases]
+
+
+def count_steps(spec: TrainSpec, prices: Sequence[float], amount: float) -> int:
+    """The most steps, in whole calls, that cost at most this amount.
+
+    Args:
+      prices: of a step in each phase.
+
+    >>> half = TrainSpec(batch_schedule=((0.5, 0.25),), steps_per_call=1)
+    >>> [count_steps(half, (1.0, 4.0), amount) for amount in (24.9, 25.0, 25.9, 26.0)]
+    [9, 10, 10, 11]
+    """
+    size = spec.steps_per_call
+    most = int(amount / min(prices)) // size
+
+    def is_too_much(calls: int) -> bool:
+        num_steps = calls * size
+        return num_steps > int(amount / _mean_price(spec, prices, num_steps))
+
+    return size * bisect.bisect_left(range(1, most + 1), True, key=is_too_much)
+
+
+def _mean_price(spec: TrainSpec, prices: Sequence[float], num_steps: int) -> float:
+    """The mean cost of a step in a run of this length."""
+    phases = dataclasses.replace(spec, steps=num_steps).phases
+    numbers = split_steps(phases, num_steps)
+    return sum(p * (n / num_steps) for p, n in zip(prices, numbers, strict=True))
 
 
 def fit_warmup(plan: Plan, explicit_names: Collection[str]) -> Plan:
@@ -118,7 +157,7 @@ def _seconds_per_step(
 ) -> float:
     """The median time of a step, measured on a temporary state after a warm-up call."""
     program, train_spec = processes.on_all(Program, task), task.plan.train
-    feed = make_feed(task, corpora["train"], program.row_indices)
+    feed = make_feed(task, corpora["train"], program.choose_rows)
     state = program.run_form(program.init_state(train_spec.seed))
     stack = program.place(feed.stack(0, train_spec.steps_per_call))
     state, metrics = program.train_call(state, stack, train_spec.seed)

@@ -5,6 +5,7 @@ Errors name the setting that does not fit.
 
 import dataclasses
 import json
+import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -35,7 +36,9 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section, is_outside
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
+from jaxpt.text.phases import Phase
 from jaxpt.text.rows.forms import PACKED, RowsSpec
+from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
@@ -90,6 +93,36 @@ class Plan:
         changed = make_plan(override(self.config, changes, place), is_stored=True)
         return dataclasses.replace(changed, filled=self.filled)
 
+    def in_phase(self, phase: Phase) -> "Plan":
+        """The plan of a run that has the batches of one phase from first to last.
+
+        Its `config` is that of the whole run. Learning rates that are set for a number
+        of tokens (`optim.lr_tokens`) are those of the phase's batch.
+
+        Raises:
+          ConfigError: the objective or the batch cannot be cut so.
+        """
+        whole = self.train.batch_size
+        num_microbatches = self.train.num_microbatches * phase.num_rows / whole
+        train = dataclasses.replace(
+            self.train,
+            batch_size=phase.batch_size,
+            num_microbatches=math.ceil(num_microbatches),
+            batch_schedule=(),
+            length_schedule=(),
+        )
+        length, optim = self.spec.row_length // phase.pieces, self.optim
+        if self.config.get("optim", {}).get("lr_tokens"):
+            by_rows = dataclasses.replace(optim, lr_tokens=whole)
+            optim = by_rows.scale_rates(self.model.d_model, phase.num_rows)
+        return dataclasses.replace(
+            self,
+            rows=dataclasses.replace(self.rows, row_length=length),
+            spec=dataclasses.replace(self.spec, row_length=length),
+            optim=optim,
+            train=train,
+        )
+
 
 def make_plan(
     config: AnyConfig,
@@ -136,6 +169,7 @@ def make_plan(
     plan = _derive(name, config, filler.describe())
     _check_lengths(plan)
     _check_rows(plan)
+    _check_phases(plan)
     return plan
 
 
@@ -245,6 +279,30 @@ def _check_rows(plan: Plan) -> None:
         raise ConfigError(
             f"data.sentence_ids=False: must be True with {needs.asked_by}"
         )
+
+
+def _check_phases(plan: Plan) -> None:
+    """Refuses batches that the schedules of batch size and row length cannot have."""
+    length, schedule = plan.spec.row_length, plan.train.length_schedule
+    name = f"train.length_schedule={schedule}"
+    for phase in plan.train.phases:
+        if phase.pieces > 1 and plan.rows.rows in PAIRS:
+            raise ConfigError(
+                f"{name}: must be () with data.rows={plan.rows.rows}, whose rows "
+                f"cannot be cut"
+            )
+        if length % phase.pieces:
+            raise ConfigError(
+                f"{name}: {phase.pieces} must divide the {length} tokens of a row of "
+                f"{plan.objective_name}; set data.row_length to a multiple"
+            )
+        try:
+            plan.in_phase(phase)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error} (with train.batch_schedule={plan.train.batch_schedule} and "
+                f"{name})"
+            ) from error
 
 
 def make_plans(

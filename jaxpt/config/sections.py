@@ -1,6 +1,7 @@
 """Settings of row lengths, training, evaluation and comparisons."""
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -9,6 +10,7 @@ from jaxpt.config.trials import has_range, list_trials
 from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics import ALPHA
+from jaxpt.text.phases import Phases, is_schedule, make_phases
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
@@ -49,6 +51,13 @@ class TrainSpec:
         `eval_every` and `checkpoint_every`, which are in steps, are then spread over
         this time (`jaxpt.training.clock`).
       batch_size: rows (sequences) in a step, over all devices and microbatches.
+      batch_schedule: pairs (until, share): until this fraction of the steps, a step
+        reads this share of `batch_size`, rounded; then all. ((0.25, 0.25), (0.5, 0.5))
+        begins with a quarter of the batch. Microbatches are fewer in proportion.
+      length_schedule: pairs (until, pieces): until this fraction of the steps, each row
+        is cut into this number of rows; then rows are whole. ((0.7, 4), (0.9, 2))
+        doubles the length twice. The tokens in a batch stay the same. Evaluation reads
+        whole rows.
       seed: of the parameters, the order of the rows, corruption and dropout.
       num_microbatches: gradient accumulation: the parts that a batch is split into.
       steps_per_call: steps in one dispatch (`lax.scan`).
@@ -74,6 +83,8 @@ class TrainSpec:
     steps: int = 1000
     seconds: float = 0.0
     batch_size: int = 64
+    batch_schedule: tuple[tuple[float, float], ...] = ()
+    length_schedule: tuple[tuple[float, int], ...] = ()
     seed: int = 0
     num_microbatches: int = 1
     steps_per_call: int = 10
@@ -101,6 +112,15 @@ class TrainSpec:
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
         check("train", self, "num_microbatches", is_good, allowed)
+        until = "until above 0, rising, at most 1"
+        is_good = is_schedule(self.batch_schedule, lambda share: 0 < share <= 1)
+        allowed = f"pairs (until, share) such as ((0.5, 0.25),): {until}; share above 0"
+        check("train", self, "batch_schedule", is_good, f"{allowed}, at most 1")
+        is_good = is_schedule(
+            self.length_schedule, lambda pieces: type(pieces) is int and pieces >= 1
+        )
+        allowed = f"pairs (until, pieces) such as ((0.7, 4), (0.9, 2)): {until}; pieces"
+        check("train", self, "length_schedule", is_good, f"{allowed} a whole number")
         is_good = 0 <= self.seed < 2**31
         check("train", self, "seed", is_good, "from 0 to 2147483647")
         is_good = self.backend in BACKENDS
@@ -112,6 +132,12 @@ class TrainSpec:
         for name in ("fsdp", "tensor"):
             is_good = getattr(self, name) == 1 or self.backend == "jit"
             check("train", self, name, is_good, f"1 with train.backend={self.backend}")
+
+    @functools.cached_property
+    def phases(self) -> Phases:
+        """The phases of training, which begin with a call of steps."""
+        sizes = self.steps, self.steps_per_call, self.batch_size
+        return make_phases(*sizes, self.batch_schedule, self.length_schedule)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -347,11 +347,16 @@ def _list_facts(
 ) -> list[str]:
     """Lines of the card on how the model was trained, and how it is loaded."""
     plan, spec = task.plan, task.plan.train
+    schedules = {
+        "train.batch_schedule": spec.batch_schedule,
+        "train.length_schedule": spec.length_schedule,
+    }
     facts = [
         f"Data: {data}",
         f"Objective: {plan.objective_name} ({head})",
         f"Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
         f"Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
+        *(f"Schedule: {name}={pairs}" for name, pairs in schedules.items() if pairs),
         f"Optimizer: {_list(plan.optim.settings())}",
     ]
     if result:

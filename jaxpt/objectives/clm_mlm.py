@@ -24,7 +24,6 @@ the first step (`CausalMaskedLM.READS_AHEAD`).
 
 import dataclasses
 import functools
-import itertools
 import logging
 import math
 from typing import Any, ClassVar
@@ -51,6 +50,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.metrics import add
 from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
+from jaxpt.text.phases import is_schedule
 from jaxpt.text.tokens.vocab import Vocab
 
 # Progress is a rounded float32. This is below one step in two million.
@@ -90,7 +90,7 @@ class Spec(ObjectiveSpec):
         self.check("mlm_share", 0 <= self.mlm_share <= 1, "from 0 to 1")
         self.check(
             "mlm_schedule",
-            _is_schedule(self.mlm_schedule),
+            is_schedule(self.mlm_schedule, lambda share: 0 <= share <= 1),
             "pairs (until, share) such as ((0.25, 0.0),): until above 0, increasing, "
             "at most 1; share from 0 to 1",
         )
@@ -202,16 +202,6 @@ def note_masks(form: TextForm, share: float) -> TextForm:
         "to their past. To fill a [MASK], let all positions attend to all."
     )
     return dataclasses.replace(form, mask_note=note)
-
-
-def _is_schedule(pairs: tuple) -> bool:
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        return False
-    if not all(type(value) in (int, float) for pair in pairs for value in pair):
-        return False
-    ends = [0, *(until for until, _ in pairs)]
-    is_rising = all(a < b <= 1 for a, b in itertools.pairwise(ends))
-    return is_rising and all(0 <= share <= 1 for _, share in pairs)
 
 
 @functools.cache

@@ -131,15 +131,17 @@ def inspect_rows(
     Raises:
       UserError: a number is out of range, or the objective cannot read such rows.
     """
-    batch_size = task.plan.train.batch_size
     _check_step(step)
-    if not 1 <= num_rows <= batch_size:
-        raise ConfigError(
-            f"--num_rows={num_rows}: must be from 1 to train.batch_size={batch_size}"
-        )
-    width = width or shutil.get_terminal_size((100, 24)).columns
     feed = make_feed(task, corpora["train"])
     rows = feed[step]
+    task = task.for_batch(*rows["tokens"].shape)
+    batch_size = len(rows["tokens"])
+    if not 1 <= num_rows <= batch_size:
+        raise ConfigError(
+            f"--num_rows={num_rows}: must be from 1 to {batch_size}, the rows of the "
+            f"step"
+        )
+    width = width or shutil.get_terminal_size((100, 24)).columns
     batch = passage.corrupt_batch(task, rows, step)
     batch = jax.tree.map(np.asarray, batch)
     terms = task.spec.terms

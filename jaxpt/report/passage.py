@@ -96,12 +96,16 @@ def view(
 
 
 def shorten(plan: Plan, vocab: Vocab, length: int) -> Task:
-    """The plan's task on rows of `length` tokens."""
-    return make_task(plan.change({"data": {"row_length": length}}), vocab)
+    """The plan's task on rows of `length` tokens, without phases of training."""
+    stored = plan.config.get("train", {}).keys()
+    schedules = {"batch_schedule", "length_schedule"} & stored
+    changes = {"data": {"row_length": length}, "train": {n: [] for n in schedules}}
+    return make_task(plan.change(changes), vocab)
 
 
 def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
     """A step's rows after corruption, as training reads them."""
+    task = task.for_batch(*rows["tokens"].shape)
     rngs = split_step(stream(task.plan.train.seed, step, "train"))
     share = np.float32(step / task.plan.train.steps)
     if "progress" in task.spec.READS:
@@ -117,6 +121,7 @@ def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
 def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
     """The first row of a step before and after corruption, as batches of one row."""
     rows = make_feed(task, train)[step]
+    task = task.for_batch(*rows["tokens"].shape)
     rows = {key: value[:1] for key, value in rows.items()}
     batch = corrupt_batch(task, rows, step)
     return rows, jax.tree.map(np.asarray, batch)

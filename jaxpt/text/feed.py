@@ -1,6 +1,6 @@
 """The data feed: the rows of a step as a pure function of (seed, step).
 
-    row k of the run = step * batch_size + index in the batch
+    row k of the run = rows of the steps before + index in the batch
     one part:         epoch k // num_rows, row shuffle(epoch)[k % num_rows]
     several parts:    every 4096 rows hold each part's fraction, shuffled; each part
                       counts its rows and epochs separately
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.text.phases import Phases, count_rows, cut_rows, find_phase
 from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import Rows
 
@@ -32,13 +33,9 @@ EPOCH, WINDOW, MIX = (0, 0), (1, 0), (0, 1)
 
 @dataclass(frozen=True)
 class FeedSpec:
-    """The batch size and the seed of the order of rows.
+    """The rows of each step, over all processes, and the seed of their order."""
 
-    Attributes:
-      batch_size: rows in a step, over all processes.
-    """
-
-    batch_size: int
+    phases: Phases
     seed: int
 
 
@@ -46,14 +43,15 @@ class Feed:
     """`feed[step]` is {"tokens": int32 [B, R], "index": int32 [B], ...} of a process.
 
     The keys are those of the rows (`RowArrays`) and "index", each row's index in the
-    global batch, of which each process reads its `indices`. Each row is read once per
-    epoch, in a new order every epoch; sampled rows (`Rows.is_sampled`) are drawn
-    uniformly with replacement.
+    global batch. Each row is read once per epoch, in a new order every epoch; sampled
+    rows (`Rows.is_sampled`) are drawn uniformly with replacement. The batch of a phase
+    may have fewer rows, or pieces of them (`jaxpt.text.phases`).
 
     Args:
       parts: rows and their weight in every batch; weights need not sum to 1, and all
         rows have the same keys.
-      indices: the rows of the batch to read, ascending; None means all.
+      choose: of a batch of n rows, those that this process reads, ascending; None means
+        all.
 
     Raises:
       UserError: a setting is not allowed.
@@ -63,23 +61,18 @@ class Feed:
         self,
         parts: Sequence[tuple[Rows, float]],
         spec: FeedSpec,
-        indices: Sequence[int] | None = None,
+        choose: Callable[[int], Sequence[int] | np.ndarray] | None = None,
     ):
-        if spec.batch_size < 1:
-            raise DataError(f"train.batch_size={spec.batch_size}: must be at least 1")
-        size = spec.batch_size
-        index = np.arange(size) if indices is None else np.array(indices, np.int64)
-        if not (len(index) and index[0] >= 0 and index[-1] < size):
-            raise ValueError(f"indices {indices} of a batch of {size} rows")
-        if (np.diff(index) < 1).any():
-            raise ValueError(f"indices {indices}: must ascend")
+        sizes = [phase.batch_size for phase in spec.phases]
+        if min(sizes) < 1:
+            raise DataError(f"train.batch_size={min(sizes)}: must be at least 1")
         self.parts = [rows for rows, _ in parts]
         self.spec = spec
         self.keys = self.parts[0].keys
         if any(rows.keys != self.keys for rows in self.parts):
             raise ValueError("all parts must have the same keys")
         self._quotas = make_quotas([weight for _, weight in parts])
-        self._index = index
+        self._indices = [_choose(choose or np.arange, size) for size in sizes]
         self._round_key_cache: dict[tuple, np.ndarray] = {}
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
@@ -90,36 +83,54 @@ class Feed:
 
         Raises:
           IndexError: the step is negative.
+          ValueError: the steps are of several phases.
         """
         step, num_steps = operator.index(step), operator.index(num_steps)
         if step < 0:
             raise IndexError(f"step {step}: the first is 0")
         steps = np.arange(step, step + num_steps)
-        numbers = (steps[:, None] * self.spec.batch_size + self._index).ravel()
-        parts, numbers = self._mix(numbers)
+        first, last = (find_phase(self.spec.phases, int(at)) for at in steps[[0, -1]])
+        if first != last:
+            raise ValueError(f"steps {step} to {steps[-1]}: are of several phases")
+        (_, num_rows, pieces), index = self.spec.phases[first], self._indices[first]
+        # A process may read some pieces of a row and not the others.
+        whole, places = np.unique(index // pieces, return_inverse=True)
+        arrays = self._read_steps(steps, num_rows, whole)
+        if pieces > 1:
+            places = places * pieces + index % pieces
+            arrays = {k: cut_rows(k, v, pieces)[:, places] for k, v in arrays.items()}
+        return arrays | {"index": np.tile(index.astype(np.int32), (num_steps, 1))}
+
+    def _read_steps(
+        self, steps: np.ndarray, size: int, whole: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """The rows at the indices `whole` among the `size` rows of each step."""
+        first = count_rows(self.spec.phases, int(steps[0]))
+        numbers = first + (steps - steps[0])[:, None] * size + whole
+        bits = self._draw(steps, size)[:, whole].ravel()
+        parts, numbers = self._mix(numbers.ravel())
         arrays: dict[str, np.ndarray] = {}
-        for part in range(len(self.parts)):
+        for part, rows in enumerate(self.parts):
             here = np.flatnonzero(parts == part)
-            for key, values in self._read(part, steps, numbers, here).items():
+            if rows.is_sampled:  # the bias of the remainder is negligible
+                indices = (bits[here] % np.uint64(rows.num_rows)).astype(np.int64)
+            else:
+                indices = self._shuffle(part, numbers[here])
+            for key, values in as_dict(rows.read(indices)).items():
                 if len(here) == len(parts):
                     arrays[key] = values
                     continue
                 shape = len(parts), *values.shape[1:]
                 arrays.setdefault(key, np.empty(shape, values.dtype))[here] = values
-        index = np.tile(self._index.astype(np.int32), (num_steps, 1))
-        arrays = {k: v.reshape(*index.shape, *v.shape[1:]) for k, v in arrays.items()}
-        return arrays | {"index": index}
+        shape = len(steps), len(whole)
+        return {k: v.reshape(*shape, *v.shape[1:]) for k, v in arrays.items()}
 
-    def _read(
-        self, part: int, steps: np.ndarray, numbers: np.ndarray, here: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Reads the rows of a part: those at the indices `here` among all rows."""
-        rows = self.parts[part]
-        if rows.is_sampled:
-            indices = self._sample(steps, rows.num_rows)[here]
-        else:
-            indices = self._shuffle(part, numbers[here])
-        return as_dict(rows.read(indices))
+    def _draw(self, steps: np.ndarray, size: int) -> np.ndarray:
+        """Random bits for each row of the steps, uint64 [K, size]."""
+        seed = self.spec.seed
+        if not any(rows.is_sampled for rows in self.parts):
+            return np.zeros((len(steps), size), np.uint64)
+        return np.stack([random_bits(seed, WINDOW, at, size) for at in steps.tolist()])
 
     def _mix(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Each row's part and its number among the rows of that part, int64 [n]."""
@@ -145,15 +156,6 @@ class Feed:
             rows[is_here] = permute(rows[is_here], num_rows, keys)
         return rows
 
-    def _sample(self, steps: np.ndarray, num_rows: int) -> np.ndarray:
-        """Uniformly random row indices for all rows of the steps, int64 [K * B]."""
-        bits = [
-            random_bits(self.spec.seed, WINDOW, step, self.spec.batch_size)[self._index]
-            for step in steps.tolist()
-        ]
-        # The bias of the remainder is negligible, as num_rows is far below 2**64.
-        return (np.concatenate(bits) % np.uint64(num_rows)).astype(np.int64)
-
     def _round_keys(
         self, purpose: tuple[int, int], number: int, part: int
     ) -> np.ndarray:
@@ -165,6 +167,16 @@ class Feed:
                 self._round_key_cache.clear()
             self._round_key_cache[name] = keys
         return keys
+
+
+def _choose(choose: Callable, size: int) -> np.ndarray:
+    """The indices that a process reads of a batch, checked, int64 [n]."""
+    index = np.array(choose(size), np.int64)
+    if not (len(index) and index[0] >= 0 and index[-1] < size):
+        raise ValueError(f"indices {index} of a batch of {size} rows")
+    if (np.diff(index) < 1).any():
+        raise ValueError(f"indices {index}: must ascend")
+    return index
 
 
 def make_quotas(weights: Sequence[float]) -> np.ndarray:

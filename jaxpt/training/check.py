@@ -49,15 +49,16 @@ def check_run(
       UserError: the run cannot be trained, initialised as asked, or measured at its
         end. Nothing has been trained or written.
     """
+    specs = [task.spec, *(phase.spec for phase in task.phases)]
     check_kernel(
         task.model_spec,
-        task.spec.lengths.values(),
+        [length for spec in specs for length in spec.lengths.values()],
         is_packed=task.plan.rows.rows in SEGMENTED,
         reads_ahead=task.model.READS_AHEAD,
     )
     check_installed(task.plan.train.trackers)
     program = program or Program(task)
-    feed = make_feed(task, corpora["train"], program.row_indices)
+    feed = make_feed(task, corpora["train"], program.choose_rows)
     if not has_begun:
         check_start(task, tokenizer)
     check_measures(program, corpora)

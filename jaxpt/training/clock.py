@@ -12,7 +12,9 @@ spread over the seconds, and evaluations and checkpoints come at its multiples:
     schedule step = train.steps * seconds spent / train.seconds
 
 It is fixed before each call, from the time that earlier calls took. The rows and random
-draws of a step depend on its number only. A resumed run reads its seconds from its log.
+draws of a step depend on its number only; so phases (`jaxpt.text.phases`) begin at
+steps of `train.steps`, which should be the expected number, and the last one continues
+to the end. A resumed run reads its seconds from its log.
 """
 
 import itertools
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from jaxpt.config.sections import TrainSpec
+from jaxpt.text.phases import count_rows
 
 
 class Clock(Protocol):
@@ -134,10 +137,17 @@ def is_over(spec: TrainSpec, step: int, seconds: float) -> bool:
 
 
 def _expect(spec: TrainSpec, step: int, seconds: float) -> float:
-    """The expected seconds of a call: the mean so far; the first, as planned."""
+    """The expected seconds of a call: of its rows, as so far; at first, as planned.
+
+    >>> spec = TrainSpec(steps=100, batch_size=8, batch_schedule=((0.5, 0.25),))
+    >>> [_expect(spec, step, 4.0) for step in (40, 50)]
+    [1.0, 3.2]
+    """
+    ends = step, step + spec.steps_per_call
+    before, after = (count_rows(spec.phases, end) for end in ends)
     if not step:
-        return spec.seconds * min(spec.steps_per_call / spec.steps, 1.0)
-    return seconds / step * spec.steps_per_call
+        return spec.seconds * min(after / count_rows(spec.phases, spec.steps), 1.0)
+    return seconds / before * (after - before)
 
 
 def find_schedule_step(spec: TrainSpec, seconds: float) -> int:

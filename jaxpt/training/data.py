@@ -1,6 +1,7 @@
 """The rows of a task, for training and for evaluation."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -23,11 +24,11 @@ def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
     return dataclasses.replace(vocab, counts=tuple(counts))
 
 
-def make_feed(task: Task, train: Split, row_indices=None) -> Feed:
+def make_feed(task: Task, train: Split, choose: Callable | None = None) -> Feed:
     """The batches of a run, step by step.
 
     Args:
-      row_indices: the rows of the batch to read (`Program.row_indices`); None for all.
+      choose: the rows of a batch to read (`Program.choose_rows`); None for all.
 
     Raises:
       UserError: the vocabulary or the text cannot give such rows.
@@ -36,8 +37,8 @@ def make_feed(task: Task, train: Split, row_indices=None) -> Feed:
     rows = _make_rows(task, train, spec.seed)
     return Feed(
         list(zip(rows, train.fractions, strict=True)),
-        FeedSpec(batch_size=spec.batch_size, seed=spec.seed),
-        row_indices,
+        FeedSpec(spec.phases, spec.seed),
+        choose,
     )
 
 

@@ -191,6 +191,7 @@ class Progress:
       start_step: the step resumed from.
       prefix: opens every update, "mlm seed 1".
       clock: seconds, from any origin.
+      work: the cost of the first steps, to which the time left is in proportion.
     """
 
     def __init__(
@@ -199,10 +200,11 @@ class Progress:
         start_step: int = 0,
         prefix: str = "",
         clock: Callable[[], float] = time.monotonic,
+        work: Callable[[int], float] = float,
     ):
         self._total_steps = total_steps
         self._prefix = prefix
-        self._clock = clock
+        self._clock, self._work = clock, work
         self._recent = collections.deque([(start_step, clock())], maxlen=RECENT_UPDATES)
         self._bar: rich.progress.Progress | None = None
         if console := logs.open_bar():
@@ -260,8 +262,9 @@ class Progress:
         first_step, first_time = self._recent[0]
         if step == first_step:
             return "--:--"
-        rate = (now - first_time) / (step - first_step)
-        seconds = round(rate * max(self._total_steps - step, 0))
+        done, last = self._work(step), self._work(max(self._total_steps, step))
+        rate = (now - first_time) / (done - self._work(first_step))
+        seconds = round(rate * (last - done))
         minutes, seconds = divmod(seconds, 60)
         hours, minutes = divmod(minutes, 60)
         tail = f"{minutes:02}:{seconds:02}"

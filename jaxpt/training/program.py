@@ -266,10 +266,9 @@ class Program:
         """The number of shards of a batch."""
         return int(np.prod([self.mesh.shape[axis] for axis in ROW_AXES]))
 
-    @functools.cached_property
-    def row_indices(self) -> np.ndarray:
-        """The rows of the batch that this process's devices read."""
-        shape = 1, self.task.plan.train.batch_size
+    def choose_rows(self, batch_size: int) -> np.ndarray:
+        """The rows of a batch that this process's devices read."""
+        shape = 1, batch_size
         indices = self._by_row.addressable_devices_indices_map(shape).values()
         parts = {index[1].indices(shape[1]) for index in indices if index}
         return np.concatenate([np.arange(*part) for part in sorted(parts)])
@@ -320,14 +319,17 @@ class Program:
         return self._first_copy(state)
 
     def place(self, stack: dict) -> dict:
-        """Puts host rows of `row_indices` on devices: {"tokens": [K, B, R], ...}."""
+        """Puts host rows of `choose_rows` on devices: {"tokens": [K, B, R], ...}."""
         if self.is_pmap:
             return jax.tree.map(self._split, stack)
         if self._by_row.is_fully_addressable:
             return jax.device_put(stack, self._by_row)
-        size, own_rows = self.task.plan.train.batch_size, self.row_indices
+        num_own = len(self.choose_rows(self.num_shares))
 
         def join(x):
+            size = x.shape[1] // num_own * self.num_shares
+            own_rows = self.choose_rows(size)
+
             def read(index):
                 start, stop, _ = index[1].indices(size)
                 first = np.searchsorted(own_rows, start)

@@ -15,9 +15,11 @@ from jaxpt.learn.schedules import make_schedules
 from jaxpt.ops import metrics as sums
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
+from jaxpt.text.phases import find_phase, split_steps
 from jaxpt.training.data import describe_rows
 from jaxpt.training.metrics_log import MetricWriter, Progress
 from jaxpt.training.program import MFU_NOTE, Program, device_peak
+from jaxpt.training.task import Task
 from jaxpt.training.workdir import flatten
 
 _log = logging.getLogger(__name__)
@@ -47,10 +49,10 @@ class RunLog:
         self.corpora, self.workdir, self.label = corpora, workdir, label
         self.spec = self.task.plan.train
         self.first_step_seconds = 0.0
-        self._rates: dict[str, np.ndarray] = {}
+        self._rates: list[dict[str, np.ndarray]] = [{}] * len(self.spec.phases)
         self._writer: MetricWriter | None = None
         self._progress: Progress | None = None
-        self._last_speed = (0, 0.0)  # step and seconds at the last call of `_speed`
+        self._last_speed = (0, 0.0)  # step and seconds at the last `_measure_speed`
         self._overflow = np.zeros(2)  # predictions without a slot, and all predictions
         self._has_warned = False
 
@@ -59,13 +61,15 @@ class RunLog:
         """Appends to the log after a step, until the run ends."""
         with contextlib.ExitStack() as open_:
             if processes.is_first():
-                self._rates = self._list_rates()
+                self._rates = [self._list_rates(task) for task in self.task.phases]
                 tracker_args = self.spec.trackers, flatten(self.task.plan.config)
                 writer = MetricWriter(self.workdir, step, *tracker_args)
                 self._writer = open_.enter_context(writer)
                 open_.enter_context(logs.run_log(self.workdir))
                 self._progress = open_.enter_context(
-                    Progress(self.spec.steps, step, prefix=self.label)
+                    Progress(
+                        self.spec.steps, step, prefix=self.label, work=self._count_flops
+                    )
                 )
             yield
 
@@ -96,6 +100,7 @@ class RunLog:
             f"{self.task.spec.row_length} tokens, {costs['flops']:.3g} FLOPs, "
             f"{len(self.program.devices)} x {device.device_kind}, "
             f"{self.task.model_spec.dtype}",
+            *self._describe_phases(),
             *self.program.describe_mesh(),
         ]
         if plan.filled:
@@ -122,6 +127,19 @@ class RunLog:
             lines += describe_rows(self.task, self.feed)
         return lines
 
+    def _describe_phases(self) -> list[str]:
+        """A line for each phase of training; none without schedules."""
+        phases, tasks = self.spec.phases, self.task.phases
+        if tasks[0] is self.task:
+            return []
+        numbers = split_steps(phases, self.spec.steps)
+        return [
+            f"from step {phase.start}: {num} steps of {phase.batch_size} rows of "
+            f"{task.spec.row_length} tokens"
+            for phase, task, num in zip(phases, tasks, numbers, strict=True)
+            if num
+        ]
+
     def log_end_time(
         self, step: int, seconds: float, call_seconds: float, count: int
     ) -> None:
@@ -136,7 +154,9 @@ class RunLog:
         if self.spec.seconds:
             seconds_left = max(self.spec.seconds - seconds, 0.0)
         else:
-            seconds_left = call_seconds / count * (self.spec.steps - step)
+            before, done = self._count_flops(step - count), self._count_flops(step)
+            rest = self._count_flops(self.spec.steps) - done
+            seconds_left = call_seconds / (done - before) * rest
         if not seconds_left:
             return
         for line in describe_end(seconds_left, datetime.datetime.now().astimezone()):
@@ -180,13 +200,13 @@ class RunLog:
         """
         metrics = {k: (a.sum(), b.sum()) for k, (a, b) in metrics.items()}
         means = sums.divide(sums.counted(metrics))
-        costs, speed = self.task.count_costs(step), self._speed(step, seconds)
-        peak = device_peak()
-        mfu = speed * costs["flops"] / step / peak if peak else None
-        tokens_per_second = speed * costs["raw_tokens"] / step
+        speed, peak = self._measure_speed(step, seconds), device_peak()
+        mfu = speed["flops"] / peak if peak else None
+        tokens_per_second = speed["raw_tokens"]
+        rates = self._rates[find_phase(self.spec.phases, step - 1)]
         values = means | {
             "loss": loss,
-            **{name: float(lr[schedule_step]) for name, lr in self._rates.items()},
+            **{name: float(lr[schedule_step]) for name, lr in rates.items()},
             "tokens_per_second": tokens_per_second,
         }
         if mfu is not None:
@@ -201,7 +221,7 @@ class RunLog:
             )
         return values
 
-    def _list_rates(self) -> dict[str, np.ndarray]:
+    def _list_rates(self, task: Task) -> dict[str, np.ndarray]:
         """Each learning rate at every step.
 
         Computed before training begins: a computation during training would wait for
@@ -209,19 +229,24 @@ class RunLog:
         """
         num_steps = self.spec.steps
         steps = np.arange(num_steps + 1)
-        schedules = make_schedules(self.task.plan.optim, num_steps)
+        schedules = make_schedules(task.plan.optim, num_steps)
         return {
             name: np.broadcast_to(schedule(steps), steps.shape)
             for name, schedule in schedules.items()
         }
 
-    def _speed(self, step: int, seconds: float) -> float:
-        """Steps per second since the last call of this method (at first, overall)."""
+    def _count_flops(self, num_steps: int) -> float:
+        return self.task.count_costs(num_steps)["flops"]
+
+    def _measure_speed(self, step: int, seconds: float) -> dict[str, float]:
+        """Costs per second since the last call of this method (at first, overall)."""
         last_step, last_seconds = self._last_speed
         self._last_speed = step, seconds
+        costs, before = map(self.task.count_costs, (step, last_step))
         if seconds <= last_seconds:
-            return step / seconds if seconds else 0.0
-        return (step - last_step) / (seconds - last_seconds)
+            last_seconds, before = 0.0, dict.fromkeys(before, 0)
+        elapsed = seconds - last_seconds
+        return {k: (costs[k] - before[k]) / elapsed if elapsed else 0.0 for k in costs}
 
     def write(self, step: int, values: dict, seconds: float, sample: str = "") -> None:
         """Adds a line to the log, with the run's cost up to its step."""

@@ -164,13 +164,16 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
     Raises:
       UserError: naming the setting.
     """
-    train, (data, fsdp, tensor) = task.plan.train, shape
-    if train.batch_size % (data * fsdp * train.num_microbatches):
-        kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
-        raise DeviceError(
-            f"train.batch_size={train.batch_size}: must be a multiple of {data * fsdp} "
-            f"{kinds} times train.num_microbatches={train.num_microbatches}"
-        )
+    data, fsdp, tensor = shape
+    for phase in task.phases:
+        size, num = phase.plan.train.batch_size, phase.plan.train.num_microbatches
+        if size % (data * fsdp * num):
+            kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
+            batch = "" if phase is task else f"the {size} rows of a phase "
+            raise DeviceError(
+                f"train.batch_size={task.plan.train.batch_size}: {batch}must be a "
+                f"multiple of {data * fsdp} {kinds} times train.num_microbatches={num}"
+            )
     networks = task.model.export_parts(shapes)
     for name, (spec, _) in networks.items():
         prefix = "model." if spec == task.model_spec else f"the {name}'s "

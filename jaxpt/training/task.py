@@ -1,6 +1,7 @@
 """A training task: a plan with its vocabulary, network and optimizer."""
 
 import dataclasses
+import functools
 
 import optax
 from jaxtyping import PyTree
@@ -15,6 +16,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.ops.kernel_choice import explain_kernel
+from jaxpt.text.phases import Phase, split_steps
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -79,13 +81,38 @@ class Task:
         num = self.plan.train.num_microbatches
         return Update(self.optimizer, num, axis, self.model.frozen)
 
+    @functools.cached_property
+    def phases(self) -> tuple["Task", ...]:
+        """For each phase of training, the task of a run with its batches alone.
+
+        They have the same parameters and the same optimizer state.
+        """
+        phases = self.plan.train.phases
+        if phases == (Phase(0, self.plan.train.batch_size),):
+            return (self,)
+        return tuple(self._in_phase(phase) for phase in phases)
+
+    def _in_phase(self, phase: Phase) -> "Task":
+        plan, optimizer = self.plan.in_phase(phase), self.optimizer
+        model = plan.spec.make_network(self.model_spec, self.vocab)
+        if plan.optim != self.plan.optim:  # other learning rates
+            optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
+        return dataclasses.replace(self, plan=plan, model=model, optimizer=optimizer)
+
+    def for_batch(self, num_rows: int, length: int) -> "Task":
+        """The task of a phase with batches of this shape; this task if none has."""
+        for task in self.phases:
+            if (task.plan.train.batch_size, task.spec.row_length) == (num_rows, length):
+                return task
+        return self
+
     def list_kernels(self) -> list[str]:
         """The attention kernels of training on this machine.
 
         With the reason if it is not the platform's fused kernel.
         """
         is_packed = self.plan.rows.rows in SEGMENTED
-        lengths = self.spec.lengths.values()
+        lengths = [n for task in self.phases for n in task.spec.lengths.values()]
         reads_ahead = self.model.READS_AHEAD
         needs = list_requests(self.model_spec, lengths, is_packed, reads_ahead)
         kernel = self.model_spec.attention
@@ -97,14 +124,20 @@ class Task:
         predictions = self.spec.predictions.mean(num_rows)
         return self.model.count_flops(self.spec.lengths, predictions)
 
+    @functools.cached_property
+    def _row_flops(self) -> float:
+        return self.count_flops()
+
     def count_costs(self, num_steps: int) -> dict[str, float]:
-        """The cost of a number of steps: raw and model tokens, and FLOPs."""
-        rows = num_steps * self.plan.train.batch_size
-        return {
-            "raw_tokens": rows * self.spec.row_length,
-            "model_tokens": rows * sum(self.spec.lengths.values()),
-            "flops": rows * self.count_flops(),
-        }
+        """The cost of the first steps: raw and model tokens, and FLOPs."""
+        costs: dict[str, float] = {"raw_tokens": 0, "model_tokens": 0, "flops": 0}
+        numbers = split_steps(self.plan.train.phases, num_steps)
+        for task, num in zip(self.phases, numbers, strict=True):
+            rows = num * task.plan.train.batch_size
+            costs["raw_tokens"] += rows * task.spec.row_length
+            costs["model_tokens"] += rows * sum(task.spec.lengths.values())
+            costs["flops"] += rows * task._row_flops
+        return costs
 
 
 def make_task(plan: Plan, vocab: Vocab) -> Task:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,8 @@ from jaxpt.learn.update import average_params
 from jaxpt.rng import split_step, stream
 from jaxpt.training import sharding
 from jaxpt.training.task import Task
+
+Shape = tuple[int, int, int]
 
 
 def make_train_call(task: Task, axis: str | None = None):
@@ -57,7 +60,7 @@ def make_train_call(task: Task, axis: str | None = None):
 
 
 class TrainCalls:
-    """A task's training calls by number of steps, compiled on demand.
+    """A task's training calls by the shape of their rows, compiled on demand.
 
     Args:
       shapes: of the saved state, with shardings.
@@ -69,19 +72,20 @@ class TrainCalls:
         self._task, self._shapes, self._mesh = task, shapes, mesh
         self._rows, self._whole = rows, whole
         self._pmap_devices = devices
-        self._done: dict[int, Any] = {}
-        self._begun: dict[int, Future] = {}
+        self._done: dict[Shape, Any] = {}
+        self._begun: dict[Shape, Future] = {}
 
-    def count_steps(self, stack: dict) -> int:
-        """K of a placed stack of rows."""
-        return stack["tokens"].shape[0 if self._pmap_devices is None else 1]
+    def _find_shape(self, stack: dict) -> Shape:
+        """(K, B, R) of a placed stack of rows; B is over all devices."""
+        *devices, num_steps, num_rows, length = stack["tokens"].shape
+        return num_steps, math.prod(devices) * num_rows, length
 
     def __contains__(self, stack: dict) -> bool:
-        return self.count_steps(stack) in self._done
+        return self._find_shape(stack) in self._done
 
-    def __getitem__(self, num_steps: int) -> Any:
-        """The compiled call of this number of steps."""
-        return self._done[num_steps]
+    def __getitem__(self, stack: dict) -> Any:
+        """The compiled call for a placed stack of rows."""
+        return self._done[self._find_shape(stack)]
 
     def begin(self, batch: dict, num_steps: int) -> None:
         """Starts compiling a call in a thread; `compile` waits for it.
@@ -93,34 +97,36 @@ class TrainCalls:
           batch: all host rows of one step.
         """
         is_alone = self._pmap_devices is None and jax.process_count() == 1
-        if num_steps in self._done or num_steps in self._begun or not is_alone:
-            return
         stack = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(
                 (num_steps, *x.shape), jax.dtypes.canonicalize_dtype(x.dtype)
             ),
             batch,
         )
+        shape = self._find_shape(stack)
+        if shape in self._done or shape in self._begun or not is_alone:
+            return
         threads = ThreadPoolExecutor(1, "jaxpt-compile")
-        self._begun[num_steps] = threads.submit(self._make, self._shapes, stack)
+        self._begun[shape] = threads.submit(self._make, self._shapes, stack)
         threads.shutdown(wait=False)  # the thread ends with its work
 
     def compile(self, state: TrainState, stack: dict) -> float:
-        """Compiles the call for this many steps; returns the seconds that took."""
-        num_steps, start = self.count_steps(stack), time.perf_counter()
-        if num_steps in self._done:
+        """Compiles the call for such rows; returns the seconds that took."""
+        shape, start = self._find_shape(stack), time.perf_counter()
+        if shape in self._done:
             return 0.0
-        future = self._begun.pop(num_steps, None)
+        future = self._begun.pop(shape, None)
         program = future.result() if future else self._make(state, stack)
-        self._done[num_steps] = program
+        self._done[shape] = program
         return time.perf_counter() - start
 
     def _make(self, state: TrainState, stack: dict) -> jax.stages.Compiled:
+        task = self._task.for_batch(*self._find_shape(stack)[1:])
         rest = (None, None) if self._task.plan.train.seconds else ()
         numbers = (np.int32(0),) * (1 + len(rest))
         if self._pmap_devices is not None:
             call: Any = jax.pmap(
-                make_train_call(self._task, "devices"),
+                make_train_call(task, "devices"),
                 axis_name="devices",
                 in_axes=(0, 0, None, *rest),
                 donate_argnums=0,
@@ -129,7 +135,7 @@ class TrainCalls:
             return call.lower(state, stack, *numbers).compile()
         layout = jax.tree.map(lambda x: x.sharding, self._shapes)
         call = jax.jit(
-            make_train_call(self._task),
+            make_train_call(task),
             in_shardings=(layout, self._rows, None, *rest),
             out_shardings=(layout, self._whole),
             donate_argnums=0,
@@ -137,13 +143,13 @@ class TrainCalls:
         with jax.set_mesh(self._mesh):
             return call.lower(state, stack, *numbers).compile()
 
-    def memory(self, num_steps: int) -> dict[str, int]:
-        """Bytes that a compiled call of this number of steps needs on each device.
+    def memory(self, stack: dict) -> dict[str, int]:
+        """Bytes that the compiled call for such rows needs on each device.
 
         By XLA's plan: "state_bytes" and "rows_bytes" are its arguments, and
         "temporary_bytes" is additional. The new state reuses the old one's memory.
         """
-        analysis = self._done[num_steps].memory_analysis()
+        analysis = self[stack].memory_analysis()
         state = analysis.alias_size_in_bytes
         return {
             "state_bytes": state,
@@ -151,13 +157,13 @@ class TrainCalls:
             "temporary_bytes": analysis.temp_size_in_bytes,
         }
 
-    def collectives(self, num_steps: int) -> dict[str, tuple[int, int]]:
-        """The collectives of a compiled call of this number of steps.
+    def collectives(self, stack: dict) -> dict[str, tuple[int, int]]:
+        """The collectives of the compiled call for such rows.
 
         For each kind their number and the bytes of their results on a device. The call
         is a loop over its steps, whose body counts once.
         """
-        return sharding.count_collectives(self._done[num_steps].as_text())
+        return sharding.count_collectives(self[stack].as_text())
 
     def __call__(self, state: TrainState, stack: dict, *numbers: int):
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
@@ -167,7 +173,7 @@ class TrainCalls:
             schedule step of the call.
         """
         self.compile(state, stack)
-        call = self._done[self.count_steps(stack)]
+        call = self[stack]
         state, metrics = call(state, stack, *map(np.int32, numbers))
         if self._pmap_devices is not None:  # already summed: all copies are equal
             metrics = jax.tree.map(lambda x: x.addressable_data(0)[0], metrics)

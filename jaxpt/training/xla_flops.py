@@ -50,13 +50,13 @@ _known: dict[str, StepFlops] = {}
 
 
 def count_step(task: Task, train: Split) -> StepFlops:
-    """Both counts of one step of a task, which is neither compiled nor run.
+    """Both counts of one step of a task's last phase, neither compiled nor run.
 
     Args:
       train: text; only the form of its rows matters.
     """
-    plan = task.plan.change({"model": PLAIN})
-    task = make_task(plan, task.vocab)
+    task = make_task(task.plan.change({"model": PLAIN}), task.vocab).phases[-1]
+    plan = task.plan
     size = plan.train.batch_size, plan.train.num_microbatches
     parts = task.model_spec, task.spec, plan.optim, plan.rows.keys, size
     key = f"{plan.objective_name} {parts}"

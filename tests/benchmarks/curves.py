@@ -66,7 +66,7 @@ def measure_point(curve: str, value: int, args) -> dict:
     rows["index"] = rows["index"].astype(np.int32)
     stack = program.place(rows)
     seconds = program.train_call.compile(state, stack)
-    compiled = program.train_call[1]
+    compiled = program.train_call[stack]
     result = {
         "flops": task.count_costs(1)["flops"],
         "temp": compiled.memory_analysis().temp_size_in_bytes,

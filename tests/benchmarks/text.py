@@ -34,6 +34,7 @@ from wikitext2 import get_config  # noqa: E402
 from jaxpt.config.plan import make_plan  # noqa: E402
 from jaxpt.text.dataset import load_text  # noqa: E402
 from jaxpt.text.feed import Feed, FeedSpec  # noqa: E402
+from jaxpt.text.phases import Phase  # noqa: E402
 from jaxpt.text.rows.forms import RowsSpec, make_rows  # noqa: E402
 from jaxpt.text.sources.source import SourceSpec, read_documents  # noqa: E402
 from jaxpt.text.tokens import tokenizer as tok  # noqa: E402
@@ -110,7 +111,7 @@ def measure_rows(config, split, vocab, peer: Path, rounds: int) -> dict[str, flo
     feeds = {
         form: Feed(
             [(make_rows(split.parts[0], RowsSpec(length, form), vocab), 1.0)],
-            FeedSpec(batch_size=size, seed=0),
+            FeedSpec((Phase(0, size),), seed=0),
         )
         for form in FORMS
     }

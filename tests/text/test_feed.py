@@ -23,12 +23,20 @@ from jaxpt.text.feed import (
     prefetch,
     random_bits,
 )
+from jaxpt.text.phases import Phase
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import RowsSpec, make_rows
 from jaxpt.text.tokens.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[2]
-TOY = FeedSpec(batch_size=3, seed=7)
+
+
+def steady(num_rows):
+    """The phases of a run whose steps all read this number of rows."""
+    return (Phase(0, num_rows),)
+
+
+TOY = FeedSpec(steady(3), seed=7)
 STRETCHES = ["chunks", "windows"]
 VOCAB = Vocab(size=10_000, pad=9_999, cls=9_998, sep=9_997)
 
@@ -42,8 +50,13 @@ def make_part(num_tokens=100, row_length=4, form="chunks", first=0):
     return make_rows(count_up(num_tokens, first), RowsSpec(row_length, form), VOCAB)
 
 
+def at(places):
+    """A choice of the places of a process; all for None."""
+    return None if places is None else lambda size: places
+
+
 def make_feed(spec=TOY, places=None, **part) -> Feed:
-    return Feed([(make_part(**part), 1.0)], spec, places)
+    return Feed([(make_part(**part), 1.0)], spec, at(places))
 
 
 def make_pairs_feed(spec=TOY, places=None) -> Feed:
@@ -53,7 +66,7 @@ def make_pairs_feed(spec=TOY, places=None) -> Feed:
         np.arange(994), doc_starts=starts[:-1:3] + [994], sentence_starts=starts
     )
     rows = make_rows(corpus, RowsSpec(16, "pairs"), VOCAB)
-    return Feed([(rows, 1.0)], spec, places)
+    return Feed([(rows, 1.0)], spec, at(places))
 
 
 def make_mixed_feed(spec=TOY, places=None, form="chunks") -> Feed:
@@ -63,7 +76,7 @@ def make_mixed_feed(spec=TOY, places=None, form="chunks") -> Feed:
         (make_part(40, form=form, first=1000), 0.2),
         (make_part(200, form=form, first=2000), 0.2),
     ]
-    return Feed(parts, spec, places)
+    return Feed(parts, spec, at(places))
 
 
 MAKERS = {
@@ -116,10 +129,10 @@ def test_golden(name):
 PROCESS = """
 import sys, hashlib
 sys.path[:0] = sys.argv[1:3]
-from test_feed import MAKERS, FeedSpec, digest, np, share_out
+from test_feed import MAKERS, FeedSpec, digest, np, share_out, steady
 index, count = map(int, sys.argv[3:5])
 for name, make in MAKERS.items():
-    feed = make(FeedSpec(batch_size=8, seed=7), share_out(8, index, count))
+    feed = make(FeedSpec(steady(8), seed=7), share_out(8, index, count))
     for step in (0, 5, 1237):
         for key, values in feed[step].items():
             print(name, step, key, values.tobytes().hex())
@@ -151,7 +164,7 @@ def test_processes_read_parts_of_the_same_batches():
     one = read_processes(1)
     assert len(one) == 3 * (4 * 2 + 5)
     for name, make in MAKERS.items():
-        feed = make(FeedSpec(batch_size=8, seed=7))
+        feed = make(FeedSpec(steady(8), seed=7))
         for key, values in feed[1237].items():
             assert one[f"{name} 1237 {key}"] == values.tobytes().hex()
     for count in (2, 4):
@@ -160,7 +173,7 @@ def test_processes_read_parts_of_the_same_batches():
 
 def test_hosts_may_change_at_any_step(make):
     """4 hosts to 2 to 1: joined in order, they continue with the same batches."""
-    spec = FeedSpec(batch_size=12, seed=3)
+    spec = FeedSpec(steady(12), seed=3)
     whole = make(spec)
     step = 0
     for count, num_steps in ((4, 3), (2, 5), (1, 2), (3, 4)):
@@ -176,7 +189,7 @@ def test_hosts_may_change_at_any_step(make):
 
 def test_a_process_may_read_any_places(make):
     """As where devices that are split over differently share a machine."""
-    spec, places = FeedSpec(batch_size=12, seed=3), [0, 1, 6, 7, 11]
+    spec, places = FeedSpec(steady(12), seed=3), [0, 1, 6, 7, 11]
     whole, result = make(spec).stack(7, 3), make(spec, places).stack(7, 3)
     assert_same(result, {key: values[:, places] for key, values in whole.items()})
 
@@ -209,7 +222,7 @@ def test_each_row_once_an_epoch(num_tokens, row_length, batch_size, seed):
     if num_tokens < row_length:
         return
     feed = make_feed(
-        FeedSpec(batch_size, seed), num_tokens=num_tokens, row_length=row_length
+        FeedSpec(steady(batch_size), seed), num_tokens=num_tokens, row_length=row_length
     )
     num_rows = num_tokens // row_length
     num_steps = -(-3 * num_rows // batch_size)
@@ -223,20 +236,90 @@ def test_each_row_once_an_epoch(num_tokens, row_length, batch_size, seed):
 def test_rows_do_not_depend_on_the_batch_size():
     for make in (make_feed, make_pairs_feed, make_mixed_feed):
         rows = [
-            make(FeedSpec(size, seed=7)).stack(0, 60 // size)["tokens"].reshape(60, -1)
+            make(FeedSpec(steady(size), seed=7))
+            .stack(0, 60 // size)["tokens"]
+            .reshape(60, -1)
             for size in (1, 4, 60)
         ]
         np.testing.assert_array_equal(rows[0], rows[1])
         np.testing.assert_array_equal(rows[0], rows[2])
 
 
+# 4 halves of rows in steps 0 to 2, 8 in steps 3 and 4, then 8 quarters, then 4 rows.
+PHASES = (Phase(0, 2, 2), Phase(3, 4, 2), Phase(5, 2, 4), Phase(9, 4))
+
+
+def test_phases_read_the_rows_of_a_steady_run():
+    """In its order, none twice and none left out, whatever they are cut into."""
+    for make in (make_feed, make_mixed_feed):
+        phased, whole = (
+            make(FeedSpec(phases, seed=7)) for phases in (PHASES, steady(1))
+        )
+        shapes = [phased[step]["tokens"].shape for step in (0, 3, 5, 9)]
+        assert shapes == [(4, 2), (8, 2), (8, 1), (4, 4)]
+        read = np.concatenate([phased[step]["tokens"].ravel() for step in range(20)])
+        num_rows = 3 * 2 + 2 * 4 + 4 * 2 + 11 * 4
+        expected = whole.stack(0, num_rows)["tokens"].ravel()
+        np.testing.assert_array_equal(read, expected)
+        assert phased[3]["index"].tolist() == list(range(8))
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6)), min_size=1), st.data())
+def test_an_epoch_has_each_token_once_in_any_phases(parts, data):
+    lengths, sizes = zip(*parts, strict=True)
+    pieces = [data.draw(st.sampled_from((1, 2, 3, 6))) for _ in parts]
+    starts = np.cumsum([0, *lengths[:-1]]).tolist()
+    phases = tuple(map(Phase, starts, sizes, pieces))
+    feed = make_feed(FeedSpec(phases, 5), num_tokens=120, row_length=6)
+    rows = [feed[step]["tokens"].reshape(-1, 6) for step in range(starts[-1] + 20)]
+    first = np.concatenate(rows)[:20]
+    assert sorted(first.ravel().tolist()) == list(range(120))
+
+
+def test_a_stack_is_of_one_phase(make):
+    feed = make(FeedSpec((Phase(0, 2), Phase(3, 4)), seed=7))
+    stack = feed.stack(3, 4)
+    for k in range(4):
+        assert_same({key: values[k] for key, values in stack.items()}, feed[3 + k])
+    assert [len(feed[step]["tokens"]) for step in (2, 3, 1000)] == [2, 4, 4]
+    with pytest.raises(ValueError, match="steps 1 to 3: are of several phases"):
+        feed.stack(1, 3)
+
+
+def test_processes_may_share_a_row_that_is_cut():
+    """Two rows in 8 pieces are 2 pieces for each of 4 processes."""
+    spec = FeedSpec((Phase(0, 2, 4),), seed=7)
+    parts = [(make_part(), 1.0)]
+    whole = Feed(parts, spec).stack(5, 3)
+    pieces = [
+        Feed(parts, spec, lambda n, i=i: share_out(n, i, 4)).stack(5, 3)
+        for i in range(4)
+    ]
+    assert_same({k: np.concatenate([p[k] for p in pieces], 1) for k in whole}, whole)
+
+
+def test_ids_of_sentences_begin_anew_in_a_piece():
+    starts = [0, 3, 10, 12, 20]
+    corpus = Corpus.from_arrays(np.arange(20), sentence_starts=starts)
+    rows = make_rows(corpus, RowsSpec(10, sentence_ids=True), VOCAB)
+    batch = Feed([(rows, 1.0)], FeedSpec((Phase(0, 2, 2),), seed=7))[0]
+    pairs = zip(batch["tokens"][:, 0], batch["sentence_ids"].tolist(), strict=True)
+    expected = {0: [1, 1, 1, 2, 2], 5: 5 * [1], 10: [1, 1, 2, 2, 2], 15: 5 * [1]}
+    assert dict(pairs) == expected
+
+
 def test_epochs_and_seeds_differ():
-    feed = make_feed(FeedSpec(100, seed=0), num_tokens=400)
-    other = make_feed(FeedSpec(100, seed=1), num_tokens=400)
+    feed = make_feed(FeedSpec(steady(100), seed=0), num_tokens=400)
+    other = make_feed(FeedSpec(steady(100), seed=1), num_tokens=400)
     orders = [feed[0], feed[1], other[0], other[1]]
-    far = [make_feed(FeedSpec(100, seed), num_tokens=400)[0] for seed in (2**63, -1)]
+    far = [
+        make_feed(FeedSpec(steady(100), seed), num_tokens=400)[0]
+        for seed in (2**63, -1)
+    ]
     assert len({digest(order) for order in orders + far}) == 6
-    assert digest(make_feed(FeedSpec(100, 2**64), num_tokens=400)[0]) == digest(feed[0])
+    assert digest(make_feed(FeedSpec(steady(100), 2**64), num_tokens=400)[0]) == digest(
+        feed[0]
+    )
 
 
 @given(st.integers(4, 40), st.integers(0, 1000))
@@ -249,7 +332,7 @@ def test_windows_are_within_range(num_tokens, step):
 
 
 def test_windows_start_anywhere_uniformly():
-    feed = make_feed(FeedSpec(11_000, seed=3), num_tokens=14, form="windows")
+    feed = make_feed(FeedSpec(steady(11_000), seed=3), num_tokens=14, form="windows")
     starts = feed[0]["tokens"][:, 0]
     counts = np.bincount(starts, minlength=11)
     assert len(counts) == 11
@@ -277,13 +360,13 @@ def test_stack(make):
 
 def test_bad_settings(make, refuses):
     with refuses("train.batch_size=0", "at least 1"):
-        make(FeedSpec(0, 0))
+        make(FeedSpec(steady(0), 0))
 
 
 def test_bad_arguments():
     for indices in ([], [-1, 2], [0, 6], [1, 1], [2, 1]):
         with pytest.raises(ValueError, match="indices"):
-            make_feed(FeedSpec(6, 0), indices)
+            make_feed(FeedSpec(steady(6), 0), indices)
     ids = make_rows(
         Corpus.from_arrays(np.arange(9), sentence_starts=[0, 5, 9]),
         RowsSpec(4, sentence_ids=True),
@@ -316,7 +399,7 @@ def test_shares(shares):
 
 
 def test_a_mixture_is_exact_and_each_part_has_its_epochs():
-    feed = make_mixed_feed(FeedSpec(64, seed=5))
+    feed = make_mixed_feed(FeedSpec(steady(64), seed=5))
     starts = feed.stack(0, 3 * BLOCK // 64)["tokens"][..., 0].ravel()
     part_of = starts // 1000
     for block in part_of.reshape(3, BLOCK):
@@ -340,7 +423,7 @@ def test_a_mixture_is_exact_and_each_part_has_its_epochs():
 def test_a_mixture_reads_each_row_once_an_epoch():
     """Rows of a part are numbered through: after whole epochs all counts are equal."""
     parts = [(make_part(4 * 1024), 0.5), (make_part(4 * 512, first=5000), 0.5)]
-    starts = Feed(parts, FeedSpec(BLOCK, 1))[2]["tokens"][:, 0]
+    starts = Feed(parts, FeedSpec(steady(BLOCK), 1))[2]["tokens"][:, 0]
     rows = starts[starts < 5000] // 4
     assert np.bincount(rows).tolist() == [2] * 1024
     rows = (starts[starts >= 5000] - 5000) // 4
@@ -349,7 +432,7 @@ def test_a_mixture_reads_each_row_once_an_epoch():
 
 def test_parts_of_one_size_have_orders_of_their_own():
     parts = [(make_part(40), 1.0), (make_part(40, first=1000), 1.0)]
-    starts = Feed(parts, FeedSpec(BLOCK, 1))[0]["tokens"][:, 0]
+    starts = Feed(parts, FeedSpec(steady(BLOCK), 1))[0]["tokens"][:, 0]
     first, second = starts[starts < 1000], starts[starts >= 1000] - 1000
     assert (first != second).any()
 

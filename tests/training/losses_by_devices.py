@@ -48,6 +48,12 @@ CASES = {
 }
 MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8")
 MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
+# Of 30 steps, 10 read half of the rows, and 20 read rows that are cut in two.
+SCHEDULES = {
+    "train__steps": 30,
+    "train__batch_schedule": ((1 / 3, 0.5),),
+    "train__length_schedule": ((2 / 3, 2),),
+}
 SMALL = {
     "bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)},
     "adaptive_mlm": {"adaptive_mlm__update_every": 10},
@@ -98,8 +104,8 @@ def run(path, objective, num_devices, changes, start, size=0):
         "measured": jax.tree.map(float, measured),
         "shares": [find_shares(tree) for tree in (state.params, adam.mu, adam.nu)],
         "largest": max(x.size for x in jax.tree.leaves(start.params)),
-        "moved": find_moved(program.train_call[1].as_text()),
-        "collectives": program.train_call.collectives(1),
+        "moved": find_moved(program.train_call[stack].as_text()),
+        "collectives": program.train_call.collectives(stack),
     }
     return result, start
 
@@ -124,6 +130,9 @@ def find_shares(tree):
 if __name__ == "__main__":
     path, objective, *names = sys.argv[1:]
     results, cases = {}, CASES | (MICROBATCHES if objective == "mlm" else {})
+    objective, _, form = objective.partition("/")
+    if form == "schedules":
+        cases = {name: (num, c | SCHEDULES) for name, (num, c) in cases.items()}
     cases = {name: cases[name] for name in names or cases}
     first = None
     for name, case in cases.items():

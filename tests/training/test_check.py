@@ -49,7 +49,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     assert task.plan.model.positions == "learned"
     assert max(task.spec.lengths.values()) <= 32
     program, result = Program(task), {}
-    stack = make_feed(task, corpora["train"], program.row_indices).stack(0, 2)
+    stack = make_feed(task, corpora["train"], program.choose_rows).stack(0, 2)
     call, state = make_train_call(task), program.abstract_state()
     jax.eval_shape(call, state, stack, np.int32(0))
 

@@ -29,13 +29,13 @@ from jaxpt.training.train_calls import TrainCalls
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that only calls of training steps take: `clock.call` each."""
+    """Seconds that only calls of training steps take: `clock.call` for 8 rows."""
     state = types.SimpleNamespace(now=0.0, call=1.0)
     train_call = TrainCalls.__call__
 
-    def timed_call(self, *args):
-        state.now += state.call
-        return train_call(self, *args)
+    def timed_call(self, train_state, stack, *args):
+        state.now += state.call * stack["tokens"].shape[1] / 8
+        return train_call(self, train_state, stack, *args)
 
     monkeypatch.setattr(TrainCalls, "__call__", timed_call)
     stopped = types.SimpleNamespace(perf_counter=lambda: state.now)
@@ -158,6 +158,19 @@ def test_what_is_due_follows_the_time_that_a_call_took():
     assert clock.begin_call(lambda: 0.0) == (0, 2)  # as planned
     clock.end_call(2, lambda: 2.0)  # 2 of 5 seconds are 5 of 12 steps
     assert clock.is_due(4) and clock.is_due(5) and not clock.is_due(6)
+
+
+def test_a_run_of_growing_batches_ends_nearest_to_its_seconds(clock, speech, tmp_path):
+    """Its phases begin at steps of `train.steps`, here 12, and the last one goes on."""
+    clock.call = 0.8
+    schedule = ((1 / 3, 0.25), (2 / 3, 0.5))
+    config = make_config(speech, train__seconds=4.7, train__batch_schedule=schedule)
+    made = prepare(config)
+    result = train((*made, Program(made[0])), tmp_path)
+    # Calls of 0.2, 0.2, 0.4, 0.4 seconds, then of 0.8: 4 make 4.4 seconds, 5 make 5.2.
+    assert result["steps"] == 2 * 8
+    assert result["train_seconds"] == pytest.approx(4.4)
+    assert result["raw_tokens"] == 24 * (4 * 2 + 4 * 4 + 8 * 8)
 
 
 def test_seconds_below_zero_are_refused(speech):

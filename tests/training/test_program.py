@@ -49,6 +49,7 @@ ALL = "mlm"
 SPLIT = ("one", "tensor 2, fsdp 4")
 QUICK = {
     ALL: ("one", "fsdp 8", "pmap 8"),
+    f"{ALL}/schedules": ("one", "fsdp 8", "pmap 8"),
     "span_corruption": SPLIT,
     "electra": SPLIT,
 }
@@ -61,7 +62,7 @@ def list_cases():
         yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 
-@pytest.mark.slow_cases("electra-some", "span_corruption-some")
+@pytest.mark.slow_cases("electra-some", "span_corruption-some", "mlm/schedules-some")
 @pytest.mark.parametrize("objective, cases", list(list_cases()))
 def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])

@@ -90,6 +90,9 @@ def moved(speech, tmp_path_factory):
     """The folders of a run on one device and of one that was moved about."""
     folder = tmp_path_factory.mktemp("moved")
     changes = {"train__steps": 20, "model__dropout": 0.1, "train__eval_every": 20}
+    # A phase begins in the second part, at step 6, and one in the third.
+    changes["train__batch_schedule"] = ((0.3, 0.5),)
+    changes["train__length_schedule"] = ((0.7, 2),)
     write_config(folder / "config.py", speech, **changes)
     train = ["train", "--config", folder / "config.py", "--workdir"]
     whole = start(["-m", "jaxpt", *train, folder / "whole"])

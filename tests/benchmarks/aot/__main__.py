@@ -119,9 +119,11 @@ def make_rows(task: Task, batch: int) -> dict:
     return {k: jax.ShapeDtypeStruct(s, np.int32) for k, s in rows.items()}
 
 
-def describe(program: Program, task: Task, target: Target, seconds: float) -> dict:
+def describe(
+    program: Program, task: Task, rows: dict, target: Target, seconds: float
+) -> dict:
     """The table of a compiled call, per step and per device."""
-    compiled = program.train_call[STEPS]
+    compiled = program.train_call[rows]
     memory, result = compiled.memory_analysis(), analyse(compiled.as_text())
     held, whole = sharding.count_bytes(program.abstract_state())
     peak = (
@@ -215,9 +217,9 @@ def main() -> int:
             message = str(error).split("\n")[0][:400]
             print(f"  refused after {time.perf_counter() - start:.0f} s: {message}")
             return 1
-        output = describe(program, task, target, seconds)
+        output = describe(program, task, rows, target, seconds)
     if args.hlo:
-        args.hlo.write_text(program.train_call[STEPS].as_text())
+        args.hlo.write_text(program.train_call[rows].as_text())
     ops = output.pop("ops")
     print_table(output)
     by = 1 if args.by_cycles else 0
