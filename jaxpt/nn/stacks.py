@@ -133,7 +133,7 @@ class Stack(nn.Module):
     determined by `attn_mask`. With a `kv_cache`, x are the tokens at its slots from
     `cache_index` on; a source is passed once, with the first of them. Returns the
     hidden states and the cache, which scanned layers do not support; `with_trunk`, the
-    input of the last layer instead of the cache. With `num_copies`, x are so many
+    input of the last layer instead of the cache. With `num_copies`, x is several
     copies of a row, one behind the other, with the same positions.
     """
 
