@@ -9,12 +9,11 @@ import pytest
 from hub.fake_hub import READ, WRITE
 from hub.test_download import NEEDED, read_files
 from hub.test_families import Fixture
-from hub.test_origin import SIZES
+from hub.test_origin import make_run, run_config
 from hub.test_runs import settings, write_folder
 from huggingface_hub import ModelCard
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from tiny import make_config, write_run
 from transformers import AutoConfig
 
 from jaxpt.cli import main
@@ -141,6 +140,7 @@ def test_an_export_is_uploaded_in_one_commit(hub, jaxpt, run, tmp_path):
     assert list(repo.commits).index(repo.refs["main"]) == 1 and not repo.private
     uploaded = repo.commits[repo.refs["main"]]
     assert uploaded == read_files(tmp_path / "out") | {".gitattributes": b""}
+    assert "model.safetensors.index.json" in uploaded
     line = f"{hub.address}/org/new: uploaded out, commit {repo.refs['main']}"
     assert line in first[1].splitlines()
     data = ModelCard(uploaded["README.md"].decode()).data
@@ -189,10 +189,7 @@ def test_an_upload_that_fails_keeps_the_export(
 
 @pytest.mark.slow
 def test_both_networks_of_electra_are_uploaded(hub, jaxpt, speech, tmp_path):
-    config = make_config(
-        speech, "electra", **{f"model__{k}": v for k, v in SIZES.items()}
-    )
-    write_run(config, tmp_path / "run")
+    make_run(tmp_path / "run", run_config(speech, "electra"))
     sharded = [*PUSH, "--to=out", "--max_shard_size=20KB"]
     load = ["import", "--from=org/new", "--workdir=loaded"]
     results = jaxpt(hub.address, sharded, load, HF_TOKEN=WRITE)
