@@ -71,7 +71,7 @@ def test_a_grid_of_two(capsys, config, make_base, tmp_path):
     assert main(["finetune", *args]) == 0
     stdout = capsys.readouterr().out
     assert "run 2 of 2: lr0.001-b32-e1-s0" in stdout
-    assert "trained: " in stdout and "constant" in stdout
+    assert "trained: " in stdout and "baseline" in stdout
     result = json.loads((to / "result.json").read_text())
     assert [cell["lr"] for cell in result["cells"]] == [0.01, 0.001]
     assert main(["finetune", *args]) == 0  # all is done: nothing is trained
