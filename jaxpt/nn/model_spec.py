@@ -244,6 +244,8 @@ class ModelSpec:
     remat: str = "none"
 
     def __post_init__(self) -> None:
+        if isinstance(self.rotary_scaling, list):  # from JSON
+            object.__setattr__(self, "rotary_scaling", tuple(self.rotary_scaling))
         for names, is_good, allowed in (
             (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
             (AT_LEAST_0, lambda x: 0 <= x < math.inf, "at least 0, and finite"),
@@ -486,8 +488,10 @@ def _normal(spec: ModelSpec) -> dict:
 
 def _is_scaling(value: tuple[float, ...]) -> bool:
     """Whether a value of `rotary_scaling` is allowed."""
-    if len(value) != 4 or not all(type(x) in (int, float) for x in value):
+    if not isinstance(value, tuple) or len(value) != 4:
         return value == ()
+    if not all(type(number) in (int, float) for number in value):
+        return False
     factor, low, high, length = value
     is_ordered = factor >= 1 and 0 < low < high and length >= 1
     return is_ordered and max(value) < math.inf and length == int(length)

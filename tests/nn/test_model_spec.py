@@ -1,6 +1,7 @@
 """ModelSpec refuses what no model can be, in one line that names the setting."""
 
 import dataclasses
+import json
 
 import jax
 import pytest
@@ -32,6 +33,13 @@ def test_directions_are_the_objectives_unless_they_are_said():
     spec = ModelSpec(positions="relative", relative_directions="both")
     assert spec.direct(False) == spec and spec.is_bidirectional
     assert ModelSpec().direct(False) == ModelSpec()  # of others nothing depends on it
+
+
+def test_a_spec_of_json_has_tuples():
+    scaling = (8.0, 1.0, 4.0, 64)
+    values = dataclasses.asdict(ModelSpec(rotary_scaling=scaling))
+    spec = ModelSpec(**json.loads(json.dumps(values)))
+    assert spec.rotary_scaling == scaling and hash(spec)
 
 
 def test_windows_that_no_layer_has_make_no_other_model():

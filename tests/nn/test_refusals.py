@@ -21,7 +21,7 @@ MODEL = """
     rotary_fraction=0.1 & positions=rotary & d_model=40
     parallel_residual=True & norm_position=post
     parallel_residual=True & num_decoder_layers=1; qkv_bias=True
-    rotary_scaling=(8.0,); rotary_scaling=('8', 1.0, 4.0, 64.0)
+    rotary_scaling=8.0; rotary_scaling=(8.0,); rotary_scaling=('8', 1.0, 4.0, 64.0)
     rotary_scaling=(0.5, 1.0, 4.0, 64.0)
     rotary_scaling=(8.0, 0.0, 4.0, 64.0); rotary_scaling=(8.0, 4.0, 4.0, 64.0)
     rotary_scaling=(8.0, 1.0, 4.0, 0.0); rotary_scaling=(8.0, 1.0, 4.0, 64.5)
