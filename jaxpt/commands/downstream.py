@@ -108,7 +108,7 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
     "finetune",
     example="""\
 jaxpt finetune --from runs/mlm --config tasks/sst2 --to runs/sst2
-jaxpt finetune --from google-bert/bert-base-uncased --config tasks/sst2 --to runs/bert
+jaxpt finetune --from google-bert/bert-base-uncased --config tasks/sst2 --to runs/b
 jaxpt finetune --from runs/mlm --config tasks/sst2 --lr "(1e-4,3e-4)" \\
     --config.train.epochs="(3,)" --to runs/sst2_grid""",
     flags=OUTPUT

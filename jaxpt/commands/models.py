@@ -26,7 +26,7 @@ TRANSFORMERS_FLAGS = (
     example="""\
 jaxpt export --workdir runs/mlm --to exported
 jaxpt export --workdir runs/mlm --to half --dtype bfloat16 --max_shard_size 2GB
-jaxpt export --workdir runs/mlm --to exported --license mit --push ORG/NAME --private
+jaxpt export --workdir runs/mlm --to hf --license mit --push ORG/NAME --private
 jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
     flags=PRECISION
     | {

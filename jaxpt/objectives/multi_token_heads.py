@@ -181,6 +181,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
 
     The documents 7 8 9 and 5 6 3; the second token ahead is in that of 7 and 5:
 
+    >>> import jax.numpy as jnp
     >>> rows = {"tokens": jnp.array([[7, 8, 9, 5, 6, 3]]), "index": jnp.array([0])}
     >>> rows["segment_ids"] = jnp.array([[1, 1, 1, 2, 2, 2]])
     >>> batch = corrupt(None, rows, None, Spec(row_length=6))
