@@ -95,6 +95,9 @@ def rotate(
     >>> rotated = rotate(x, jnp.array([[0, 1]]), rotary_rates(2, 1e4))[0, :, 0]
     >>> np.asarray(rotated, float).round(4).tolist()
     [[1.0, 0.0], [0.5403, 0.8415]]
+    >>> x, rates = jnp.ones((1, 1, 1, 3)), rotary_rates(2, 1e4)
+    >>> float(rotate(x, jnp.array([[1]]), rates)[0, 0, 0, 2])
+    1.0
     """
     angle = position_ids[:, :, None, None].astype(jnp.float32) * rates
     cos, sin = jnp.cos(angle), jnp.sin(angle)

@@ -38,6 +38,13 @@ STACKS = {
         "positions": "rotary",
         "local_rotary_base": 50.0,
     },
+    "parallel": {
+        "parallel_residual": True,
+        "positions": "rotary",
+        "rotary_fraction": 0.5,
+        "rotary_scaling": (8.0, 1.0, 4.0, 30.0),
+        "qkv_bias": "no",
+    },
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
 }
 PAIRS = {

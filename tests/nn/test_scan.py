@@ -33,6 +33,8 @@ SHAPES = {
     "t5": T5 | {"num_decoder_layers": 2},
     "bart": {"norm_position": "post", "num_decoder_layers": 3},
     "llama": {"positions": "rotary", "num_kv_heads": 1, "gated_mlp": True},
+    "gpt-neox": {"positions": "rotary", "parallel_residual": True},
+    "qwen2": {"positions": "rotary", "use_bias": False, "qkv_bias": "yes"},
     "local": {"positions": "rotary", "window": 1, "qk_norm": "scaled"},
     "modernbert": {
         "positions": "rotary",

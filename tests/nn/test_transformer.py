@@ -13,6 +13,7 @@ from jaxpt.errors import UserError
 from jaxpt.nn import layers
 from jaxpt.nn.attention import Attention
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.stacks import Layer
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
@@ -147,6 +148,39 @@ def test_logits_are_capped_for_every_reader(tie_embeddings, make_spec, make_para
         else:
             nll = result[0] if method == "token_scores" else result
             np.testing.assert_allclose(nll, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_parallel", [False, True])
+def test_an_mlp_reads_the_attention_or_the_layers_input(is_parallel, make_spec):
+    spec = make_spec(parallel_residual=is_parallel, init_std=0.5)
+    layer, x = Layer(spec), jax.random.normal(jax.random.key(0), (1, 3, 16))
+    args, rest = (CAUSAL["self"], None, None, None, None), {"deterministic": True}
+    params = layer.init(jax.random.key(1), x, *args, **rest)["params"]
+
+    def run(zero):
+        changed = dict(params)
+        for name, last in zero.items():
+            silent = jax.tree.map(jnp.zeros_like, params[name][last])
+            changed[name] = {**params[name], last: silent}
+        return layer.apply({"params": changed}, x, *args, **rest)[0] - x
+
+    both, mlp = run({}), run({"attention": "out"})  # whose other part adds nothing
+    attention = run({"mlp": "down"})
+    is_sum = np.allclose(both, mlp + attention, atol=1e-6)
+    assert is_sum == is_parallel and np.abs(attention).max() > 1e-3
+
+
+@pytest.mark.parametrize("qkv_bias, has_bias", [("auto", 1), ("yes", 1), ("no", 0)])
+def test_which_layers_have_biases(qkv_bias, has_bias, make_spec):
+    spec = make_spec(qkv_bias=qkv_bias)
+    x = jnp.zeros((1, 3, 16))
+    args = jax.random.key(1), x, x, CAUSAL["self"]
+    params = Attention(spec).init(*args, deterministic=True)["params"]
+    biases = {name for name, part in params.items() if "bias" in part}
+    assert biases == {"out"} | ({"query", "key", "value"} if has_bias else set())
+    bare = dataclasses.replace(spec, use_bias=False)
+    params = Attention(bare).init(*args, deterministic=True)["params"]
+    assert any("bias" in part for part in params.values()) == (qkv_bias == "yes")
 
 
 @pytest.mark.parametrize("qk_norm", ["unscaled", "scaled"])
