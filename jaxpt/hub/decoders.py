@@ -87,7 +87,6 @@ def _read_neo_layers(config: Config) -> Values:
 def _write_neo_layers(spec: ModelSpec) -> Config:
     kinds = ["local" if kind == LOCAL else "global" for kind in list_kinds(spec)]
     return {
-        "attention_layers": kinds,
         "attention_types": [[kinds, 1]],
         "window_size": spec.window + 1 if "local" in kinds else 256,
     }

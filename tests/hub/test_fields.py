@@ -310,6 +310,22 @@ def test_qwens_windows_are_those_of_transformers(kind, changes, window, every):
     assert read(written) == read(theirs_of(written)) == result
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt_neox"])
+@pytest.mark.parametrize("changes", [{}, SCALED | {LENGTH: 64}])
+def test_rotary_positions_are_written_for_older_versions_too(kind, changes):
+    """Those before 5 read no `rope_parameters`."""
+    rope = {"rope_theta": 7.0} | changes
+    if kind == "gpt_neox":
+        rope["partial_rotary_factor"] = 0.5
+    spec = read({"model_type": kind, "rope_parameters": rope})
+    assert bool(spec.rotary_scaling) == bool(changes) and spec.rotary_base == 7
+    written = FAMILIES[kind].write(spec) | {"model_type": kind}
+    older = {"rope_theta", "rope_scaling", "rotary_pct", "rotary_emb_base"}
+    for left_out in (older, {"rope_parameters"}):
+        rest = {name: each for name, each in written.items() if name not in left_out}
+        assert read(rest) == read(theirs_of(rest)) == spec
+
+
 @pytest.mark.slow_cases("bart", "llama", "modernbert")
 @pytest.mark.filterwarnings("ignore:.rope_scaling. is deprecated")
 @pytest.mark.parametrize("kind", FAMILIES)
