@@ -41,17 +41,22 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
             f"--workdir={workdir}: {len(missing)} of {len(runs)} runs are not "
             f"finished: {list_some(missing)}; train them with --part=runs"
         )
-    entries = []
-    for name, seed in runs:
-        folder = run_path(workdir, name, seed)
-        plan = prepared.make_task(name, seed).plan
-        check_same(folder, plan, prepared.tokenizer, prepared.corpora)
-        if record := load_divergence(folder):
-            entries.append(describe_divergence(record, name, folder, workdir))
-            continue
-        result = rename_result(load_measured(folder / "result.json"))
-        entries.append(describe_run(result, name, folder, workdir, prepared.spec))
-    return entries
+    return [collect_run(prepared, workdir, *run) for run in runs]
+
+
+def collect_run(prepared: Prepared, workdir: Path, name: str, seed: int) -> dict:
+    """The entry of a run that is finished or has diverged, from its files.
+
+    Raises:
+      UserError: it was modified, or is not of this comparison.
+    """
+    folder = run_path(workdir, name, seed)
+    plan = prepared.make_task(name, seed).plan
+    check_same(folder, plan, prepared.tokenizer, prepared.corpora)
+    if record := load_divergence(folder):
+        return describe_divergence(record, name, folder, workdir)
+    result = rename_result(load_measured(folder / "result.json"))
+    return describe_run(result, name, folder, workdir, prepared.spec)
 
 
 def describe_run(

@@ -12,12 +12,16 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from jaxpt.comparison.collect_runs import describe_divergence, describe_run
+from jaxpt.comparison.collect_runs import (
+    collect_run,
+    describe_divergence,
+    describe_run,
+)
 from jaxpt.comparison.compared_tasks import evaluate_run, has_results, identify_tasks
 from jaxpt.comparison.plan_runs import Prepared, list_some, run_name, run_path
 from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
-from jaxpt.files.folder import LOCK, claim
+from jaxpt.files.folder import CHECKPOINTS, LOCK, claim
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.training.loop import train
 from jaxpt.training.program import Program
@@ -41,12 +45,15 @@ class Trainer:
     def train(self, name: str, seed: int) -> dict:
         """Trains and evaluates a run; its entry in the report, even if it diverges.
 
-        A run that is finished or has diverged is not repeated.
+        A run that is finished or has diverged is not repeated, also if its checkpoints
+        were removed.
 
         Raises:
           UserError, Stopped: as `loop.train`.
         """
         prepared = self._prepared
+        if processes.on_first(self._is_archived, name, seed):
+            return processes.on_all(collect_run, prepared, self._workdir, name, seed)
         task = prepared.make_task(name, seed)
         if self._program is None or self._name != name:
             self._program = processes.on_all(Program, task)
@@ -64,6 +71,11 @@ class Trainer:
             log = make_reporter().log if processes.is_first() else SILENT.log
             evaluate_run(prepared.spec, self._identity, folder, seed, log, self._reuse)
         return describe_run(run, name, folder, self._workdir, prepared.spec)
+
+    def _is_archived(self, name: str, seed: int) -> bool:
+        """Whether a run is finished and has no checkpoints."""
+        has_some = (run_path(self._workdir, name, seed) / CHECKPOINTS).exists()
+        return not has_some and self.is_finished(name, seed)
 
     def is_finished(self, name: str, seed: int) -> bool:
         """Whether a run is trained and evaluated on all tasks, or has diverged."""

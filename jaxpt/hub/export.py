@@ -176,6 +176,8 @@ class Model:
 
 def check_range(models: Mapping[str, Model], dtype: str) -> None:
     """Raises ConfigError if a parameter is too large for the dtype of the export."""
+    if dtype == "float32":  # that of all parameters
+        return
     limit = float(ml_dtypes.finfo(DTYPE_NAMES[dtype]).max)
     for model in models.values():
         for name, tensor in model.tensors.items():
@@ -209,7 +211,10 @@ def write_model(
     except OSError as error:
         raise CheckpointError(f"--to={to}: {error.strerror}") from error
     dtype = DTYPE_NAMES[options.dtype]
-    tensors = {name: np.asarray(x).astype(dtype) for name, x in model.tensors.items()}
+    tensors = {
+        name: np.asarray(x).astype(dtype, copy=False)
+        for name, x in model.tensors.items()
+    }
     write_tensors(to, tensors, options.max_shard_bytes)
     write_json(to, "config.json", model.config | {"dtype": options.dtype})
     if model.generation is not None:

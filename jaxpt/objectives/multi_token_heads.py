@@ -45,7 +45,7 @@ added.
 """
 
 import dataclasses
-import itertools
+import math
 from typing import Any, ClassVar
 
 from jaxtyping import Array
@@ -59,6 +59,7 @@ from jaxpt.objectives.multi_token import shift_targets
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import ObjectiveSpec, Predictions, Term
 from jaxpt.ops import losses
+from jaxpt.text.phases import is_schedule
 from jaxpt.text.tokens.vocab import Vocab
 
 # By variant, as published: D, and pairs (until, w) or None for w = D.
@@ -93,7 +94,9 @@ class Spec(clm.Spec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_good = not self.weight_schedule or _is_schedule(self.weight_schedule)
+        pairs = self.weight_schedule
+        is_good = is_schedule(pairs, lambda weight: 0 <= weight < math.inf)
+        is_good = is_good and (not pairs or pairs[-1][0] == 1)
         self.check_all(
             (
                 ("variant", self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}"),
@@ -164,16 +167,6 @@ class Spec(clm.Spec):
 def name_term(offset: int) -> str:
     """The name of an extra head's loss."""
     return f"offset_{offset}_loss"
-
-
-def _is_schedule(pairs: tuple) -> bool:
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        return False
-    if not all(type(value) in (int, float) for pair in pairs for value in pair):
-        return False
-    ends = [0, *(until for until, _ in pairs)]
-    is_rising = all(a < b for a, b in itertools.pairwise(ends)) and ends[-1] == 1
-    return is_rising and all(0 <= weight < float("inf") for _, weight in pairs)
 
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:

@@ -39,7 +39,8 @@ USUAL_FACTOR = 6.0  # C = 6 N D, if a table has no FLOPs
 # segment types, and of an untied head over the vocabulary.
 TABLES = re.compile(
     r"(^|/)(embed|decoder_embed)/(tokens|types|positions)"
-    r"|(^|/)value_embed/table$|(^|/)head/(out/(kernel|bias)|bias)$|^(words|contexts)$|^words/table$"
+    r"|(^|/)value_embed/table$|(^|/)head/(out/(kernel|bias)|bias)$"
+    r"|^(words|contexts)$|^words/table$"
 )
 Groups = Mapping[str, Points]
 

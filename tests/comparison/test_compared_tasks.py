@@ -24,6 +24,7 @@ from jaxpt.report.tuned_curves import (
     draw_tuned,
     list_tuned,
 )
+from jaxpt.training import loop
 
 CONFIG = """
 from jaxpt.config.finetuning import default_finetune_config
@@ -168,6 +169,24 @@ def test_what_was_answered_is_not_asked_again_but_on_other_data(
         assert asked_of == ["clm-seed0"]
     finally:
         shutil.copy(own / "pairs.jsonl", folder / "pairs.jsonl")
+
+
+def test_finished_runs_without_checkpoints_are_kept(
+    evaluated, folder, speech, tmp_path, monkeypatch, refuses
+):
+    """So that the small files of a study are enough to continue it."""
+    workdir, report = evaluated
+    again = tmp_path / "again"
+    shutil.copytree(
+        workdir, again, ignore=shutil.ignore_patterns("checkpoints", "finetune")
+    )
+    monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
+    config = make_compared(speech, **ask_both(folder))
+    assert compare(config, again)["runs"] == report["runs"]
+    with (again / "runs/mlm-seed0/result.json").open("a") as file:
+        file.write(" ")
+    with refuses("result.json"):
+        compare(config, again)
 
 
 def test_a_report_needs_every_answer(evaluated, folder, speech, tmp_path, refuses):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stops import stop_after
+from stops import check_stopped_run, run
 from tiny import make_config, prepare, slow, slow_but
 
 from jaxpt import prepare as prepare_loop
@@ -22,14 +22,12 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.inspect import inspect_rows
 from jaxpt.text.phases import split_steps
-from jaxpt.training import check, loop, xla_flops
-from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training import check, xla_flops
 from jaxpt.training.data import make_feed
 from jaxpt.training.dry_run import dry_run
 from jaxpt.training.metrics_log import Progress, read_metrics
 from jaxpt.training.program import Program
 from jaxpt.training.run_log import RunLog
-from jaxpt.training.signals import Stopped
 from jaxpt.training.task import make_task
 
 # Of 12 steps, in calls of 2: to step 4 half of 8 rows, to step 8 all, each cut in two.
@@ -41,11 +39,6 @@ SHAPES = {0: (8, 12), 4: (16, 12), 8: (8, 24)}  # by first step
 SETTINGS = PHASES | {"model__dropout": 0.1, "optim__lr_tokens": 8 * 24}
 
 
-def run(config, workdir):
-    task, tokenizer, corpora = prepare(config)
-    return task, loop.train(task, tokenizer, corpora, workdir)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, speech):
     """The folder of the run, its task and its result."""
@@ -53,35 +46,13 @@ def whole(tmp_path_factory, speech):
     return folder, *run(make_config(speech, "mlm", **SETTINGS), folder)
 
 
-def last_state(task, folder):
-    with Checkpointer(folder / "checkpoints") as checkpointer:
-        state, step = checkpointer.restore(Program(task).abstract_state())
-    assert step == task.plan.train.steps
-    return state
-
-
 @pytest.mark.parametrize("num_calls", slow_but((1, 4), range(5)))
 def test_a_run_that_stops_in_any_phase_ends_the_same(
     num_calls, whole, tmp_path, speech, monkeypatch
 ):
     """Within a phase, and where one begins."""
-    folder, task, result = whole
     config = make_config(speech, "mlm", **SETTINGS)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", stop_after(num_calls))
-        with pytest.raises(Stopped):
-            run(config, tmp_path)
-    with Checkpointer(tmp_path / "checkpoints") as checkpointer:
-        assert checkpointer.steps()[-1] == 2 * (num_calls + 1)
-    _, resumed = run(config, tmp_path)
-    assert resumed["metrics"] == result["metrics"]
-    states = last_state(task, tmp_path), last_state(task, folder)
-    jax.tree.map(np.testing.assert_array_equal, *states)
-    lines = [
-        {row["step"]: row["loss"] for row in read_metrics(path) if "loss" in row}
-        for path in (tmp_path, folder)
-    ]
-    assert lines[0] == lines[1]
+    check_stopped_run(config, num_calls, whole, tmp_path, monkeypatch)
 
 
 def test_costs_are_those_of_all_batches(whole, speech):

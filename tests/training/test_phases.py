@@ -5,19 +5,15 @@ import json
 import jax
 import numpy as np
 import pytest
-from stops import stop_after
+from stops import check_stopped_run, run
 from tiny import make_config, prepare, slow_but, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.config_files import load_config
 from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
-from jaxpt.training import loop
-from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.data import make_feed
 from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.program import Program
-from jaxpt.training.signals import Stopped
 from jaxpt.training.train_calls import make_train_call
 from jaxpt.training.workdir import list_settings
 
@@ -29,23 +25,11 @@ PHASES = {
 }
 
 
-def run(config, workdir):
-    task, tokenizer, corpora = prepare(config)
-    return task, loop.train(task, tokenizer, corpora, workdir)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, speech):
     """The folder of the run, its task and its result."""
     folder = tmp_path_factory.mktemp("phases")
     return folder, *run(make_config(speech, "clm_mlm", **PHASES), folder)
-
-
-def last_state(task, folder):
-    with Checkpointer(folder / "checkpoints") as checkpointer:
-        state, step = checkpointer.restore(Program(task).abstract_state())
-    assert step == 12
-    return state
 
 
 def test_each_phase_logs_the_loss_it_trains_on(whole):
@@ -72,23 +56,8 @@ def test_a_run_that_stops_in_any_phase_ends_the_same(
     num_calls, whole, tmp_path, speech, monkeypatch
 ):
     """Within the first, at the switch, within the second, at the next, in the last."""
-    folder, task, result = whole
     config = make_config(speech, "clm_mlm", **PHASES)
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "SignalWatch", stop_after(num_calls))
-        with pytest.raises(Stopped):
-            run(config, tmp_path)
-    with Checkpointer(tmp_path / "checkpoints") as checkpointer:
-        assert checkpointer.steps()[-1] == 2 * (num_calls + 1)
-    _, resumed = run(config, tmp_path)
-    assert resumed["metrics"] == result["metrics"]
-    states = last_state(task, tmp_path), last_state(task, folder)
-    jax.tree.map(np.testing.assert_array_equal, *states)
-    losses = [
-        [row["loss"] for row in read_metrics(path) if "grad_norm" in row]
-        for path in (tmp_path, folder)
-    ]
-    assert losses[0] == losses[1]
+    check_stopped_run(config, num_calls, whole, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 5.0])
