@@ -54,7 +54,7 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     if os.path.isdir(source):
         return Path(source), None
     repository, revision = split_name(source)
-    with explain(f"--from={source}"):
+    with explain(f"--from={source}: is not a folder; on the Hub"):
         folder = _fetch_all(source, repository, revision)
     return folder, BaseModel(repository, revision, folder.name)
 
@@ -175,11 +175,11 @@ def _describe(error: Exception) -> str:
 
     host = constants.ENDPOINT
     if isinstance(error, errors.GatedRepoError):  # a RepositoryNotFoundError, too
-        return f"is gated: accept its terms on {host} and {LOG_IN}"
+        return f"the repository is gated: accept its terms on {host} and {LOG_IN}"
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
-            f"is not a folder, and {host} has no such repository, or it is private: "
-            f"check the name, or {LOG_IN}"
+            f"{host} has no such repository, or it is private: check the name, or "
+            f"{LOG_IN}"
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return "the repository has no such revision: name a branch, a tag or a commit"
