@@ -73,17 +73,19 @@ class Trainer:
         return describe_run(run, name, folder, self._workdir, prepared.spec)
 
     def _is_archived(self, name: str, seed: int) -> bool:
-        """Whether a run is finished and has no checkpoints."""
-        has_some = (run_path(self._workdir, name, seed) / CHECKPOINTS).exists()
-        return not has_some and self.is_finished(name, seed)
+        """Whether a run has results and no checkpoints."""
+        folder = run_path(self._workdir, name, seed)
+        return not (folder / CHECKPOINTS).exists() and self._has_results(folder)
 
     def is_finished(self, name: str, seed: int) -> bool:
         """Whether a run is trained and evaluated on all tasks, or has diverged."""
         folder = run_path(self._workdir, name, seed)
-        is_trained = (folder / "result.json").exists() and (
+        return self._has_results(folder) or (folder / DIVERGED).exists()
+
+    def _has_results(self, folder: Path) -> bool:
+        return (folder / "result.json").exists() and (
             not self._identity or has_results(folder, self._identity)
         )
-        return is_trained or (folder / DIVERGED).exists()
 
 
 def train_runs(
