@@ -33,14 +33,6 @@ def trusts_nothing():
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_trusted(monkeypatch):
-    """What one test trusts, the next does not."""
-    from jaxpt import trust
-
-    monkeypatch.setattr(trust, "_trusted", set())
-
-
-@pytest.fixture(autouse=True)
 def in_users_folder(request, doctest_namespace):
     """Runs the doctests of the public names there."""
     test = getattr(request.node, "dtest", None)

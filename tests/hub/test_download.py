@@ -77,6 +77,7 @@ def test_the_run_names_its_repository_and_commit(hub, bert, jaxpt, tmp_path):
     assert "base_model: org/bert\n" in card and commit in card
 
 
+@pytest.mark.slow  # the library waits before it asks again
 def test_shards_are_those_that_the_index_lists(hub, bert, jaxpt, tmp_path):
     tensors = dict(read_tensors(tmp_path / "theirs").items())
     write_tensors(tmp_path / "theirs", tensors, 5000)

@@ -80,6 +80,7 @@ def test_one_block_is_masked_diffusion(size, make_case):
     jax.tree.map(close, result, expected)
 
 
+@pytest.mark.slow_except("rotary")
 @pytest.mark.parametrize("positions", ["learned", "rotary", "relative"])
 def test_blocks_of_one_token_at_rate_1_are_the_causal_factorisation(positions):
     """-log p of each token at its own [MASK], after the clean tokens before it."""
@@ -115,6 +116,7 @@ def test_a_tokens_loss_reads_its_noised_block_and_the_clean_past(size, has_value
         np.testing.assert_array_equal(is_clean, expected)
 
 
+@pytest.mark.slow_cases("values0")
 @pytest.mark.parametrize("values", [(), (("value_embeddings", True),)])
 def test_packed_documents_are_isolated_and_start_blocks_and_positions(
     values, make_case

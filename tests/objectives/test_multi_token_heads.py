@@ -133,6 +133,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow_except("sequential-values5", "parallel-values6")
 @pytest.mark.parametrize("variant, values", SHAPES)
 def test_each_document_of_a_row_is_read_as_if_alone(
     variant, values, make_case, make_rows

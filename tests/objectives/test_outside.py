@@ -195,6 +195,7 @@ def test_what_is_no_objective_is_one_line(old, new, error, place, capsys):
     assert name not in list(OBJECTIVES)  # nothing was registered
 
 
+@pytest.mark.slow_cases("odd")
 @pytest.mark.parametrize("name", ["skip", "odd"])
 def test_one_with_nothing_but_the_contract_does_all_that_others_do(name, place, capsys):
     """The one in the documentation, and one with odd terms, in every command."""

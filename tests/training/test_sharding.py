@@ -163,7 +163,7 @@ def specs_of(state):
         slow(optax.adamw(1e-3)),
         slow(optax.lamb(1e-3)),
         slow(optax.lion(1e-3)),
-        optax.contrib.muon(1e-3),
+        slow(optax.contrib.muon(1e-3)),
         optax.chain(optax.clip_by_global_norm(1.0), optax.ema(0.9), optax.adam(1e-3)),
         optax.adafactor(1e-3, min_dim_size_to_factor=8),
     ],
