@@ -72,10 +72,14 @@ def train(command: Command, argv: list[str]) -> int:
 
 
 def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -> int:
-    from jaxpt.training.dry_run import dry_run, format_dry_run
+    from jaxpt.training.dry_run import dry_run, format_costs, format_sizes
 
-    costs = dry_run(config, explicit_names)
-    show_result(values, costs, format_dry_run(costs))
+    def show_sizes(sizes: dict) -> None:
+        if not values.json:
+            print("\n".join(format_sizes(sizes)), flush=True)
+
+    costs = dry_run(config, explicit_names, show_sizes)
+    show_result(values, costs, format_costs(costs))
     return 0
 
 

@@ -6,7 +6,7 @@ import jax
 from tiny import make_config, write_config
 
 from jaxpt.cli import main
-from jaxpt.training.dry_run import dry_run
+from jaxpt.training.dry_run import dry_run, format_costs
 
 
 def test_it_says_what_the_run_says(speech, tmp_path, capsys, monkeypatch):
@@ -43,3 +43,27 @@ def test_what_cannot_be_trained_is_refused(speech, refuses):
         dry_run(make_config(speech, "distillation"))
     with refuses("train.backend=pnap: must be one of"):
         dry_run(make_config(speech, "mlm", train__backend="pnap"))
+
+
+def test_a_long_step_is_extrapolated_from_some_of_its_rows(speech, monkeypatch):
+    """Of 8 rows, those that fit; each microbatch has equally many."""
+    stacks, known = [], []
+
+    def time_step(program, state, stack, count):
+        stacks.append(stack["tokens"].shape)
+        return state, len(stack["tokens"][0]) / 1000
+
+    monkeypatch.setattr("jaxpt.training.dry_run._time_step", time_step)
+    config = make_config(speech, train__steps=4, train__steps_per_call=2)
+    whole = dry_run(config, on_sizes=known.append)
+    assert whole["timed_rows"] == 8 and known[0].items() <= whole.items()
+    row_flops = whole["flops_per_step"] / 8
+    for most, microbatches, expected in [(15.9, 1, 8), (7.5, 2, 6), (1.0, 4, 4)]:
+        monkeypatch.setattr("jaxpt.training.dry_run.MOST_FLOPS", most * row_flops)
+        config.train.num_microbatches = microbatches
+        output = dry_run(config)
+        assert output["timed_rows"] == expected and stacks[-1][:2] == (1, expected)
+        assert output["train_seconds"] == 4 * 8 / 1000
+        assert output["step_seconds"] == 8 / 1000
+        assert output["temporary_bytes"] > 0
+    assert format_costs(output)[1].endswith("by a step of 4 rows, 24,000 tokens/s")
