@@ -187,7 +187,7 @@ def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, 
     ids = list(framing.ends)
     if stop:
         try:
-            named = tokenizer.encode_prompt(stop).tolist()
+            named = tokenizer.encode_prompt(stop, allow_unknown=False).tolist()
         except UserError:
             raise ConfigError(
                 f"--stop={stop!r}: must have characters of the tokenizer's vocabulary"

@@ -1,5 +1,6 @@
 """The tokenizer interface."""
 
+import logging
 import re
 from typing import Protocol
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from jaxpt.errors import DataError
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
+
+_log = logging.getLogger(__name__)
 
 # Unicode's White_Space, which the library strips; `str.isspace` adds \x1c to \x1f.
 WHITESPACE = (
@@ -64,15 +67,17 @@ class Tokenizer(Protocol):
         """The values from which `tokenizer.from_json` restores this tokenizer."""
         ...
 
-    def encode_prompt(self, text: str) -> np.ndarray:
+    def encode_prompt(self, text: str, allow_unknown: bool = True) -> np.ndarray:
         """The int32 ids [n] of a prompt, in which names of specials are recognized.
 
         A special may have its name in the vocabulary (`<mask>`) or in `SPECIALS`
         (`[MASK]`). If tokens include the space before a word (bpe), whitespace before a
         mask or sentinel is removed, as the `tokenizers` library does with `lstrip`.
+        A character outside the vocabulary is read as [UNK], with a warning.
 
         Raises:
-          UserError: a character is outside the vocabulary.
+          UserError: a character is outside the vocabulary, and this has no [UNK] or
+            `allow_unknown` is false.
         """
         vocab = self.vocab
         ids = {SPECIALS[role]: getattr(vocab, role) for role in SPECIALS}
@@ -90,10 +95,11 @@ class Tokenizer(Protocol):
         texts = [part for part in parts[::2] if self.count_unknown(part)]
         unknown = {c for part in texts for c in part if self.count_unknown(c)}
         if unknown:
-            raise DataError(
-                f"prompt holds {', '.join(map(repr, sorted(unknown)))}: "
-                "not in the tokenizer's vocabulary"
-            )
+            line = f"prompt has {', '.join(map(repr, sorted(unknown)))}: not in "
+            if vocab.unk is None or not allow_unknown:
+                raise DataError(f"{line}the tokenizer's vocabulary")
+            name = vocab.special_names.get(vocab.unk, SPECIALS["unk"])
+            _log.warning(f"{line}the tokenizer's vocabulary, read as {name}")
         pieces = [
             np.array([ids[part]]) if i % 2 else self.encode(part)
             for i, part in enumerate(parts)

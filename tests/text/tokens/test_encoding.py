@@ -24,16 +24,26 @@ def test_prompt(make):
     assert tokenizer.encode_prompt("").tolist() == []
 
 
-def test_prompt_refuses_unknown(refuses):
-    # Even if [UNK] could replace them: the user should know.
+def test_unknown_characters_of_a_prompt_are_unk_with_a_warning(caplog, refuses):
     char = CharTokenizer("ab", ("unk",))
-    with refuses("prompt", "'é'", "'\\n'"):
-        char.encode_prompt("aé\nb")
-    with refuses("prompt", "'M'"):
-        char.encode_prompt("[MASK]")  # this vocabulary has no such special
-    with refuses("prompt", "'c'"):
-        CharTokenizer("ab", ("mask",)).encode_prompt("a[MASK]bc")
-    with refuses("prompt", "'\\ud800'"):
+    a, b = char.encode("ab")
+    unk = char.vocab.unk
+    assert char.encode_prompt("aé\nb[UNK]").tolist() == [a, unk, unk, b, unk]
+    line = "prompt has '\\n', 'é': not in the tokenizer's vocabulary, read as [UNK]"
+    assert set(caplog.messages) == {line}
+    assert char.encode_prompt("\ud800").tolist() == [unk]
+    with refuses("prompt has 'é': not in the tokenizer's vocabulary"):
+        char.encode_prompt("aé", allow_unknown=False)
+
+
+def test_without_unk_unknown_characters_of_a_prompt_are_refused(refuses):
+    """Their ids would be missing."""
+    char = CharTokenizer("ab", ("mask",))
+    with refuses("prompt has 'c'"):
+        char.encode_prompt("a[MASK]bc")
+    with refuses("prompt has 'E'"):
+        char.encode_prompt("[EOS]")  # this vocabulary has no such special
+    with refuses("prompt has '\\ud800'"):
         char.encode_prompt("\ud800")
 
 
