@@ -277,6 +277,12 @@ class ObjectiveSpec:
           UserError: they do not.
         """
         check_vocab(self.SECTION, self.needs, vocab)
+        if vocab.num_sentinels < self.needs.num_sentinels:
+            raise ConfigError(
+                f"tokenizer.num_sentinels={vocab.num_sentinels}: must be at least "
+                f"{self.needs.num_sentinels} for {self.SECTION} in rows of "
+                f"{self.row_length} tokens; shorter rows (data.seq_len) need fewer"
+            )
         kind = self.kind(model_spec.num_decoder_layers)
         if kind is None:
             allowed = "0" if model_spec.num_decoder_layers else "at least 1"
@@ -312,7 +318,6 @@ def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:
     """Raises UserError unless a vocabulary has what an objective needs."""
     for role in needs.specials:
         vocab.require(role)
-    vocab.require_sentinels(needs.num_sentinels)
     if needs.word_starts and not vocab.word_starts:
         raise ConfigError(
             f"{needs.word_starts} with a tokenizer that does not know where words begin"

@@ -361,6 +361,38 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
         export_run(made, tmp_path / "new", "bert")
 
 
+@pytest.mark.parametrize(
+    "changes, line",
+    [
+        ({"n_layer": 10**9}, "tensor transformer.h.2.ln_1.weight: is missing"),
+        ({"vocab_size": 10**9}, "the config it must be [1000000000, 16]"),
+        ({"vocab_size": 10**12}, "vocab_size=1000000000000: must be at most"),
+        ({"n_head": 10**9}, "model.num_heads=1000000000: must be a divisor"),
+        ({"model_type": ["gpt2"]}, "model_type=['gpt2']: must be one of"),
+        ({"model_type": None}, "model_type=None: must be one of"),
+        ({"architectures": [3]}, "architectures=[3]: must be null or a list of names"),
+        ({"architectures": 3}, "architectures=3: must be null or a list of names"),
+    ],
+)
+def test_hostile_configs_are_one_line(changes, line, tmp_path, refuses):
+    """Before anything of the stated size is allocated or iterated over."""
+    write_folder(tmp_path / "theirs", Fixture("gpt2"), changes)
+    with refuses(line):
+        import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_few_sentinels_are_named_with_the_objective(tmp_path, refuses):
+    write_folder(tmp_path / "theirs", Fixture("t5"))
+    config = settings(tmp_path)
+    config.data.seq_len = 128
+    with refuses(
+        "tokenizer.num_sentinels=3: must be at least 7 for span_corruption in rows of "
+        "141 tokens"
+    ):
+        import_run(tmp_path / "theirs", tmp_path / "run", config)
+
+
 SMALL = {"num_layers": 2, "d_model": 64, "num_heads": 4, "d_ff": 128}
 
 

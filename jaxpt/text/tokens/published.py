@@ -12,7 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from jaxpt.errors import DataError, UserError
-from jaxpt.text.tokens.subword import SubwordTokenizer, check_core, is_byte_level
+from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
 from jaxpt.text.tokens.vocab import SPECIALS
 
 # The files of a folder; the first complete entry is read.
@@ -101,14 +101,12 @@ def name_specials(
     Raises:
       UserError: the tokenizer cannot be used as a vocabulary.
     """
+    check_ids(core)
     roles = find_roles(core) if roles is None else dict(roles)
     sentinels = find_sentinels(core) if sentinels is None else sentinels
     marked = _mark_special(core, [*roles.values(), *sentinels])
     lacking_roles = [role for role in specials if role not in roles]
     missing = range(num_sentinels - 1, len(sentinels) - 1, -1)
-    if lacking_roles or missing:
-        # Ids must be without holes before any is added.
-        check_core(core, json.loads(core.to_str()))
     for role in lacking_roles:
         roles[role] = _append(core, SPECIALS[role])
     added = [_append(core, f"<extra_id_{i}>") for i in missing]

@@ -45,6 +45,7 @@ class SubwordTokenizer(Tokenizer):
         sentinels: tuple[int, ...] = (),
     ):
         self._core = core
+        check_ids(core)
         data = json.loads(core.to_str())
         self.kind = check_core(core, data)
         self._is_byte_level = is_byte_level(data)
@@ -157,12 +158,27 @@ class SubwordTokenizer(Tokenizer):
         return replace(vocab, special_texts=special_texts)
 
 
+def check_ids(core: tokenizers.Tokenizer) -> None:
+    """Checks that ids are 0, 1, 2, ... and each is used once.
+
+    Before `core.to_str`, whose memory is proportional to the largest id.
+
+    Raises:
+      UserError: an id is missing or used twice.
+    """
+    ids = core.get_vocab(with_added_tokens=True).values()
+    known = set(ids)
+    if missing := [i for i in range(len(known)) if i not in known]:
+        raise DataError(f"its ids have a hole: no token is {missing[0]}")
+    if len(known) < len(ids):
+        raise DataError("its ids must be used once each: two tokens share one")
+
+
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     """Checks a tokenizer of the library, whose JSON is `data`, and returns its kind.
 
     Raises:
-      UserError: the model is of another kind, ids are missing or used twice, or its
-        encoding is random or loses text.
+      UserError: the model is of another kind, or its encoding is random or loses text.
     """
     model = data["model"]
     name = model.get("type")
@@ -173,11 +189,6 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     vocab = core.get_vocab(with_added_tokens=True)
     if name == "Unigram" and len(dict(model["vocab"])) < len(model["vocab"]):
         raise DataError("its vocabulary has a piece twice")
-    gaps = set(range(max(vocab.values()) + 1)) - set(vocab.values())
-    if gaps:
-        raise DataError(f"its ids have a hole: no token is {min(gaps)}")
-    if len(set(vocab.values())) < len(vocab):
-        raise DataError("its ids must be used once each: two tokens share one")
     if name == "WordPiece" and model["unk_token"] not in vocab:
         raise DataError(f"its vocabulary lacks {model['unk_token']}")
     if name == "Unigram" and model["unk_id"] is None:

@@ -120,11 +120,3 @@ class Vocab:
                 f"{SPECIALS[name]}, the vocabulary has {', '.join(listed) or 'none'}"
             )
         return id_
-
-    def require_sentinels(self, num: int) -> None:
-        """Raises UserError if there are fewer than `num` sentinels."""
-        if num > self.num_sentinels:
-            raise DataError(
-                f"tokenizer.num_sentinels={self.num_sentinels}: "
-                f"the objective needs at least {num}"
-            )

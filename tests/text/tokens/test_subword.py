@@ -263,6 +263,7 @@ def test_bad_own_file(made, change, parts, tmp_path, refuses):
         (make({"a": 0, "b": 1}), ["lacks 254 of the 256 bytes"]),
         (make(byte_vocab(), dropout=0.1), ["dropout=0.1"]),
         (make({"a": 0, "b": 2}, unk_token="a"), ["hole", "no token is 1"]),
+        (make({"a": 0, "b": 10**9}, unk_token="a"), ["hole", "no token is 1"]),
         (make({"a": 0, "b": 0}, unk_token="a"), ["two tokens share one"]),
         (
             make({}) | {"model": {"type": "WordLevel", "vocab": {}, "unk_token": "a"}},

@@ -75,9 +75,3 @@ def test_require(vocab, refuses):
     assert vocab.require("mask") == 1
     with refuses("tokenizer.specials", "'eos'", "[EOS]", "pad, mask"):
         vocab.require("eos")
-
-
-def test_require_sentinels(vocab, refuses):
-    vocab.require_sentinels(2)
-    with refuses("tokenizer.num_sentinels=2", "at least 3"):
-        vocab.require_sentinels(3)
