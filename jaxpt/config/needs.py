@@ -107,6 +107,8 @@ def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.explicit_names:
         return
     specials, num_sentinels = needs.specials, 0
+    if filler.get("data.add_special_tokens", False):
+        specials = tuple(dict.fromkeys((*specials, "cls", "sep")))
     if path := _find_tokenizer(filler):
         vocab = load(path).vocab
         specials = tuple(r for r in specials if getattr(vocab, r) is None)

@@ -286,9 +286,11 @@ def _check_phases(plan: Plan) -> None:
     length, schedule = plan.spec.row_length, plan.train.length_schedule
     name = f"train.length_schedule={schedule}"
     for phase in plan.train.phases:
-        if phase.pieces > 1 and plan.rows.rows in PAIRS:
+        has_ends = plan.rows.rows in PAIRS or plan.rows.add_special_tokens
+        if phase.pieces > 1 and has_ends:
             raise ConfigError(
-                f"{name}: must be () with data.rows={plan.rows.rows}, whose rows "
+                f"{name}: must be () with data.rows={plan.rows.rows} and "
+                f"data.add_special_tokens={plan.rows.add_special_tokens}, whose rows "
                 f"cannot be cut"
             )
         if length % phase.pieces:

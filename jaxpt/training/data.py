@@ -9,7 +9,14 @@ from jaxpt.config.plan import Plan
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.rows.corpus import as_dict
-from jaxpt.text.rows.forms import Rows, make_rows, window_starts, windows
+from jaxpt.text.rows.forms import (
+    Rows,
+    add_frame,
+    find_frame,
+    make_rows,
+    window_starts,
+    windows,
+)
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.task import Task
 
@@ -53,11 +60,13 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
       "tokens" int32 [n, R], and the other keys of the form.
     """
     row_sources = _make_rows(task, split, HELD_SEED)
+    frame = find_frame(task.plan.rows, task.vocab)
+    length = task.spec.row_length - sum(map(len, frame))
     numbers = split_count(num, split.fractions)
     arrays: list[dict[str, np.ndarray]] = []
     for rows, part, n in zip(row_sources, split.parts, numbers, strict=True):
         if rows.keys == ("tokens",):
-            arrays.append({"tokens": windows(part, task.spec.row_length, n)})
+            arrays.append({"tokens": add_frame(windows(part, length, n), frame)})
             continue
         n = min(n, rows.num_rows) or rows.num_rows
         indices = np.arange(n) * (rows.num_rows - 1) // max(n - 1, 1)

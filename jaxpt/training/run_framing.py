@@ -1,8 +1,9 @@
 """The special tokens that a run puts around a text, for its use, scores and exports.
 
-Rows of joined text (`data.rows=chunks` and similar) have nothing around them, so such a
-run reads a text without special tokens. Whatever an objective adds (T5's [EOS]), or a
-form of rows ([CLS] and [SEP] of pairs), is added to a text too.
+Rows of joined text (`data.rows=chunks` and similar) have nothing around them unless
+`data.add_special_tokens` is set, so such a run reads a text without special tokens.
+Whatever an objective adds (T5's [EOS]), or the rows ([CLS] and [SEP]), is added to a
+text too.
 """
 
 import dataclasses
@@ -34,12 +35,14 @@ def find_framing(task: Task) -> Framing:
         return vocab.framing
     form = task.spec.text_form(vocab)
     before, after = form.before, form.after
-    if not (before or after) and task.plan.rows.rows in PAIRS:
+    rows = task.plan.rows
+    has_frame = rows.rows in PAIRS or rows.add_special_tokens
+    if not (before or after) and has_frame:
         before, after = (vocab.require("cls"),), (vocab.require("sep"),)
     ends = () if vocab.eos is None else (vocab.eos,)
     # In rows of joined text a text follows the [EOS] of another one; otherwise nothing
     # known precedes it. No rows of ours contain [BOS].
-    is_joined = task.plan.rows.rows not in SEGMENTED
+    is_joined = rows.rows not in SEGMENTED
     return Framing(before, after, bos=vocab.eos if is_joined else None, ends=ends)
 
 

@@ -2,13 +2,21 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 from tiny import make_config, prepare
 
 from jaxpt.evaluation.likelihood import measure_likelihood
+from jaxpt.objectives import mlm
 from jaxpt.statistics.examples import means
-from jaxpt.training.data import likelihood_bytes, likelihood_rows
+from jaxpt.training.data import (
+    held_rows,
+    likelihood_bytes,
+    likelihood_rows,
+    make_feed,
+)
+from jaxpt.training.run_framing import find_framing
 
 # Each ends in what most tokenizers have no token for. Every second one is held out.
 DOCUMENTS = [
@@ -87,3 +95,28 @@ def test_rows_have_the_bytes_of_their_own_text(kind, tmp_path):
     for start, row, size in zip(starts.tolist(), rows, sizes, strict=True):
         assert row.tolist() == ids[start : start + 7]
         assert size.tolist() == num_bytes[start : start + 7]
+
+
+@pytest.mark.parametrize("objective", ["mlm", "electra", "clm"])
+def test_special_tokens_around_rows(objective, tmp_path):
+    """In training, validation and the run's use; a masked model never hides them."""
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(DOCUMENTS * 9), encoding="utf-8")
+    config = make_config(path, objective, data__add_special_tokens=True)
+    task, _, splits = prepare(config)
+    vocab = task.vocab
+    framing = find_framing(task)
+    assert (framing.before, framing.after) == ((vocab.cls,), (vocab.sep,))
+    feed = make_feed(task, splits["train"])
+    held = held_rows(task, splits["valid"], 3)["tokens"]
+    for tokens in (feed.stack(0, 1)["tokens"][0], held):
+        assert tokens.shape[1] == task.spec.row_length
+        assert set(tokens[:, 0]) == {vocab.cls} and set(tokens[:, -1]) == {vocab.sep}
+    assert len(held) == 3
+    if objective == "mlm":
+        rows = {"tokens": held, "index": np.arange(len(held))}
+        batch = mlm.corrupt(jax.random.key(0), rows, vocab, task.spec)
+        assert (np.asarray(batch["inputs"])[:, [0, -1]] == held[:, [0, -1]]).all()
+        assert not np.isin(batch["targets"], [vocab.cls, vocab.sep])[
+            np.asarray(batch["weights"]["loss"]) > 0
+        ].any()

@@ -12,9 +12,10 @@ from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, rag
 from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
 from jaxpt.text.tokens.vocab import Vocab
 
+PLAIN = ("chunks", "windows")
 PACKED = ("packed", "full_sentences", "doc_sentences")
 SEGMENTED = (*PACKED, *PAIRS)  # their rows have segment_ids
-FORMS = ("chunks", "windows", *PACKED, *PAIRS)
+FORMS = (*PLAIN, *PACKED, *PAIRS)
 LONG_DOCUMENTS = ("split", "truncate")
 # The settings that add optional keys to rows.
 CARRIERS = {
@@ -24,6 +25,9 @@ CARRIERS = {
     "is_swapped": "data.rows=ordered_pairs",
     "sentence_ids": "data.sentence_ids=True",
 }
+
+
+Frame = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class RowsSpec:
       max_documents: the maximum number of documents in a packed row.
       isolate_documents: whether the documents of a packed row are separate segments.
       sentence_ids: whether rows have the sentence number of each token.
+      add_special_tokens: whether each row of chunks or windows begins and ends with the
+        special tokens that a text has: those of an imported model, else [CLS] and
+        [SEP].
       dupe_factor: the number of passes over the text in an epoch of pairs.
       short_seq_prob: the probability that pairs aim at a random shorter length.
       seed: of the random choices of pairs.
@@ -57,6 +64,7 @@ class RowsSpec:
     max_documents: int = 8
     isolate_documents: bool = True
     sentence_ids: bool = False
+    add_special_tokens: bool = False
     dupe_factor: int = 10
     short_seq_prob: float = 0.1
     seed: int = 0
@@ -89,6 +97,13 @@ class RowsSpec:
             raise ConfigError(
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
                 "whose type_ids mark the two sentences"
+            )
+        is_other = self.rows not in PLAIN or self.sentence_ids
+        if self.add_special_tokens and is_other:
+            raise ConfigError(
+                f"data.add_special_tokens=True: must be False with data.rows="
+                f"{self.rows!r} and data.sentence_ids={self.sentence_ids}; rows of "
+                f"{' and '.join(PLAIN)} have special tokens"
             )
 
     @property
@@ -136,8 +151,8 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
             f"data.sentences='': must be set for data.{setting}, which needs documents "
             f"cut into sentences"
         )
-    if spec.rows in ("chunks", "windows"):
-        return _Stretches(corpus, spec)
+    if spec.rows in PLAIN:
+        return _Stretches(corpus, spec, find_frame(spec, vocab))
     if spec.rows in PAIRS:
         return plan_pair_rows(
             corpus,
@@ -151,25 +166,57 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
     return _plan_packed(corpus, spec, vocab.require("pad"))
 
 
+def find_frame(spec: RowsSpec, vocab: Vocab) -> Frame:
+    """The special tokens at the beginning and the end of each row, if it has any.
+
+    Raises:
+      UserError: the vocabulary lacks them, or they leave no room for text.
+    """
+    if not spec.add_special_tokens:
+        return (), ()
+    if vocab.framing is not None:
+        frame = vocab.framing.before, vocab.framing.after
+    else:
+        frame = (vocab.require("cls"),), (vocab.require("sep"),)
+    if (least := sum(map(len, frame)) + 1) > spec.row_length:
+        raise ConfigError(
+            f"data.row_length={spec.row_length}: must be at least {least} with "
+            f"data.add_special_tokens=True"
+        )
+    return frame
+
+
+def add_frame(tokens: np.ndarray, frame: Frame) -> np.ndarray:
+    """Rows int32 [n, R] with ids before and after each.
+
+    >>> add_frame(np.array([[7, 8]]), ((1,), (2,))).tolist()
+    [[1, 7, 8, 2]]
+    """
+    ends = (np.tile(np.array(ids, np.int32), (len(tokens), 1)) for ids in frame)
+    before, after = ends
+    return np.concatenate([before, tokens, after], axis=1)
+
+
 class _Stretches:
     """Rows of consecutive tokens: "chunks", which do not overlap, and "windows"."""
 
     fill_rate = 1.0
     notes: tuple[str, ...] = ()
 
-    def __init__(self, corpus: Corpus, spec: RowsSpec):
-        check_length(corpus, spec.row_length)
+    def __init__(self, corpus: Corpus, spec: RowsSpec, frame: Frame):
+        length = spec.row_length - sum(map(len, frame))
+        check_length(corpus, length)
         self.is_sampled = spec.rows == "windows"
         self.keys = spec.keys
-        self._corpus, self._length = corpus, spec.row_length
-        self._stride = 1 if self.is_sampled else spec.row_length
-        self.num_rows = (corpus.num_tokens - spec.row_length) // self._stride + 1
+        self._corpus, self._length, self._frame = corpus, length, frame
+        self._stride = 1 if self.is_sampled else length
+        self.num_rows = (corpus.num_tokens - length) // self._stride + 1
 
     def read(self, indices: np.ndarray) -> RowArrays:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
         if "sentence_ids" not in self.keys:
-            return {"tokens": tokens}
+            return {"tokens": add_frame(tokens, self._frame)}
         lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
         offsets, shape = np.zeros_like(rows), (len(starts), self._length)
         ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)

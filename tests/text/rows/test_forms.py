@@ -17,6 +17,7 @@ from jaxpt.text.rows.forms import (
     windows,
 )
 from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.vocab import Vocab
 
 PAD, CLS, SEP = 900, 901, 902
@@ -463,3 +464,33 @@ def test_passages(documents, length, num):
     # Evenly: a document gives two fewer than another only if it has no more to give.
     for count, most in zip(counts, room):
         assert count >= max(counts) - 1 or count == most
+
+
+@pytest.mark.parametrize("form", ["chunks", "windows"])
+def test_special_tokens_around_rows_by_hand(form):
+    spec = RowsSpec(5, form, add_special_tokens=True)
+    rows = make_rows(count_up(10), spec, VOCAB)
+    result = read_all(rows)["tokens"]
+    starts = range(0, 9, 3) if form == "chunks" else range(8)
+    assert result.tolist() == [[CLS, i, i + 1, i + 2, SEP] for i in starts]
+    assert result.dtype == np.int32 and rows.num_rows == len(result)
+    # Those of an imported model, such as Llama's, which begins a text and does not end.
+    framing = Framing(before=(7, 8))
+    vocab = dataclasses.replace(VOCAB, framing=framing)
+    result = read_all(make_rows(count_up(10), spec, vocab))["tokens"]
+    assert result[1].tolist() == [
+        7,
+        8,
+        *(range(3, 6) if form == "chunks" else (1, 2, 3)),
+    ]
+
+
+def test_special_tokens_that_rows_cannot_have(refuses):
+    for form, has_ids in (("packed", False), ("pairs", False), ("chunks", True)):
+        with refuses("data.add_special_tokens=True: must be False with", form):
+            RowsSpec(9, form, sentence_ids=has_ids, add_special_tokens=True)
+    spec = RowsSpec(2, add_special_tokens=True)
+    with refuses("data.row_length=2: must be at least 3 with data.add_special_tokens"):
+        make_rows(count_up(10), spec, VOCAB)
+    with refuses("tokenizer.specials must list 'cls'"):
+        make_rows(count_up(10), dataclasses.replace(spec, row_length=9), Vocab(size=30))
