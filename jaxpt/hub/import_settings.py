@@ -85,6 +85,24 @@ class ImportSettings:
             self._replaced.append(f"{name}={values[field]!r} ({value!r})")
         values[field] = value
 
+    def is_set(self, name: str) -> bool:
+        """Whether a flag sets it, or a config file, to other than the default."""
+        section, _, field = name.rpartition(".")
+        default = (self._defaults[section] if section else self._defaults)[field]
+        return name in self or self.get(name) != default
+
+    def suggest(self, name: str, value: Any) -> bool:
+        """Sets a value that is neither the user's nor the folder's.
+
+        Returns:
+          whether it was changed.
+        """
+        if self.is_set(name) or self.get(name) == value:
+            return False
+        section, _, field = name.rpartition(".")
+        (self.config[section] if section else self.config)[field] = value
+        return True
+
     def refusal(self, name: str, allowed: str) -> UserError:
         """The error for a flag whose value contradicts the folder."""
         return ConfigError(

@@ -16,6 +16,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, is_new, write_config, write_json
+from jaxpt.hub.continued import suggest_settings
 from jaxpt.hub.convert import flatten, from_hf, list_unread
 from jaxpt.hub.download import find_folder
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
@@ -96,6 +97,10 @@ def _import(
     objective = _find_objective(settings, networks, origin, tokenizer.vocab)
     settings.resolve_objective(objective, origin)
     settings.resolve_model(spec)
+    framing = read_framing(
+        main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
+    )
+    advice = suggest_settings(settings, family.name, spec, framing)
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
     if "generator" in networks:
@@ -104,9 +109,6 @@ def _import(
     values = settings.config | {
         "tokenizer": settings.config["tokenizer"] | path_setting
     }
-    framing = read_framing(
-        main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
-    )
     vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
     program = _make_program(values, vocab, networks, settings)
     task = program.task
@@ -138,6 +140,7 @@ def _import(
         *_list_unread(networks, source),
         *_list_ignored(main_folder(folder), main),
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
+        *advice,
     ]
 
 

@@ -146,7 +146,11 @@ def test_what_a_config_file_says_gives_way_and_is_told(
     )
     argv = ["import", f"--config={tmp_path / 'config.py'}", f"--from={folder}"]
     assert main([*argv, f"--workdir={run}"]) == 0
-    output, last = capsys.readouterr().out.splitlines()
+    output, last, advice = capsys.readouterr().out.splitlines()
+    assert advice == (
+        "for continued pretraining: optim.lr=5e-05, optim.warmup_steps=1, "
+        "data.add_special_tokens=True"
+    )
     for part in (
         "objective='prefix_lm' ('mlm')",
         "model.num_layers=1 (2)",

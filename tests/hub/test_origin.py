@@ -137,7 +137,8 @@ SOME = ("clm", "span_corruption", "electra", "bert", "spanbert", "distillation")
 def test_an_exported_run_comes_back(run, export, tmp_path):
     config, params, reference = export(run)
     lines = import_run(reference, tmp_path / "again", data_only(config))
-    assert len(lines) == 1 and f"again: {name_of(run)} from " in lines[0]
+    assert len(lines) == 2 and f"again: {name_of(run)} from " in lines[0]
+    assert lines[1].startswith("for continued pretraining: optim.lr=")
     one, two = (load_run(tmp_path / name) for name in ("run", "again"))
     same(two[2], params)
     old, new = one[0].task, two[0].task

@@ -385,7 +385,7 @@ def test_hostile_configs_are_one_line(changes, line, tmp_path, refuses):
 def test_too_few_sentinels_are_named_with_the_objective(tmp_path, refuses):
     write_folder(tmp_path / "theirs", Fixture("t5"))
     config = settings(tmp_path)
-    config.data.seq_len = 128
+    config.data.row_length = 141
     with refuses(
         "tokenizer.num_sentinels=3: must be at least 7 for span_corruption in rows of "
         "141 tokens"

