@@ -116,6 +116,11 @@ jaxpt import --from bert-base-uncased/ --workdir runs/bert""",
             "a folder in the format of transformers, or a name on the Hugging Face "
             "Hub: ORG/NAME or ORG/NAME@REVISION",
         ),
+        "new_tokenizer": (
+            "",
+            "the file or folder of another tokenizer, for a new domain or language; "
+            "embeddings of new tokens are means of old ones",
+        ),
         "workdir": ("", "the new run's folder"),
     },
     config="pretraining",
@@ -133,7 +138,8 @@ def import_(command: Command, argv: list[str]) -> int:
     start_jax()
     from jaxpt.hub.imports import import_run
 
-    return show(import_run(values["from"].value, workdir, config, explicit_names))
+    source, tokenizer = values["from"].value, values.new_tokenizer
+    return show(import_run(source, workdir, config, explicit_names, tokenizer))
 
 
 @command(

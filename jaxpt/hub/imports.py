@@ -20,6 +20,7 @@ from jaxpt.hub.continued import suggest_settings
 from jaxpt.hub.convert import flatten, from_hf, list_unread
 from jaxpt.hub.download import find_folder
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
+from jaxpt.hub.new_tokenizer import change_tokenizer
 from jaxpt.hub.origin import Origin, read_origin, write_base_model
 from jaxpt.hub.source_folder import (
     Network,
@@ -41,7 +42,7 @@ from jaxpt.training.initial_state import check_start
 from jaxpt.training.program import Program
 from jaxpt.training.random_parts import write_random_parts
 from jaxpt.training.run_framing import NAME
-from jaxpt.training.task import make_task
+from jaxpt.training.task import Task, make_task
 from jaxpt.training.workdir import load_run
 
 TOKENIZER = "tokenizer.json"
@@ -54,6 +55,7 @@ def import_run(
     workdir: Path,
     config: ml_collections.ConfigDict,
     flags: Collection[str] = (),
+    new_tokenizer: str = "",
 ) -> list[str]:
     """Makes a run from a checkpoint of transformers, whose parameters are its step 0.
 
@@ -67,6 +69,8 @@ def import_run(
         fine-tuned discriminator; an export also has the files of `jaxpt.hub.origin`.
       config: all settings; objective, model and tokenizer are set here.
       flags: full names of the settings that flags have set.
+      new_tokenizer: the file or folder of a tokenizer that replaces the folder's
+        (`jaxpt.hub.new_tokenizer`).
 
     Returns:
       Lines to print.
@@ -76,7 +80,7 @@ def import_run(
         not empty; nothing has been written then.
     """
     with hold(workdir):
-        return _import(os.fspath(source), workdir, config, flags)
+        return _import(os.fspath(source), workdir, config, flags, new_tokenizer)
 
 
 def _import(
@@ -84,6 +88,7 @@ def _import(
     workdir: Path,
     config: ml_collections.ConfigDict,
     flags: Collection[str],
+    new_tokenizer: str,
 ) -> list[str]:
     if not is_new(workdir):
         raise CheckpointError(f"--workdir={workdir}: must be a new or an empty folder")
@@ -115,20 +120,20 @@ def _import(
     params = task.model.join_parts(_read_params(program, networks, settings))
     params, random_parts = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
-    state = task.make_state(params)
-    checksums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
-    with Checkpointer(workdir / "checkpoints") as checkpointer:
-        checkpointer.save(0, state)
-    write_json(workdir / NAME, framing.to_json())
+    if new_tokenizer:
+        other = tokenizers.load(new_tokenizer)
+        params, task = change_tokenizer(
+            params, task, tokenizer, other, values, settings.fixed
+        )
+        family.check_pad(task.model_spec, other.vocab.pad)
+        tokenizer = other
+    _write_run(workdir, task, params, tokenizer)
     write_random_parts(workdir, random_parts)
     if known_base := base or (origin and origin.base):
         write_base_model(workdir, known_base)
     for network in networks.values():
         if network.is_body:
             keep_head(workdir, network.config, network.family, network.tensors)
-    # No path: a run's tokenizer is the file next to its config, even if it is moved.
-    section = task.plan.config["tokenizer"] | {"path": ""}
-    write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
     size = sum(x.size for x in jax.tree.leaves(params))
     return [
         *([f"{source}: commit {base.commit}"] if base else []),
@@ -142,6 +147,18 @@ def _import(
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
         *advice,
     ]
+
+
+def _write_run(workdir: Path, task: Task, params: Params, tokenizer: Tokenizer) -> None:
+    """Writes the run at step 0."""
+    checksums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
+    with Checkpointer(workdir / "checkpoints") as checkpointer:
+        checkpointer.save(0, task.make_state(params))
+    assert task.vocab.framing is not None
+    write_json(workdir / NAME, task.vocab.framing.to_json())
+    # No path: a run's tokenizer is the file next to its config, even if it is moved.
+    section = task.plan.config["tokenizer"] | {"path": ""}
+    write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
 
 
 def _list_unread(networks: Networks, source: str) -> Iterator[str]:
