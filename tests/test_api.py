@@ -198,7 +198,10 @@ def test_errors_name_arguments_and_not_flags(mlm, clm, tmp_path, refuses):
         ("text: must hold", lambda: mlm.fill("no mask")),
         ("top_k=0: must be", lambda: mlm.fill("[MASK]", top_k=0)),
         ("prompts='': must", lambda: clm.generate("")),
-        ("num_tokens=900: must", lambda: clm.generate("the ", num_tokens=900)),
+        (
+            "num_tokens=900: must",
+            lambda: clm.generate("the ", num_tokens=900, num_beams=2),
+        ),
         ("temperature=-1: must", lambda: clm.generate("a", temperature=-1)),
         ("rule=no: must be", lambda: clm.nll("a", rule="no")),
         ("tasks=no:x: must", lambda: jaxpt.evaluate(clm.workdir, "no:x")),

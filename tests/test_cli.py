@@ -430,9 +430,12 @@ def test_bad_text(content, named, files, tmp_path, capsys):
 @pytest.mark.parametrize(
     "argv, named",
     [
-        (["generate", "--workdir", "clm", "--prompt", "日本"], "日"),
         (["generate", "--workdir", "clm", "--prompt", ""], "--prompt"),
-        (["generate", "--workdir", "clm", "--num_tokens=900"], "32 positions"),
+        (
+            ["generate", "--workdir", "clm", "--num_tokens=900", "--num_beams=2"],
+            "32 positions",
+        ),
+        (["generate", "--workdir", "clm", "--num_tokens=-1"], "--num_tokens=-1"),
         (["generate", "--workdir", "clm", "--num_samples=0"], "--num_samples=0"),
         (["generate", "--workdir", "clm", "--top_p=1.2"], "--top_p=1.2"),
         (["generate", "--workdir", "clm", "--temperature=-1"], "--temperature=-1"),

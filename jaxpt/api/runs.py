@@ -114,6 +114,7 @@ class Run:
 
         Args:
           num_tokens: at most this many new tokens; 0: up to the model's maximum length.
+            Beyond it, each token follows from the last ones, as in nanoGPT.
           stop: a text that ends generation.
           num_steps: of unmasking, for masked diffusion; 0: one for each token.
           sampling: temperature (0: greedy), top_k, top_p, repetition_penalty,

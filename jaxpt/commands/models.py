@@ -150,7 +150,8 @@ def import_(command: Command, argv: list[str]) -> int:
         "prompt_file": ("", "a file of prompts, one per line"),
         "num_tokens": (
             0,
-            "at most this many new tokens; 0: up to the model's maximum length",
+            "at most this many new tokens; 0: up to the model's maximum length, beyond "
+            "which the last tokens are read (nanoGPT)",
         ),
         "num_samples": (1, "texts per prompt"),
         "temperature": (1.0, "divides the logits; 0: greedy"),

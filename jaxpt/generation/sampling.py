@@ -142,7 +142,10 @@ def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_lengths(decoder: Decoder, length: int, num_tokens: int) -> None:
-    """Raises UserError unless prompts of `length` and the new tokens have positions."""
+    """Raises UserError unless prompts of `length` and the new tokens have positions.
+
+    `slide` has no limit.
+    """
     limit = decoder.max_len
     if decoder.start_id is not None:
         if length > limit:
@@ -225,12 +228,7 @@ def generate(
 
     def choose(logits: Array, seen: Array | None, i: Array) -> Array:
         scores = adjust(logits, seen, i)
-        if spec.is_greedy:
-            return jnp.argmax(scores, axis=-1).astype(jnp.int32)
-        keys = row_keys(rng, jnp.arange(len(prompts)))
-        keys = jax.vmap(jax.random.fold_in)(keys, lengths + i)
-        sampled = jax.vmap(jax.random.categorical)(keys, scale_logits(scores, spec))
-        return sampled.astype(jnp.int32)
+        return sample(scores, rng, jnp.arange(len(prompts)), lengths + i, spec)
 
     return _generate_rows(step, choose, logits, cache, seen, num_tokens, stop, pad)
 
@@ -279,6 +277,88 @@ def _generate_rows(
         (append(start, logits), cache),
     )
     return state["tokens"], state["counts"]
+
+
+def slide(
+    decoder: Decoder,
+    params: PyTree,
+    texts: Int[Array, "B T"],
+    lengths: Int[Array, "B"],
+    num_tokens: int,
+    rng: Array,
+    spec: SampleSpec,
+    stop: tuple[int, ...] = (),
+    banned: tuple[int, ...] = (),
+    pad: int = 0,
+) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
+    """`generate` beyond the model's positions: each token follows from the last ones.
+
+    Once a text has `decoder.max_len` tokens, the next one is predicted from its last
+    `decoder.max_len` tokens, at the positions from 0, as in nanoGPT; the repetition
+    penalty counts those. The whole window is read again for each token. A decoder with a `start_id`
+    and beams cannot slide.
+
+    Args:
+      texts: of any length, padded on the left.
+    """
+    limit, rows = decoder.max_len, jnp.arange(len(texts))
+    stops, room = jnp.array(stop, jnp.int32), max(0, limit - texts.shape[1])
+    tokens = jnp.full((len(texts), num_tokens), pad, jnp.int32)
+    counts, is_done = jnp.zeros(len(texts), jnp.int32), jnp.zeros(len(texts), bool)
+    window = jnp.asarray(texts)[:, -limit:]
+    if room:
+        options = (room, rng, spec, stop, banned, pad)
+        first, counts = generate(decoder, params, texts, lengths, *options)
+        tokens = tokens.at[:, :room].set(first)
+        is_done = (counts < room) | jnp.isin(first[:, -1], stops)
+        window = jnp.concatenate([window, first], axis=1)
+    params = decoder.prepare(jax.tree.map(jnp.asarray, params))
+
+    def body(state: dict) -> dict:
+        i, window = state["i"], state["window"]
+        sizes = jnp.minimum(lengths + i, limit)
+        scores, _ = decoder.prefill(params, window, sizes, 1)
+        if spec.repetition_penalty != 1:
+            seen = _mark_seen(decoder, window, sizes, scores.shape[-1])
+            scores = penalise(scores, seen, spec.repetition_penalty)
+        if banned:
+            scores = scores.at[..., jnp.array(banned)].set(-jnp.inf)
+        ids = sample(scores, rng, rows, lengths + i, spec)
+        ids = jnp.where(state["is_done"], pad, ids)
+        return {
+            "i": i + 1,
+            "window": jnp.concatenate([window[:, 1:], ids[:, None]], axis=1),
+            "tokens": state["tokens"].at[:, i].set(ids),
+            "counts": state["counts"] + ~state["is_done"],
+            "is_done": state["is_done"] | jnp.isin(ids, stops),
+        }
+
+    start = {
+        "i": jnp.int32(room),
+        "window": window,
+        "tokens": tokens,
+        "counts": counts,
+        "is_done": is_done,
+    }
+    state = jax.lax.while_loop(
+        lambda state: (state["i"] < num_tokens) & ~state["is_done"].all(), body, start
+    )
+    return state["tokens"], state["counts"]
+
+
+def sample(
+    scores: Float[Array, "B V"],
+    rng: Array,
+    rows: Int[Array, "B"],
+    positions: Int[Array, "B"],
+    spec: SampleSpec,
+) -> Int[Array, "B"]:
+    """The next tokens, by keys of their rows and positions in the texts."""
+    if spec.is_greedy:
+        return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+    keys = jax.vmap(jax.random.fold_in)(row_keys(rng, rows), positions)
+    sampled = jax.vmap(jax.random.categorical)(keys, scale_logits(scores, spec))
+    return sampled.astype(jnp.int32)
 
 
 def _mark_seen(

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,13 @@ import numpy as np
 
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation import neighbours
-from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
+from jaxpt.generation.sampling import (
+    SampleSpec,
+    check_lengths,
+    generate,
+    pad_left,
+    slide,
+)
 from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import FillsGaps, Unmasks
@@ -114,17 +120,20 @@ class Writer:
         padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
         if not num_tokens:
             num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
-        check_lengths(decoder, padded.shape[1], num_tokens)
-        write = functools.partial(
-            generate,
-            decoder,
-            num_tokens=num_tokens,
-            spec=self.spec,
-            stop=find_stops(self.tokenizer, framing, self.stop),
-            banned=find_banned(self.program.task, framing, is_answer),
-            first=framing.first if is_answer else None,
-            last=framing.last,
-        )
+        options: dict[str, Any] = {
+            "spec": self.spec,
+            "stop": find_stops(self.tokenizer, framing, self.stop),
+            "banned": find_banned(self.program.task, framing, is_answer),
+        }
+        room = decoder.max_len - padded.shape[1]
+        is_short = num_tokens <= max(0, room)
+        if is_answer or self.spec.num_beams > 1 or is_short:
+            check_lengths(decoder, padded.shape[1], num_tokens)
+            options |= {"first": framing.first if is_answer else None}
+            write = functools.partial(generate, last=framing.last, **options)
+        else:
+            write = functools.partial(slide, **options)
+        write = functools.partial(write, decoder, num_tokens=num_tokens)
         tokens, counts = jax.device_get(
             jax.jit(write)(self.params, padded, lengths, rng=self.rng)
         )

@@ -21,6 +21,7 @@ from jaxpt.generation.sampling import (
     next_distribution,
     pad_left,
     penalise,
+    slide,
 )
 from jaxpt.nn.decoding import Decoder, make_decoder
 from jaxpt.nn.model_spec import ModelSpec
@@ -252,6 +253,46 @@ def test_the_longest_generation_is_the_models():
         run(SampleSpec(), num_tokens=0)
     with pytest.raises(UserError, match="--prompt=''"):
         run(SampleSpec(), prompt=[[1], []])
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (16, 9), (40, 18)])
+def test_beyond_the_model_the_last_tokens_are_read(sizes):
+    """As nanoGPT's `generate`: the text, cut to the model's 16 positions, each time."""
+    model, params = make_transformer(False)
+    next_scores, rng = make_full_pass(False), np.random.default_rng(0)
+    texts = [rng.integers(1, 11, size) for size in sizes]
+    decoder, num = make_decoder(model), 30
+    padded, lengths = pad_left(texts)
+    call = functools.partial(slide, decoder, num_tokens=num, banned=(7,))
+    call = jax.jit(call, static_argnames=("spec", "stop"))
+    key = jax.random.key(1)
+    tokens, counts = call(params, padded, lengths, rng=key, spec=SampleSpec(0))
+    for i, text in enumerate(texts):
+        for _ in range(num):
+            window = np.zeros(16, int)
+            last = text[-16:]
+            window[: len(last)] = last
+            scores = next_scores(None, jnp.array(window)[None], len(last))
+            text = np.append(text, int(scores.at[7].set(-jnp.inf).argmax()))
+        assert tokens[i].tolist() == text[sizes[i] :].tolist()
+    assert counts.tolist() == [num, num]
+    # A stop ends a row, wherever it comes, and the others go on as before.
+    for place in (2, 25):
+        stop = int(tokens[0, place])
+        ends = [list(row).index(stop) + 1 if stop in row else num for row in tokens]
+        short, counts = call(
+            params, padded, lengths, rng=key, spec=SampleSpec(0), stop=(stop,)
+        )
+        assert counts.tolist() == ends
+        for row, whole, end in zip(short, tokens, ends, strict=True):
+            assert row.tolist() == [*whole[:end].tolist(), *[0] * (num - end)]
+    # Within the model's positions samples are those of `generate`, then new ones.
+    spec, few = SampleSpec(1.5, repetition_penalty=1.2), 16 - max(sizes)
+    sampled, _ = call(params, padded, lengths, rng=key, spec=spec)
+    if few > 0:
+        same, _ = generate(decoder, params, padded, lengths, few, key, spec, (), (7,))
+        np.testing.assert_array_equal(sampled[:, :few], same)
+    assert len(np.unique(np.asarray(sampled)[:, 16:])) > 2
 
 
 def test_a_source_may_be_as_long_as_the_model():
