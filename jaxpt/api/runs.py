@@ -20,7 +20,7 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.finetuning.embedding import Embedder
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.inference.predictions import fill_text, generate_texts
@@ -118,7 +118,8 @@ class Run:
           stop: a text that ends generation.
           num_steps: of unmasking, for masked diffusion; 0: one for each token.
           sampling: temperature (0: greedy), top_k, top_p, repetition_penalty,
-            num_beams, length_penalty.
+            num_beams, length_penalty, no_repeat_ngram_size, min_new_tokens,
+            suppress_tokens; those of an imported model if not given.
 
         Raises:
           UserError: the model does not generate, or an argument is out of range.

@@ -160,6 +160,8 @@ def import_(command: Command, argv: list[str]) -> int:
         "repetition_penalty": (1.0, "above 1: repeats less"),
         "num_beams": (1, "above 1: beam search"),
         "length_penalty": (1.0, "of beam search; above 0: favours long texts"),
+        "no_repeat_ngram_size": (0, "no sequence of n tokens occurs twice; 0: off"),
+        "min_new_tokens": (0, "a text has at least this many new tokens"),
         "stop": ("", "a text that ends generation"),
         "num_steps": (0, "of unmasking; 0: one for each token, or left to right"),
         "seed": (0, "of the draws"),
@@ -170,7 +172,7 @@ def generate(command: Command, argv: list[str]) -> int:
 
     A causal model continues it; an encoder-decoder reads it with its encoder; a masked
     diffusion model unmasks tokens after it. A model that can do both continues it, and
-    unmasks with --num_steps.
+    unmasks with --num_steps. Settings that are not given are those of an imported model.
     """
     values = parse(command, argv)
     workdir = read_workdir(values)
@@ -179,7 +181,9 @@ def generate(command: Command, argv: list[str]) -> int:
     from jaxpt.training.workdir import load_run
 
     prompts = read_prompts(values.prompt or [], values.prompt_file)
+    # Settings that are not given are those of the model.
     names = set(command.flags) - {"prompt", "prompt_file"}
+    names = {name for name in names if values[name].present}
     options: dict[str, Any] = {name: values[name].value for name in names}
     return show(generate_texts(load_run(workdir), prompts, **options))
 

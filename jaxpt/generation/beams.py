@@ -23,7 +23,6 @@ def search_beams(
     adjust: Callable,
     logits: Float[Array, "B V"],
     cache: Cache,
-    seen: Bool[Array, "B V"] | None,
     num_tokens: int,
     num_beams: int,
     length_penalty: float,
@@ -38,10 +37,9 @@ def search_beams(
 
     Args:
       step: (ids [B K], cache) -> logits [B K, V], cache.
-      adjust: (log probabilities, seen, i) -> scores of the i-th new token: applies the
-        repetition penalty, banned and forced tokens.
+      adjust: (log probabilities, tokens [B K, L], i) -> scores of the i-th new token:
+        applies the repetition penalty, banned and forced tokens.
       logits: those of the first new token.
-      seen: which tokens the text contains, or None if `adjust` does not need it.
 
     Returns:
       The new tokens, padded with `pad` after a stop id, and their number.
@@ -70,8 +68,7 @@ def search_beams(
         return advance(state, *step(state["ids"], cache))
 
     batch, every = len(logits), jnp.repeat(jnp.arange(len(logits)), num_beams)
-    seen = None if seen is None else seen[every]
-    start = _start(batch, num_beams, num_tokens, pad) | {"seen": seen}
+    start = _start(batch, num_beams, num_tokens, pad)
     state, _ = jax.lax.while_loop(
         lambda carry: (carry[0]["i"] < num_tokens) & carry[0]["can_improve"].any(),
         body,
@@ -102,8 +99,9 @@ def _rank(
 ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
     """The best candidates [B, C]: log probability, beam and next id of each."""
     vocab = logits.shape[-1]
-    scores = adjust(jax.nn.log_softmax(logits, axis=-1), state["seen"], state["i"])
     batch, num_beams = state["scores"].shape
+    tokens = state["texts"].reshape(batch * num_beams, -1)
+    scores = adjust(jax.nn.log_softmax(logits, axis=-1), tokens, state["i"])
     scores = scores.reshape(batch, num_beams, vocab) + state["scores"][..., None]
     best, index = jax.lax.top_k(scores.reshape(batch, -1), num_candidates)
     return best, index // vocab, (index % vocab).astype(jnp.int32)
@@ -122,11 +120,8 @@ def _select_beams(
     rows = jnp.arange(batch)[:, None]
     scores, chosen = jax.lax.top_k(best + is_end * MIN_SCORE, num_beams)
     flat = (rows * num_beams + parents[rows, chosen]).reshape(-1)
-    ids, seen = ids[rows, chosen].reshape(-1), state["seen"]
-    if seen is not None:
-        seen = seen[flat].at[jnp.arange(len(flat)), ids].set(True)
-    texts = texts[rows, chosen]
-    return {"scores": scores, "texts": texts, "ids": ids, "seen": seen}, flat
+    ids, texts = ids[rows, chosen].reshape(-1), texts[rows, chosen]
+    return {"scores": scores, "texts": texts, "ids": ids}, flat
 
 
 def _update_finished(

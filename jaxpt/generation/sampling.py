@@ -3,124 +3,18 @@
 The interface to a model is its `decoder` (`jaxpt.nn.decoding.Decoder`).
 """
 
-import dataclasses
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from jaxpt.errors import ConfigError
 from jaxpt.generation.beams import search_beams
+from jaxpt.generation.scores import SampleSpec, adjust_scores, scale_logits
 from jaxpt.nn.decoding import Cache, Decoder
 from jaxpt.rng import row_keys
-
-
-@dataclasses.dataclass(frozen=True)
-class SampleSpec:
-    """The settings of generation.
-
-    Attributes:
-      temperature: divides the logits; 0 takes the likeliest token.
-      top_k: keep the k likeliest tokens; 0 keeps all.
-      top_p: then keep the fewest tokens that hold this much probability (Holtzman et
-        al. 2020); 1 keeps all.
-      repetition_penalty: makes tokens that the text already contains less likely
-        (`penalise`); 1 is off.
-      num_beams: the beams of a beam search, which does not sample; 1 is off.
-      length_penalty: finished beams are ranked by log probability / length to this
-        power; above 0 favours long texts.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-    num_beams: int = 1
-    length_penalty: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name, is_good, allowed in (
-            ("temperature", 0 <= self.temperature < math.inf, "at least 0, finite"),
-            ("top_k", self.top_k >= 0, "at least 0 (0 keeps all)"),
-            ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
-            (
-                "repetition_penalty",
-                0 < self.repetition_penalty < math.inf,
-                "above 0, finite (1 is off)",
-            ),
-            ("num_beams", self.num_beams >= 1, "at least 1"),
-            ("length_penalty", math.isfinite(self.length_penalty), "finite"),
-        ):
-            if not is_good:
-                raise ConfigError(f"--{name}={getattr(self, name)}: must be {allowed}")
-        is_sampled = self.temperature not in (0, 1) or self.top_k or self.top_p < 1
-        if self.num_beams > 1 and is_sampled:
-            raise ConfigError(
-                f"--num_beams={self.num_beams}: must be 1 with --temperature, --top_k "
-                f"or --top_p, as a beam search does not sample"
-            )
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether the temperature is 0 or subnormal in float32."""
-        return self.temperature < float(jnp.finfo(jnp.float32).tiny)
-
-
-def filter_logits(
-    logits: Float[Array, "*B V"], top_k: int = 0, top_p: float = 1.0
-) -> Float[Array, "*B V"]:
-    """Logits with all but the kept tokens at -inf; the likeliest is always kept.
-
-    >>> filter_logits(jnp.log(jnp.array([0.5, 0.3, 0.2])), top_p=0.6).tolist()[2]
-    -inf
-    """
-    vocab = logits.shape[-1]
-    num = min(top_k or vocab, vocab)
-    if num == vocab and top_p == 1:
-        return logits
-    ranked, order = jax.lax.top_k(logits, num)  # ties are sorted by id
-    if top_p < 1:
-        probabilities = jax.nn.softmax(ranked, axis=-1)
-        before = jnp.cumsum(probabilities, axis=-1) - probabilities
-        ranked = jnp.where(before < top_p, ranked, -jnp.inf)
-    nothing = jnp.full_like(logits, -jnp.inf)
-    return jnp.put_along_axis(nothing, order, ranked, axis=-1, inplace=False)
-
-
-def scale_logits(
-    logits: Float[Array, "*B V"], spec: SampleSpec
-) -> Float[Array, "*B V"]:
-    """Logits divided by the temperature, which must not be 0, and filtered."""
-    # At most 0 before the division, so that it does not overflow.
-    scaled = (logits - logits.max(axis=-1, keepdims=True)) / spec.temperature
-    return filter_logits(scaled, spec.top_k, spec.top_p)
-
-
-def next_distribution(
-    logits: Float[Array, "*B V"], spec: SampleSpec
-) -> Float[Array, "*B V"]:
-    """The probabilities that the next token is sampled from."""
-    if spec.is_greedy:
-        return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
-    return jax.nn.softmax(scale_logits(logits, spec), axis=-1)
-
-
-def penalise(
-    scores: Float[Array, "*B V"], seen: Bool[Array, "*B V"], penalty: float
-) -> Float[Array, "*B V"]:
-    """Lowers the scores of seen tokens: divided by the penalty, or times it below 0.
-
-    Keskar et al. 2019 (CTRL), as in transformers.
-
-    >>> seen = jnp.array([True, True, False])
-    >>> penalise(jnp.array([2.0, -2.0, 3.0]), seen, 2.0).tolist()
-    [1.0, -4.0, 3.0]
-    """
-    worse = jnp.where(scores < 0, scores * penalty, scores / penalty)
-    return jnp.where(seen, worse, scores)
 
 
 def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -202,15 +96,15 @@ def generate(
     params = jax.tree.map(jnp.asarray, params)  # traced ids cannot index NumPy arrays
     params = decoder.prepare(params)
     logits, cache = decoder.prefill(params, prompts, lengths, num_tokens)
-    seen = None
-    if spec.repetition_penalty != 1:
-        seen = _mark_seen(decoder, prompts, lengths, logits.shape[-1])
+    before, starts = jnp.asarray(prompts), prompts.shape[1] - lengths
+    if decoder.start_id is not None:
+        before, starts = jnp.full((len(prompts), 1), decoder.start_id), 0 * lengths
 
-    def adjust(scores: Array, seen: Array | None, i: Array) -> Array:
-        if seen is not None:
-            scores = penalise(scores, seen, spec.repetition_penalty)
-        if banned:
-            scores = scores.at[..., jnp.array(banned)].set(-jnp.inf)
+    def adjust(scores: Array, tokens: Array, i: Array) -> Array:
+        beams = len(scores) // len(prompts)
+        texts = jnp.concatenate([jnp.repeat(before, beams, axis=0), tokens], axis=1)
+        place = jnp.repeat(starts, beams), before.shape[1] + i, i
+        scores = adjust_scores(scores, texts, *place, spec, stop, banned)
         for when, forced in ((0, first), (num_tokens - 1, last)):
             if forced is not None:
                 only = jnp.full_like(scores, -jnp.inf).at[..., forced].set(0.0)
@@ -222,15 +116,13 @@ def generate(
 
     if spec.num_beams > 1:
         search = (spec.num_beams, spec.length_penalty)
-        return search_beams(
-            step, adjust, logits, cache, seen, num_tokens, *search, stop, pad
-        )
+        return search_beams(step, adjust, logits, cache, num_tokens, *search, stop, pad)
 
-    def choose(logits: Array, seen: Array | None, i: Array) -> Array:
-        scores = adjust(logits, seen, i)
+    def choose(logits: Array, tokens: Array, i: Array) -> Array:
+        scores = adjust(logits, tokens, i)
         return sample(scores, rng, jnp.arange(len(prompts)), lengths + i, spec)
 
-    return _generate_rows(step, choose, logits, cache, seen, num_tokens, stop, pad)
+    return _generate_rows(step, choose, logits, cache, num_tokens, stop, pad)
 
 
 def _generate_rows(
@@ -238,7 +130,6 @@ def _generate_rows(
     choose: Callable,
     logits: Float[Array, "B V"],
     cache: Cache,
-    seen: Bool[Array, "B V"] | None,
     num_tokens: int,
     stop: tuple[int, ...],
     pad: int,
@@ -248,15 +139,13 @@ def _generate_rows(
 
     def append(state: dict, logits: Array) -> dict:
         i, is_done = state["i"], state["is_done"]
-        ids = jnp.where(is_done, pad, choose(logits, state["seen"], i))
-        has_seen = state["seen"]
+        ids = jnp.where(is_done, pad, choose(logits, state["tokens"], i))
         return {
             "i": i + 1,
             "ids": ids,
             "tokens": state["tokens"].at[:, i].set(ids),
             "counts": state["counts"] + ~is_done,
             "is_done": is_done | jnp.isin(ids, stops),
-            "seen": None if has_seen is None else has_seen.at[rows, ids].set(True),
         }
 
     def body(carry: tuple[dict, Cache]) -> tuple[dict, Cache]:
@@ -269,7 +158,6 @@ def _generate_rows(
         "tokens": jnp.full((len(rows), num_tokens), pad, jnp.int32),
         "counts": jnp.zeros(len(rows), jnp.int32),
         "is_done": jnp.zeros(len(rows), bool),
-        "seen": seen,
     }
     state, _ = jax.lax.while_loop(
         lambda carry: (carry[0]["i"] < num_tokens) & ~carry[0]["is_done"].all(),
@@ -294,9 +182,9 @@ def slide(
     """`generate` beyond the model's positions: each token follows from the last ones.
 
     Once a text has `decoder.max_len` tokens, the next one is predicted from its last
-    `decoder.max_len` tokens, at the positions from 0, as in nanoGPT; the repetition
-    penalty counts those. The whole window is read again for each token. A decoder with a `start_id`
-    and beams cannot slide.
+    `decoder.max_len` tokens, at the positions from 0, as in nanoGPT; repetitions are
+    counted among those. The whole window is read again for each token. A decoder
+    with a `start_id` and beams cannot slide.
 
     Args:
       texts: of any length, padded on the left.
@@ -318,11 +206,9 @@ def slide(
         i, window = state["i"], state["window"]
         sizes = jnp.minimum(lengths + i, limit)
         scores, _ = decoder.prefill(params, window, sizes, 1)
-        if spec.repetition_penalty != 1:
-            seen = _mark_seen(decoder, window, sizes, scores.shape[-1])
-            scores = penalise(scores, seen, spec.repetition_penalty)
-        if banned:
-            scores = scores.at[..., jnp.array(banned)].set(-jnp.inf)
+        scores = adjust_scores(
+            scores, window, limit - sizes, limit, i, spec, stop, banned
+        )
         ids = sample(scores, rng, rows, lengths + i, spec)
         ids = jnp.where(state["is_done"], pad, ids)
         return {
@@ -359,17 +245,3 @@ def sample(
     keys = jax.vmap(jax.random.fold_in)(row_keys(rng, rows), positions)
     sampled = jax.vmap(jax.random.categorical)(keys, scale_logits(scores, spec))
     return sampled.astype(jnp.int32)
-
-
-def _mark_seen(
-    decoder: Decoder, prompts: Int[Array, "B T"], lengths: Int[Array, "B"], vocab: int
-) -> Bool[Array, "B V"]:
-    """Which tokens a row contains before generation, for the repetition penalty."""
-    if decoder.start_id is not None:
-        is_start = jnp.arange(vocab) == decoder.start_id
-        return jnp.broadcast_to(is_start, (len(prompts), vocab))
-    is_text = jnp.arange(prompts.shape[1]) >= prompts.shape[1] - lengths[:, None]
-    rows = jnp.arange(len(prompts))[:, None]
-    # Padding gets an id outside the vocabulary, which the scatter drops.
-    ids = jnp.where(is_text, prompts, vocab)
-    return jnp.zeros((len(prompts), vocab), bool).at[rows, ids].set(True, mode="drop")

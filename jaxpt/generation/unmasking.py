@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from jaxpt.errors import ConfigError
-from jaxpt.generation.sampling import SampleSpec, scale_logits
+from jaxpt.generation.scores import SampleSpec, scale_logits
 
 
 def fill_masks(

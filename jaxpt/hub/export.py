@@ -16,6 +16,7 @@ from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import DTYPES, write_file, write_json, write_tensors
 from jaxpt.hub.origin import read_base_model, write_origin
 from jaxpt.hub.source_folder import main_folder
+from jaxpt.hub.specials import write_generation
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, Pair
@@ -117,7 +118,9 @@ def export_run(
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, framing, head)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
-        generation = ids if head in ("causal", "seq2seq") else None
+        generation = None
+        if head in ("causal", "seq2seq"):
+            generation = ids | write_generation(task.generation)
         models[head] = Model(
             config | ids, tensors, export_spec, framing, notes, generation
         )

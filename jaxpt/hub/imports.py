@@ -28,7 +28,7 @@ from jaxpt.hub.source_folder import (
     main_folder,
     read_networks,
 )
-from jaxpt.hub.specials import list_options, read_framing
+from jaxpt.hub.specials import read_framing, read_generation
 from jaxpt.hub.task_heads import keep_head
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
@@ -38,6 +38,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.generation_defaults import Defaults, write_defaults
 from jaxpt.training.initial_state import check_start
 from jaxpt.training.program import Program
 from jaxpt.training.random_parts import write_random_parts
@@ -105,6 +106,7 @@ def _import(
     framing = read_framing(
         main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
     )
+    defaults, ignored = _read_generation(folder, main)
     advice = suggest_settings(settings, family.name, spec, framing)
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
@@ -129,6 +131,7 @@ def _import(
         tokenizer = other
     _write_run(workdir, task, params, tokenizer)
     write_random_parts(workdir, random_parts)
+    write_defaults(workdir, dict(defaults))
     if known_base := base or (origin and origin.base):
         write_base_model(workdir, known_base)
     for network in networks.values():
@@ -143,7 +146,7 @@ def _import(
             for name in random_parts
         ),
         *_list_unread(networks, source),
-        *_list_ignored(main_folder(folder), main),
+        *ignored,
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
         *advice,
     ]
@@ -169,11 +172,14 @@ def _list_unread(networks: Networks, source: str) -> Iterator[str]:
             yield f"{source}: a {head} model does not use {', '.join(names)}"
 
 
-def _list_ignored(place: Path, network: Network) -> Iterator[str]:
-    """A line if the checkpoint sets options of generation, which are not kept."""
-    names = list_options(place, network.config)
-    if names and network.family.heads.keys() & {"causal", "seq2seq"}:
-        yield f"{place}: jaxpt generate does not apply {', '.join(names)} by default"
+def _read_generation(folder: Path, network: Network) -> tuple[Defaults, list[str]]:
+    """The settings of generation that are kept, and a line about those that are not."""
+    heads, place = network.family.heads.keys(), main_folder(folder)
+    if not heads & {"causal", "seq2seq"}:
+        return (), []
+    defaults, names = read_generation(place, network.config, "seq2seq" in heads)
+    lines = [f"{place}: jaxpt generate does not apply {', '.join(names)}"]
+    return defaults, lines if names else []
 
 
 def _find_objective(

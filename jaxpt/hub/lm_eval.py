@@ -26,7 +26,7 @@ import numpy as np
 
 import jaxpt.trust
 from jaxpt.errors import DataError, UserError
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.inference.predictions import Writer
 from jaxpt.inference.scorer import make_scorer
 from jaxpt.training.run_framing import find_framing

@@ -6,13 +6,17 @@ tokenizer_config.json (`add_bos_token`). The ids that begin and end generated te
 those of generation_config.json, else of config.json, else of the family's config class.
 """
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import DataError, UserError
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.generation_defaults import Defaults, check_defaults
 from jaxpt.training.run_framing import NAME
 
 # Defaults of transformers' config classes, by model_type.
@@ -41,17 +45,22 @@ CLASSES = {
     "bart": ("cls", "sep"),
     "t5": (None, "eos"),
 }
-# Options of transformers' generation that an import does not keep, with the values at
-# which they have no effect; null has none, either.
+# Options of transformers' generation that an import keeps, those of sampling only with
+# `do_sample`.
+SAMPLING = ("temperature", "top_k", "top_p")
+KEPT = (
+    *("num_beams", "length_penalty", "repetition_penalty"),
+    *("no_repeat_ngram_size", "min_new_tokens", "suppress_tokens"),
+)
+# Those that it does not keep, with the values at which they have no effect; null has
+# none, either.
 OPTIONS: dict[str, object] = {
     name: neutral
     for neutral, names in (
-        (False, "do_sample"),
-        (1, "temperature top_p typical_p num_beams num_beam_groups length_penalty"),
-        (1, "repetition_penalty encoder_repetition_penalty"),
-        (0, "min_length min_new_tokens min_p no_repeat_ngram_size"),
-        (0, "encoder_no_repeat_ngram_size"),
-        (None, "bad_words_ids force_words_ids sequence_bias suppress_tokens"),
+        (False, "early_stopping"),
+        (1, "typical_p num_beam_groups encoder_repetition_penalty"),
+        (0, "min_length min_p encoder_no_repeat_ngram_size"),
+        (None, "bad_words_ids force_words_ids sequence_bias"),
         (None, "begin_suppress_tokens exponential_decay_length_penalty"),
     )
     for name in names.split()
@@ -120,17 +129,50 @@ def read_framing(
     )
 
 
-def list_options(place: Path, config: dict) -> list[str]:
-    """Options of generation that a checkpoint sets and an import ignores: name=value.
+def read_generation(
+    place: Path, config: dict, is_seq2seq: bool
+) -> tuple[Defaults, list[str]]:
+    """The settings of generation that a checkpoint has, and those that are not kept.
 
-    Old checkpoints have them in config.json.
+    They are in generation_config.json; old checkpoints have them in config.json.
+
+    Returns:
+      the fields of `SampleSpec`, and "name=value" of each option that it lacks.
+
+    Raises:
+      UserError: a value has another type, or is not allowed.
     """
-    values = config | _read_optional(place, "generation_config.json")
-    return [
+    name = "generation_config.json"
+    values = _read_optional(place, name) if (place / name).exists() else config
+    values = {name: value for name, value in values.items() if value is not None}
+    names = KEPT + (SAMPLING if values.get("do_sample") else ())
+    kept = {name: values[name] for name in names if name in values}
+    if is_seq2seq and isinstance(least := values.get("min_length", 0), int):
+        # It counts the decoder's first input.
+        kept["min_new_tokens"] = max(kept.get("min_new_tokens", 0), least - 1)
+        values = values | {"min_length": 0}
+    if kept.get("num_beams", 1) != 1 and (drawn := kept.keys() & set(SAMPLING)):
+        # A beam search that samples.
+        kept = {name: value for name, value in kept.items() if name not in drawn}
+    left = [name for name in SAMPLING if name in values and name not in kept]
+    ignored = [f"{name}={values[name]}" for name in left if values.get("do_sample")]
+    ignored += [
         f"{name}={values[name]}"
         for name, neutral in OPTIONS.items()
-        if values.get(name) not in (None, neutral)
+        if name in values and values[name] != neutral
     ]
+    neutral = {f.name: f.default for f in dataclasses.fields(SampleSpec)}
+    try:
+        defaults = check_defaults(kept)
+    except UserError as error:
+        raise DataError(f"{place / name}: {error}") from None
+    return tuple((n, value) for n, value in defaults if value != neutral[n]), ignored
+
+
+def write_generation(defaults: Defaults) -> dict[str, Any]:
+    """The same settings, as transformers names them."""
+    values = {n: list(v) if isinstance(v, tuple) else v for n, v in defaults}
+    return values | ({"do_sample": True} if values.keys() & set(SAMPLING) else {})
 
 
 def _read_around(

@@ -10,18 +10,14 @@ import numpy as np
 
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation import neighbours
-from jaxpt.generation.sampling import (
-    SampleSpec,
-    check_lengths,
-    generate,
-    pad_left,
-    slide,
-)
+from jaxpt.generation.sampling import check_lengths, generate, pad_left, slide
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import FillsGaps, Unmasks
 from jaxpt.rng import stream
 from jaxpt.training.data import likelihood_rows
+from jaxpt.training.generation_defaults import Defaults
 from jaxpt.training.program import Program
 from jaxpt.training.random_parts import check_language_model
 from jaxpt.training.run_framing import find_framing
@@ -36,7 +32,7 @@ Ability = TypeVar("Ability")
 def generate_texts(
     run: LoadedRun,
     prompts: list[str],
-    num_tokens: int,
+    num_tokens: int = 0,
     num_samples: int = 1,
     seed: int = 0,
     stop: str = "",
@@ -53,12 +49,12 @@ def generate_texts(
       stop: string that ends a text and is left out of it; "" for none.
       num_steps: passes of a model that generates by unmasking; 0 for one per token, or
         from left to right if it can.
-      sampling: the fields of `SampleSpec`.
+      sampling: fields of `SampleSpec`; others are those of an imported model.
 
     Raises:
       UserError: the run cannot generate, or a flag is out of range.
     """
-    spec = SampleSpec(**sampling)
+    spec = _merge_settings(run.program.task.generation, sampling, num_samples)
     if num_samples < 1:
         raise ConfigError(f"--num_samples={num_samples}: must be at least 1")
     if spec.num_beams > 1 and num_samples > 1:
@@ -85,6 +81,19 @@ def generate_texts(
     names = "clm or span_corruption"
     decoder = _require(program.decoder, program, kind, names)
     return writer.decode(decoder, prompts, num_tokens, num_samples)
+
+
+def _merge_settings(
+    defaults: Defaults, sampling: dict[str, Any], num_samples: int
+) -> SampleSpec:
+    """The user's settings, and others of the model that do not contradict them."""
+    kept = dict(defaults)
+    drawn = ("temperature", "top_k", "top_p")
+    if "num_beams" in sampling:
+        kept = {name: value for name, value in kept.items() if name not in drawn}
+    elif num_samples > 1 or any(name in sampling for name in drawn):
+        kept.pop("num_beams", None)
+    return SampleSpec(**kept | sampling)
 
 
 class Writer:

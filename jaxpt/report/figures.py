@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.generation.sampling import SampleSpec, next_distribution
+from jaxpt.generation.scores import SampleSpec, next_distribution
 from jaxpt.generation.unmasking import fill_masks
 from jaxpt.report import passage, plots
 from jaxpt.report.answer import find_levels, list_shared

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel, answer_loss, write_answers

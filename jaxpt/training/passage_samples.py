@@ -24,7 +24,8 @@ import numpy as np
 
 from jaxpt.generation import samples
 from jaxpt.generation.samples import Part, Sample
-from jaxpt.generation.sampling import SampleSpec, generate, pad_left
+from jaxpt.generation.sampling import generate, pad_left
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import unmask
 from jaxpt.nn.networks.abilities import (
     DetectsReplaced,

@@ -21,6 +21,7 @@ from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.generation_defaults import Defaults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Task:
     Attributes:
       random_parts: parts of an imported network that the checkpoint lacked and that
         were not trained yet (`jaxpt.training.random_parts`).
+      generation: an imported model's settings of generation.
     """
 
     plan: Plan
@@ -38,6 +40,7 @@ class Task:
     model: Network
     optimizer: optax.GradientTransformation
     random_parts: tuple[str, ...] = ()
+    generation: Defaults = ()
 
     @property
     def objective(self) -> Objective:

@@ -32,7 +32,7 @@ from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training import random_parts
+from jaxpt.training import generation_defaults, random_parts
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.data import with_token_counts
 from jaxpt.training.program import Program
@@ -50,6 +50,7 @@ NAMES = (
     "counts.json",
     "framing.json",
     random_parts.NAME,
+    generation_defaults.NAME,
     BASE_MODEL,
     "result.json",
     DIVERGED,
@@ -229,8 +230,12 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
             workdir / "counts.json", "the run's own; train it again"
         )
         vocab = dataclasses.replace(vocab, counts=tuple(stored_counts["counts"]))
-    task, parts = make_task(plan, vocab), random_parts.read_random_parts(workdir)
-    return dataclasses.replace(task, random_parts=parts), tokenizer
+    task = dataclasses.replace(
+        make_task(plan, vocab),
+        random_parts=random_parts.read_random_parts(workdir),
+        generation=generation_defaults.read_defaults(workdir),
+    )
+    return task, tokenizer
 
 
 def load_divergence(workdir: Path) -> dict | None:

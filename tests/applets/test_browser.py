@@ -16,7 +16,7 @@ import pytest
 
 import jaxpt
 from jaxpt.applets.site import name_runs
-from jaxpt.generation.sampling import SampleSpec, next_distribution
+from jaxpt.generation.scores import SampleSpec, next_distribution
 from jaxpt.generation.unmasking import unmask
 from jaxpt.ops import masks
 from jaxpt.training.run_framing import find_framing

@@ -14,14 +14,12 @@ from tiny import slow, slow_but
 from tiny_refusals import check_refusal, refused
 
 from jaxpt.errors import UserError
-from jaxpt.generation.sampling import (
+from jaxpt.generation.sampling import generate, pad_left, slide
+from jaxpt.generation.scores import (
     SampleSpec,
     filter_logits,
-    generate,
     next_distribution,
-    pad_left,
     penalise,
-    slide,
 )
 from jaxpt.nn.decoding import Decoder, make_decoder
 from jaxpt.nn.model_spec import ModelSpec

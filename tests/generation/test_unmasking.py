@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import slow
 
 from jaxpt.errors import UserError
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import count_steps, cut_rows, fill_masks, unmask
 
 V, MASK = 12, 0

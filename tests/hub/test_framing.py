@@ -12,7 +12,8 @@ from tiny import ROWS, make_config, slow_but
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.files.folder import write_config
-from jaxpt.generation.sampling import SampleSpec, generate, pad_left
+from jaxpt.generation.sampling import generate, pad_left
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import fill_masks
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run

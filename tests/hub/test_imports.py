@@ -1,5 +1,6 @@
 """Flags and settings of an import, and moving an imported run."""
 
+import dataclasses
 import json
 import shutil
 
@@ -13,8 +14,11 @@ from tiny import slow, write_config
 from jaxpt.cli import main
 from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
+from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import TOKENIZER, import_run
+from jaxpt.inference.predictions import generate_texts
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.training.program import Program
 from jaxpt.training.workdir import load_run
 
 
@@ -44,14 +48,76 @@ def test_options_of_generation_that_are_not_kept_are_listed(
 ):
     """Of models that generate; values that have no effect are not listed."""
     folder, run, config = make_checkpoint(name)
-    options = {"num_beams": 4, "repetition_penalty": 1.0, "min_length": None}
+    options = {"min_length": 4, "repetition_penalty": 1.0, "typical_p": None}
+    options |= {"early_stopping": True, "bad_words_ids": [[5]]}
     (folder / "generation_config.json").write_text(json.dumps(options))
-    values = json.loads((folder / "config.json").read_text())
-    values |= {"num_beams": 2, "no_repeat_ngram_size": 3}  # an old checkpoint's
-    (folder / "config.json").write_text(json.dumps(values))
-    line = "jaxpt generate does not apply num_beams=4, no_repeat_ngram_size=3"
+    line = "jaxpt generate does not apply early_stopping=True, min_length=4, "
     lines = import_run(folder, run, config)
-    assert any(line in each for each in lines) == is_printed
+    assert any(line + "bad_words_ids=[[5]]" in each for each in lines) == is_printed
+    assert not (run / "generation.json").exists()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_options_of_generation_are_applied(is_old, make_checkpoint, tmp_path):
+    folder, run, config = make_checkpoint("gpt2")
+    options = {"repetition_penalty": 3.0, "no_repeat_ngram_size": 2, "num_beams": 2}
+    options |= {"suppress_tokens": [9, 12], "min_new_tokens": 3, "length_penalty": 1.0}
+    options |= {"top_k": 5}  # without do_sample
+    path = folder / "generation_config.json"
+    if is_old:
+        path = folder / "config.json"
+        options = json.loads(path.read_text()) | options
+    path.write_text(json.dumps(options))
+    assert len(import_run(folder, run, config)) == 2
+    loaded = load_run(run)
+    spec = {"num_beams": 2, "repetition_penalty": 3.0, "no_repeat_ngram_size": 2}
+    spec |= {"min_new_tokens": 3, "suppress_tokens": (9, 12)}
+    assert dict(loaded.program.task.generation) == spec
+    plain = dataclasses.replace(loaded.program.task, generation=())
+    other = loaded._replace(program=Program(plain, is_training=False))
+    expected = generate_texts(other, ["a b"], 8, **spec)
+    assert generate_texts(loaded, ["a b"], 8) == expected
+    assert expected != generate_texts(other, ["a b"], 8, num_beams=2)
+    # What the user sets counts, and a drawn text is none of a beam search.
+    greedy = {"temperature": 0.0, "repetition_penalty": 1.0}
+    kept = {"no_repeat_ngram_size": 2, "min_new_tokens": 3, "suppress_tokens": (9, 12)}
+    texts = generate_texts(loaded, ["a b"], 8, **greedy)
+    assert texts == generate_texts(other, ["a b"], 8, **greedy | kept)
+    assert len(generate_texts(loaded, ["a b"], 8, num_samples=2)) == 2
+    export_run(run, tmp_path / "again")
+    again = json.loads((tmp_path / "again/generation_config.json").read_text())
+    assert {name: again[name] for name in spec} == spec | {"suppress_tokens": [9, 12]}
+    assert "do_sample" not in again
+
+
+def test_options_of_sampling_need_do_sample(make_checkpoint, tmp_path):
+    folder, run, config = make_checkpoint("llama")
+    options = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50}
+    (folder / "generation_config.json").write_text(json.dumps(options))
+    import_run(folder, run, config)
+    sampling = {"temperature": 0.6, "top_k": 50, "top_p": 0.9}
+    assert dict(load_run(run).program.task.generation) == sampling
+    export_run(run, tmp_path / "again")
+    again = json.loads((tmp_path / "again/generation_config.json").read_text())
+    assert again.items() >= options.items()
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        ({"num_beams": "4"}, "num_beams='4': must be an integer"),
+        ({"suppress_tokens": 4}, "suppress_tokens=4: must be a list of ids"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size=-1: must be at least 0"),
+    ],
+)
+def test_bad_options_of_generation_are_one_line(
+    options, line, make_checkpoint, refuses
+):
+    folder, run, config = make_checkpoint("gpt2")
+    (folder / "generation_config.json").write_text(json.dumps(options))
+    with refuses("generation_config.json", line):
+        import_run(folder, run, config)
+    assert not run.exists()
 
 
 @pytest.mark.parametrize(

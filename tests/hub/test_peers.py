@@ -26,7 +26,8 @@ from hub.cases import (
 from hub.test_fields import INERT, list_values
 from safetensors.numpy import save_file
 
-from jaxpt.generation.sampling import SampleSpec, generate, pad_left
+from jaxpt.generation.sampling import generate, pad_left
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
 from jaxpt.hub.files import read_tensors
@@ -474,14 +475,35 @@ def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):
     check_generation(reference, Ours(config, tensors, CASES[name][1]), num_beams)
 
 
-def check_generation(reference, ours, num_beams):
+OPTIONS = {
+    "no_repeat_ngram_size": 2,
+    "repetition_penalty": 1.3,
+    "min_new_tokens": 6,
+    "suppress_tokens": (5, 11),
+}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+@pytest.mark.parametrize("num_beams", [1, 3])
+@pytest.mark.parametrize("names", [*OPTIONS, " ".join(OPTIONS)])
+def test_options_of_generation_are_those_of_transformers(
+    name, num_beams, names, tmp_path
+):
+    reference = make_theirs(name)
+    config, tensors = save(reference, tmp_path)
+    ours = Ours(config, tensors, CASES[name][1])
+    options = {key: OPTIONS[key] for key in names.split()}
+    check_generation(reference, ours, num_beams, **options)
+
+
+def check_generation(reference, ours, num_beams, **options):
     """Prompts of several lengths at once give transformers' tokens for each alone."""
     two = ours.spec.num_decoder_layers > 0
     decoder = make_decoder(ours.model, start_id=0 if two else None)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(4, 30, n).astype(np.int32) for n in (5, 3, 7)]
     padded, lengths = pad_left(prompts)
-    spec = SampleSpec(temperature=0, num_beams=num_beams)
+    spec = SampleSpec(temperature=0, num_beams=num_beams, **options)
     result, counts = generate(
         decoder, ours.params, padded, lengths, 9, jax.random.key(0), spec, stop=(2,)
     )
@@ -493,6 +515,7 @@ def check_generation(reference, ours, num_beams):
                 max_new_tokens=9,
                 do_sample=False,
                 num_beams=num_beams,
+                **options,
                 eos_token_id=2,
                 pad_token_id=0,
             )[0]

@@ -18,7 +18,8 @@ from safetensors.numpy import save_file
 from shared import find_shared
 
 from jaxpt.config.settings import default_config
-from jaxpt.generation.sampling import SampleSpec, generate
+from jaxpt.generation.sampling import generate
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_tensors
 from jaxpt.hub.imports import import_run
 from jaxpt.inference.predictions import generate_texts

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny import make_config, slow, write_run
 
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import unmask
 from jaxpt.inference.predictions import generate_texts, read_prompts
 from jaxpt.training.workdir import load_run

@@ -11,7 +11,7 @@ import pytest
 from tiny_refusals import check_refusal
 
 from jaxpt.errors import UserError
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import cut_blocks, plan_steps, unmask
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap

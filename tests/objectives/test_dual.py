@@ -11,7 +11,8 @@ import optax
 import pytest
 
 from jaxpt.evaluation.likelihood import measure_nll_bound
-from jaxpt.generation.sampling import SampleSpec, generate
+from jaxpt.generation.sampling import generate
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import unmask
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks import abilities

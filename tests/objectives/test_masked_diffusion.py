@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxpt.evaluation.likelihood import measure_nll_bound
-from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import unmask
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import masked_diffusion
