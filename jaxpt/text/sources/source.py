@@ -1,4 +1,4 @@
-"""Reads text sources: files, globs, folders, TFDS data sets, the default text."""
+"""Reads text sources: files, globs, folders, data sets, the default text."""
 
 import glob
 import importlib.util
@@ -13,6 +13,7 @@ from jaxpt.errors import DataError
 from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, reading, split_suffixes
 from jaxpt.text.sources.hashes import stamp
+from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub, read_hub
 from jaxpt.text.sources.records import (
     describe_tfds,
     read_json_lines,
@@ -37,6 +38,7 @@ class SourceSpec:
     Attributes:
       path: as in `jaxpt.text.text_spec.TextSpec`, but no prepared store.
       text_field, label_field, tfds_data_dir, documents: as there.
+      is_partial: only the beginning is read, as with `limit_chars`.
     """
 
     path: str
@@ -44,6 +46,7 @@ class SourceSpec:
     label_field: str = ""
     tfds_data_dir: str = ""
     documents: str = "file"
+    is_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
             spec.path, spec.text_field, spec.label_field, spec.tfds_data_dir
         )
         return
+    if spec.path.startswith(PREFIX):
+        yield from read_hub(
+            spec.path, spec.text_field, spec.label_field, spec.is_partial
+        )
+        return
     for file in _list_files(spec):
         yield from _read_file(file, spec)
 
@@ -80,7 +88,8 @@ def describe_source(spec: SourceSpec) -> dict:
 
     Returns:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
-      the data set's full name with its version, "split", and the number of "records".
+      the data set's full name with its version, "split", and the number of "records";
+      for a data set of the Hub what `hub_datasets.describe_hub` returns.
 
     Raises:
       UserError: the path does not exist.
@@ -99,8 +108,8 @@ def list_contents(
       hash_file: returns the sha256 of a file, such as `hashes.Hashes`.
 
     Returns:
-      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
-      data set's entries of `describe_source` come first.
+      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS and
+      the Hub, the data set's entries of `describe_source` come first.
 
     Raises:
       UserError: the path does not exist, or cannot be read.
@@ -115,7 +124,9 @@ def list_contents(
 
 
 def _describe(spec: SourceSpec) -> tuple[dict, list[_File]]:
-    """The description of a TFDS data set ({} for others), and the source's files."""
+    """The description of a data set ({} for other texts), and the source's files."""
+    if spec.path.startswith(PREFIX):
+        return describe_hub(spec.path), []
     if not spec.path.startswith("tfds:"):
         return {}, _list_files(spec)
     about, paths = describe_tfds(spec.path, spec.tfds_data_dir)
@@ -153,8 +164,8 @@ def _list_files(spec: SourceSpec) -> list[_File]:
     path = spec.path
     if not path:
         raise DataError(
-            "data.path is not set: name a file, a folder, 'sotu' or 'tfds:NAME' "
-            "(--data PATH; an imported model needs it in jaxpt import)"
+            "data.path is not set: name a file, a folder, 'sotu', 'tfds:NAME' or "
+            "'hf:NAME' (--data PATH; an imported model needs it in jaxpt import)"
         )
     if "\0" in path:
         raise DataError(f"data.path={path!r}: a path cannot hold a NUL")

@@ -369,7 +369,7 @@ def _guess_bytes(contents: list[dict], settings: dict) -> int:
     packed = (".gz", ".zst", ".xz", ".parquet")
     if any(entry.get("name", "").lower().endswith(packed) for entry in contents):
         return 0
-    if any("tfds" in entry for entry in contents):
+    if any("tfds" in entry or "hf" in entry for entry in contents):
         return 0
     return sum(entry["bytes"] for entry in contents)
 
