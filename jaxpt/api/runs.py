@@ -225,11 +225,14 @@ def load(source: Folder, trust: str | Sequence[str] = (), *, revision: str = "")
 
     Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
     that are randomly initialized. If the language model's head is one of them, `fill`,
-    `generate` and `nll` raise a UserError; `embed` does not need it.
+    `generate` and `nll` raise a UserError; `embed` does not need it. ELECTRA's
+    discriminator alone embeds and detects replaced tokens (`token_log_probs`); its
+    generator alone is a masked language model.
 
     Args:
       source: a run's folder; a folder of transformers; or a model's name on the
-        Hugging Face Hub, such as "google-bert/bert-base-uncased", which is downloaded.
+        Hugging Face Hub, such as "google/electra-small-discriminator", which is
+        downloaded.
       trust: code outside jaxpt that the run names and that may be executed: the module
         of its objective, such as "my_package.my_objective".
       revision: of a name: a branch, a tag or a commit; "" is the default branch.

@@ -123,7 +123,11 @@ CAMEMBERT = dataclasses.replace(
 )
 ELECTRA = Family(
     "electra",
-    {"generator": "ElectraForMaskedLM", "discriminator": "ElectraForPreTraining"},
+    {
+        "masked": "ElectraForMaskedLM",  # a generator alone
+        "generator": "ElectraForMaskedLM",
+        "discriminator": "ElectraForPreTraining",
+    },
     (
         *_list_bert_rows(30522, 256, 4, 1024),
         _GELU,

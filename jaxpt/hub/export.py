@@ -23,6 +23,7 @@ from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
+from jaxpt.training.random_parts import list_missing
 from jaxpt.training.result import load_result
 from jaxpt.training.run_framing import NAME, find_framing
 from jaxpt.training.task import Task
@@ -88,7 +89,8 @@ def export_run(
 ) -> list[str]:
     """Writes a run's newest checkpoint as a folder that transformers loads.
 
-    A run of several networks (ELECTRA) becomes a folder with a folder for each.
+    A run of several networks (ELECTRA) becomes a folder with a folder for each, without
+    one that its import drew at random.
 
     Args:
       family: a model_type of transformers, such as "bert"; "" is the first that fits.
@@ -106,6 +108,8 @@ def export_run(
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
     parts = task.model.export_parts(params)
+    for head in list_missing(task):
+        del parts[head]
     if not parts:
         raise CheckpointError(
             f"--workdir={workdir}: holds a {task.plan.objective_name} run, which no "
@@ -118,6 +122,7 @@ def export_run(
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, framing, head)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
+        notes += _list_random(task)
         generation = None
         if head in ("causal", "seq2seq"):
             generation = ids | write_generation(task.generation)
@@ -342,6 +347,13 @@ def write_notes(
             " torch.nn.Embedding): module.padding_idx = None"
         )
     return notes
+
+
+def _list_random(task: Task) -> list[str]:
+    """A note on the exported parts that an import drew at random, if there are any."""
+    parts = [part for part in task.random_parts if part not in list_missing(task)]
+    names = ", ".join(parts)
+    return [f"drawn at random and not trained: {names}"] if parts else []
 
 
 def _list_facts(

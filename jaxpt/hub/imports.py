@@ -65,9 +65,9 @@ def import_run(
 
     Args:
       source: a folder, or a name on the Hugging Face Hub (`jaxpt.hub.download`). The
-        folder has config.json, model.safetensors and tokenizer files; for ELECTRA, the
-        folders `generator` and `discriminator` have those, or the one folder of a
-        fine-tuned discriminator; an export also has the files of `jaxpt.hub.origin`.
+        folder has config.json, model.safetensors and tokenizer files; for both networks
+        of ELECTRA, the folders `generator` and `discriminator` have those; an export
+        also has the files of `jaxpt.hub.origin`.
       config: all settings; objective, model and tokenizer are set here.
       flags: full names of the settings that flags have set.
       new_tokenizer: the file or folder of a tokenizer that replaces the folder's
@@ -112,6 +112,8 @@ def _import(
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
     if "generator" in networks:
         _resolve_generator(settings, networks["generator"].spec, spec, origin)
+    elif "discriminator" in networks:  # nothing reads a random one: the smallest
+        settings.prefer("electra.generator_size", 1 / spec.num_heads)
     path_setting = {"path": str(workdir / TOKENIZER)}
     values = settings.config | {
         "tokenizer": settings.config["tokenizer"] | path_setting
@@ -237,8 +239,7 @@ def _make_program(
     task = make_task(make_plan(config, settings.fixed), vocab)
     program = Program(task, is_training=False)
     heads = _list_parts(program).keys()
-    has_body = any(network.is_body for network in networks.values())
-    if heads == networks.keys() or (has_body and networks.keys() <= heads):
+    if networks.keys() <= heads:  # a network that is missing is drawn at random
         return program
     raise DataError(
         f"--from={settings.source}: holds a {' and a '.join(networks)} model: must be "

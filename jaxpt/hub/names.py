@@ -157,7 +157,7 @@ def _roberta(spec: ModelSpec, head: str) -> Table:
 
 def _electra(spec: ModelSpec, head: str) -> Table:
     yield from _bert_body(spec, "electra")
-    if head == "generator":
+    if head != "discriminator":
         hf_prefix = "generator_predictions"
         dense, norm = f"{hf_prefix}.dense", f"{hf_prefix}.LayerNorm"
         yield from _head(spec, dense, norm, "generator_lm_head.bias")

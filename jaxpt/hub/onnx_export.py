@@ -19,6 +19,7 @@ from jaxpt.nn.networks.abilities import FillsMasks, name_writing
 from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.training.random_parts import check_networks
 from jaxpt.training.run_framing import find_frame, find_framing
 from jaxpt.training.task import find_banned
 from jaxpt.training.workdir import LoadedRun, load_run
@@ -63,6 +64,7 @@ def export_onnx(
     if not is_new(folder):
         raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     run = load_run(workdir)
+    check_networks(run.program.task, "ONNX")
     graphs = make_graphs(run, precision, attentions)
     description = describe(run, graphs, precision) | {"version": VERSION}
     lines = []

@@ -9,7 +9,7 @@
 
 With the folder `jaxpt`, the run can be imported again; transformers ignores subfolders.
 A teacher's parameters are not included, as they are those of another run, which the
-setting `teacher` names.
+setting `teacher` names, and no part that an import drew at random.
 """
 
 import dataclasses
@@ -120,10 +120,11 @@ def write_origin(
     write_json(folder / FOLDER, RUN, about)
     # The paths that an import reads from the networks.
     known = flatten(task.model.join_parts({k: part for k, (_, part) in parts.items()}))
+    unsaved = (*task.model.frozen, *task.random_parts)
     rest = {
         path: np.asarray(leaf)
         for path, leaf in flatten(params).items()
-        if path not in known and not is_under(path, task.model.frozen)
+        if path not in known and not is_under(path, unsaved)
     }
     if rest:
         write_tensors(folder / FOLDER, rest)

@@ -13,7 +13,6 @@ from jaxpt.hub.families import read_config
 from jaxpt.hub.fields import Config, Family
 from jaxpt.hub.files import read_json, read_tensors
 from jaxpt.hub.names import BODIES
-from jaxpt.hub.task_heads import find_task
 from jaxpt.nn.model_spec import ModelSpec
 
 # Classes of transformers that have no language model's head: none, or a task's.
@@ -47,19 +46,17 @@ def read_networks(folder: Path) -> dict[str, Network]:
     inner = {head: folder / head for head in PARTS if (folder / head).is_dir()}
     if len(inner) == 1:
         (other,) = set(PARTS) - set(inner)
-        raise DataError(f"--from={folder}: lacks the folder {other!r}")
+        (place,) = inner.values()
+        raise DataError(
+            f"--from={folder}: lacks the folder {other!r}; to import one network alone,"
+            f" name its folder, {place}"
+        )
     networks = {}
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
         family, spec = read_config(config)
         tensors = modernise(read_tensors(place))
         head = head or _find_head(family, config, tensors)
-        is_tuned = head == "discriminator" and bool(find_task(config))
-        if head in PARTS and not inner and not is_tuned:
-            raise DataError(
-                f"--from={folder}: has only ELECTRA's {head}; must be a folder with "
-                "folders 'generator' and 'discriminator'"
-            )
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")
         without_head = not inner and is_body(config)
@@ -93,9 +90,12 @@ def _find_head(
     """The purpose of a model; without a head, one that its body could have.
 
     BERT's body with a pooler is that of a model with BERT's sentence head; ELECTRA's
-    with a task's head is the discriminator, as only that is fine-tuned.
+    is the discriminator, as that is kept after training. ELECTRA's generator alone is a
+    masked language model.
     """
-    names = config.get("architectures") or list(family.heads.values())[:1]
+    detects = any(name.startswith("discriminator_predictions.") for name in tensors)
+    default = "discriminator" if detects else next(iter(family.heads))
+    names = config.get("architectures") or [family.heads.get(default)]
     for head, name in family.heads.items():
         if name in names:
             return head
@@ -103,7 +103,7 @@ def _find_head(
         has_pooler = any("pooler.dense." in name for name in tensors)
         if has_pooler and "pretraining" in family.heads:
             return "pretraining"
-        if find_task(config) and "discriminator" in family.heads:
+        if "discriminator" in family.heads:
             return "discriminator"
         return next(iter(family.heads))
     raise DataError(

@@ -17,6 +17,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.program import Program
+from jaxpt.training.random_parts import check_networks
 from jaxpt.training.sharding import shard_params
 from jaxpt.training.task import Task
 from jaxpt.training.workdir import load_task
@@ -27,8 +28,8 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
 
     Raises:
       UserError: one holds no run, or a run with another tokenizer; `train.init_from`
-        has other parameters, or a model that uses the same ones differently; or the
-        objective needs a teacher and none is named.
+        has other parameters, a model that uses the same ones differently, or a network
+        that was drawn at random; or the objective needs a teacher and none is named.
     """
     if task.spec.needs.teacher:
         _check_teacher(task, tokenizer)
@@ -37,6 +38,7 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
         return
     name = f"train.init_from={path}"
     other_task = _load_other(name, path, tokenizer)
+    check_networks(other_task, name)
     shapes, other_shapes = _list_shapes(task), _list_shapes(other_task)
     for leaf in sorted(shapes.keys() | other_shapes.keys()):
         if shapes.get(leaf) != other_shapes.get(leaf):

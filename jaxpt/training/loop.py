@@ -1,6 +1,7 @@
 """The training loop: compiled calls, logs, evaluations, checkpoints, resume."""
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import signal
@@ -35,6 +36,7 @@ from jaxpt.training.metrics_log import read_last_line
 from jaxpt.training.passage_samples import make_lines
 from jaxpt.training.profile import Profiler
 from jaxpt.training.program import Program
+from jaxpt.training.random_parts import check_networks, read_random_parts
 from jaxpt.training.result import (
     CURVES,
     Cost,
@@ -124,6 +126,9 @@ class _Run:
         self.task, self.corpora, self.workdir = task, corpora, workdir
         self.label, self.hooks = label, hooks
         self.spec = task.plan.train
+        parts = processes.on_first(read_random_parts, workdir)
+        with_parts = dataclasses.replace(task, random_parts=parts)
+        processes.on_all(check_networks, with_parts, "train")
         # A run that has begun no longer needs the checkpoint it was initialised from.
         has_begun = processes.on_first((workdir / CHECKPOINTS).is_dir)
         self.program, self.feed = processes.on_all(

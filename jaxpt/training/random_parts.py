@@ -2,7 +2,9 @@
 
 A body without a language model's head (`BertModel`) is a good start for training or
 fine-tuning, but what its new head predicts means nothing. An import records such parts
-in the run's folder; they count until the run has been trained.
+in the run's folder; they count until the run has been trained. A run that lacks one of
+its networks (ELECTRA's discriminator alone, without its generator) is not trained: it
+is used and fine-tuned.
 """
 
 from collections.abc import Iterable
@@ -49,6 +51,43 @@ def describe_random_parts(task: Task) -> str:
     return f"the checkpoint has no {names}; its weights were drawn at random"
 
 
+def list_predicting(task: Task) -> list[str]:
+    """The random parts that predict tokens, by the first segment of their path.
+
+    >>> from types import SimpleNamespace
+    >>> list_predicting(SimpleNamespace(random_parts=("pair_score", "head/out")))
+    ['head']
+    """
+    names = [part.split("/")[0] for part in task.random_parts]
+    return [name for name in names if name not in OTHER_HEADS]
+
+
+def list_missing(task: Task) -> list[str]:
+    """The networks of a run, keys of `Network.HEADS`, that are random as a whole."""
+    return [part for part in task.random_parts if part in task.model.HEADS]
+
+
+def check_networks(task: Task, name: str) -> None:
+    """Refuses what needs all networks of a run, if one was drawn at random.
+
+    Args:
+      name: what needs them, such as "train".
+
+    Raises:
+      UserError: one is random.
+    """
+    if list_missing(task):
+        raise DataError(f"{name}: {describe_random_parts(task)}; {_advise(task)}")
+
+
+def _advise(task: Task) -> str:
+    """How the parts that are random can be had."""
+    if not list_missing(task):
+        return "train the run first"
+    heads = " and ".join(repr(head) for head in task.model.HEADS)
+    return f"import both networks, as a folder with the folders {heads}"
+
+
 def check_language_model(task: Task, name: str) -> None:
     """Refuses to predict tokens by a head that was drawn at random.
 
@@ -58,5 +97,5 @@ def check_language_model(task: Task, name: str) -> None:
     Raises:
       UserError: the head is random.
     """
-    if any(part.split("/")[0] not in OTHER_HEADS for part in task.random_parts):
-        raise DataError(f"{name}: {describe_random_parts(task)}; train the run first")
+    if list_predicting(task):
+        raise DataError(f"{name}: {describe_random_parts(task)}; {_advise(task)}")

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -42,6 +42,7 @@ class TextScorer:
       name: its name in errors.
       compile_reader: compiles a function of parameters and host rows.
       batch_tokens: the positions of a batch; 0 chooses by device.
+      unusable: rules that its parameters do not allow.
 
     Raises:
       UserError: the network has no scoring rule.
@@ -55,10 +56,12 @@ class TextScorer:
         name: str = "this",
         compile_reader: Callable = jax.jit,
         batch_tokens: int = 0,
+        unusable: Collection[str] = (),
     ) -> None:
         self.network: Any = network
         self.params, self.form, self.name = params, form, name
-        self.rules = list_rules(network, form)
+        self._unusable = unusable
+        self.rules = list_rules(network, form, unusable)
         if not self.rules:
             raise DataError(
                 f"a {name} run: cannot score texts, as its probabilities of tokens do "
@@ -71,7 +74,8 @@ class TextScorer:
     def with_form(self, form: TextForm) -> "TextScorer":
         """A scorer of the same network with another form of texts."""
         other = copy.copy(self)  # shares the compiled functions
-        other.form, other.rules = form, list_rules(self.network, form)
+        other.form = form
+        other.rules = list_rules(self.network, form, self._unusable)
         return other
 
     def find_rule(self, rule: str = AUTO) -> str:
@@ -237,12 +241,19 @@ class TextScorer:
         return result if with_ranks else (result, None)
 
 
-def list_rules(network: Network | ScoresTexts, form: TextForm) -> tuple[str, ...]:
-    """The rules of a network; those with a gap need a form that has one."""
+def list_rules(
+    network: Network | ScoresTexts, form: TextForm, unusable: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The rules of a network; those with a gap need a form that has one.
+
+    Args:
+      unusable: rules to leave out.
+    """
     if not isinstance(network, ScoresTexts):
         return ()
     needs_gap = {"pll", "pll_word_l2r", "mntp", "mntp_word_l2r", "infill", "bound"}
-    return tuple(rule for rule in network.SCORING if form.gap or rule not in needs_gap)
+    left_out = {*unusable, *(() if form.gap else needs_gap)}
+    return tuple(rule for rule in network.SCORING if rule not in left_out)
 
 
 @dataclasses.dataclass(frozen=True)

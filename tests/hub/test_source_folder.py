@@ -17,6 +17,8 @@ POOLER, OTHER = "pooler.dense.weight", "embeddings.LayerNorm.weight"
         ("bert", "BertForTokenClassification", OTHER, "masked"),
         ("roberta", "RobertaModel", POOLER, "masked"),
         ("electra", "ElectraForSequenceClassification", OTHER, "discriminator"),
+        ("electra", "ElectraModel", OTHER, "discriminator"),
+        ("electra", "ElectraForMaskedLM", OTHER, "masked"),  # a generator alone
     ],
 )
 def test_the_purpose_of_a_model_without_a_language_models_head(

@@ -56,6 +56,7 @@ class ElectraNetwork(Network, nn.Module):
 
     HEADS = ("generator", "discriminator")
     SCORING = (*MaskedLM.SCORING, "discriminator")
+    RULE_PARTS: ClassVar = {"discriminator": ("embed", "discriminator", "score")}
     FILLS_BY: ClassVar[str] = "its generator"
     RULES = (
         (r"score/(Dense_0|out)/kernel", ("fsdp", None)),
@@ -246,7 +247,7 @@ class ElectraNetwork(Network, nn.Module):
     def join_parts(self, parts: dict[str, Any]) -> Any:
         """From both networks; missing parts are empty.
 
-        A fine-tuned checkpoint has neither the generator nor the discriminator's score.
+        A discriminator alone has no generator, a fine-tuned one no score, either.
         """
         generator = dict(parts.get("generator", {}))
         discriminator = dict(parts.get("discriminator") or parts["masked"])
