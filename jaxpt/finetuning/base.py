@@ -10,6 +10,7 @@ one:
     encoder, rows that start with     electra for ELECTRA's discriminator, distilbert
     a special token                   for a student, bert if pretraining reads pairs or
                                       the model has segment types, else roberta
+    ModernBERT                        modernbert, or modernbert_mean without this token
     all others                        mean
 """
 
@@ -22,9 +23,10 @@ import jax
 import numpy as np
 
 from jaxpt.config.settings import default_config
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.files import disk
 from jaxpt.hub.download import is_name, split_name
+from jaxpt.hub.families import write_config
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.origin import read_base_model
@@ -33,7 +35,13 @@ from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM, PrefixLM
+from jaxpt.nn.networks.one_stack import (
+    CausalLM,
+    CausalMaskedLM,
+    MaskedLM,
+    PairMaskedLM,
+    PrefixLM,
+)
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
@@ -60,7 +68,8 @@ class Base:
       task: of pretraining.
       network: unrolled, the part that is fine-tuned.
       params: its parameters, in NumPy; None if each seed initializes its own.
-      pooler: the dense layer of BERT's sentence head, if the run has one.
+      pooler: layers of the head that pretraining has trained, by name, or None: the
+        dense layer of BERT's sentence head, or what is before ModernBERT's logits.
       form: of the head.
       source: the folder, as the user named it.
       head: of an imported fine-tuned checkpoint.
@@ -122,7 +131,10 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
     _, params = _task_part(task, jax.device_get(params))
     pooler = None
     if base.form == "bert" and "pair_score" in params:
-        pooler = params["pair_score"]["pool"]
+        pooler = {"pool": params["pair_score"]["pool"]}
+    if FORMS[base.form].has_lm_head and "transform" in params.get("head", {}):
+        layers = params["head"]
+        pooler = {"pool": layers["transform"], "norm": layers["norm"]}
     return dataclasses.replace(
         base,
         params=params,
@@ -255,7 +267,10 @@ def _find_form(task: Task) -> str:
         return "gpt"
     if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
         return "gpt"
-    if isinstance(model, PrefixLM | CausalMaskedLM) or not find_framing(task).before:
+    is_framed = bool(find_framing(task).before)
+    if isinstance(model, MaskedLM) and _is_modernbert(task):
+        return "modernbert" if is_framed else "modernbert_mean"
+    if isinstance(model, PrefixLM | CausalMaskedLM) or not is_framed:
         return "mean"
     if isinstance(model, ElectraNetwork):
         return "electra"
@@ -263,6 +278,15 @@ def _find_form(task: Task) -> str:
         return "distilbert"
     has_types = task.model_spec.num_types > 1
     return "bert" if has_types or isinstance(model, PairMaskedLM) else "roberta"
+
+
+def _is_modernbert(task: Task) -> bool:
+    """Whether the network is exported as a ModernBERT."""
+    try:
+        family, _ = write_config(task.model_spec, "masked")
+    except UserError:
+        return False
+    return family.form == "modernbert"
 
 
 def make_encoder(

@@ -31,7 +31,8 @@ def check_exact_probe(program: TuneProgram) -> None:
             "adapt.method=exact_probe: needs task.name=classification of one label; "
             "must be linear_probe here"
         )
-    if form.activation or form.mixes_layers or not form.has_bias:
+    is_linear = not (form.activation or form.has_lm_head or form.mixes_layers)
+    if not is_linear or not form.has_bias:
         raise ConfigError(
             f"adapt.method=exact_probe: the head {program.base.form} is not one linear "
             f"layer with a bias; task.head must be electra (the first state), gpt (the "

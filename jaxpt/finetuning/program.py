@@ -16,6 +16,7 @@ import optax
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import ConfigError
 from jaxpt.finetuning.base import Base
+from jaxpt.hub.task_heads import computes
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
 from jaxpt.learn.update import weigh
@@ -112,7 +113,7 @@ class TuneProgram:
         head = self.base.head
         if head is None or head.class_suffix != self.plan.spec.EXPORT:
             return False
-        if head.form not in ("", self.base.form):
+        if not computes(head.form, self.base.form):
             return False
         return head.params["out"]["kernel"].shape[-1] == num_outputs
 
@@ -136,8 +137,7 @@ class TuneProgram:
         head: dict = {}
         if self.model.head is not None:
             head = self._init_head(jax.random.fold_in(key, 1))
-            if pooler is not None and "pool" in head:
-                head = head | {"pool": pooler}
+            head |= {name: x for name, x in (pooler or {}).items() if name in head}
             if self.keeps_head:
                 head = self.base.head.params  # type: ignore[union-attr]
         rng = jax.random.fold_in(key, 2)

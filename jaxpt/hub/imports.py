@@ -29,7 +29,7 @@ from jaxpt.hub.source_folder import (
     read_networks,
 )
 from jaxpt.hub.specials import read_framing, read_generation
-from jaxpt.hub.task_heads import keep_head
+from jaxpt.hub.task_heads import keep_head, read_head
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
@@ -110,10 +110,8 @@ def _import(
     advice = suggest_settings(settings, family.name, spec, framing)
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
-    if "generator" in networks:
-        _resolve_generator(settings, networks["generator"].spec, spec, origin)
-    elif "discriminator" in networks:  # nothing reads a random one: the smallest
-        settings.prefer("electra.generator_size", 1 / spec.num_heads)
+    if main is networks.get("discriminator"):
+        _resolve_generator(settings, networks.get("generator"), spec, origin)
     path_setting = {"path": str(workdir / TOKENIZER)}
     values = settings.config | {
         "tokenizer": settings.config["tokenizer"] | path_setting
@@ -121,6 +119,8 @@ def _import(
     vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
     program = _make_program(values, vocab, networks, settings)
     task = program.task
+    bodies = [network for network in networks.values() if network.is_body]
+    heads = [read_head(each.config, each.family, each.tensors) for each in bodies]
     params = task.model.join_parts(_read_params(program, networks, settings))
     params, random_parts = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
@@ -136,9 +136,8 @@ def _import(
     write_defaults(workdir, dict(defaults))
     if known_base := base or (origin and origin.base):
         write_base_model(workdir, known_base)
-    for network in networks.values():
-        if network.is_body:
-            keep_head(workdir, network.config, network.family, network.tensors)
+    for head in filter(None, heads):
+        keep_head(workdir, head)
     size = sum(x.size for x in jax.tree.leaves(params))
     return [
         *([f"{source}: commit {base.commit}"] if base else []),
@@ -216,15 +215,21 @@ def _fit_rows(settings: ImportSettings, spec: ModelSpec) -> None:
 
 def _resolve_generator(
     settings: ImportSettings,
-    generator: ModelSpec,
+    generator: Network | None,
     spec: ModelSpec,
     origin: Origin | None,
 ) -> None:
-    """Sets the generator's width as a fraction of the discriminator's."""
+    """Sets the generator's width as a fraction of the discriminator's.
+
+    A generator that is missing is the smallest possible one, as nothing reads it.
+    """
     name = "electra.generator_size"
-    is_set = name in settings or origin is not None
-    if not is_set or round(spec.d_model * settings.get(name)) != generator.d_model:
-        settings.take(name, generator.d_model / spec.d_model)
+    if generator is None:
+        settings.prefer(name, 1 / spec.num_heads)
+        return
+    is_set, width = name in settings or origin is not None, generator.spec.d_model
+    if not is_set or round(spec.d_model * settings.get(name)) != width:
+        settings.take(name, width / spec.d_model)
 
 
 def _make_program(

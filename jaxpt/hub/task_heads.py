@@ -7,12 +7,13 @@
     electra     electra_dense               any             electra_dense
     bart        bart                        -               -
     gpt2        gpt2                        any             -
+    modernbert  modernbert, modernbert_mean (each of the three)
 
-Each cell is the form of head (`jaxpt.nn.task_heads.FORMS`) that computes the same as
-transformers' class. The heads of ELECTRA's and GPT's original code ("electra", "gpt")
-are one linear layer and cannot be exported: transformers' ELECTRA class has a dense
-layer and a GELU before it, and its GPT-2 class has no bias. Fine-tuning has separate
-forms for these two.
+Each cell is a form of head (`jaxpt.nn.task_heads.FORMS`) that computes the same as
+transformers' class; "any" is any without a language model's head. The heads of
+ELECTRA's and GPT's original code ("electra", "gpt") are one linear layer and cannot be
+exported: transformers' ELECTRA class has a dense layer and a GELU before it, and its
+GPT-2 class has no bias. Fine-tuning has separate forms for these two.
 """
 
 import io
@@ -30,6 +31,7 @@ from jaxpt.hub.families import Family
 from jaxpt.hub.names import BODIES, TABLES, Entry
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import unstack_layers
+from jaxpt.nn.task_heads import FORMS
 
 TEXTS, TOKENS = "SequenceClassification", "TokenClassification"
 QUESTIONS, CHOICES = "QuestionAnswering", "MultipleChoice"
@@ -40,8 +42,8 @@ class HeadNames(NamedTuple):
 
     Attributes:
       form: of the head; "" for any.
-      layers: names in transformers -> jaxpt's names.
-      has_bias: whether the layers have biases.
+      layers: names in transformers -> jaxpt's names; "norm" is a norm.
+      unbiased: jaxpt's names of those without a bias.
       settings: the fields of config.json with which the class computes this head.
       finds_last: the id of config.json by which the class finds a text's last token,
         without regard to the attention mask: "pad", the last token with another id;
@@ -50,9 +52,33 @@ class HeadNames(NamedTuple):
 
     form: str
     layers: dict[str, str]
-    has_bias: bool = True
+    unbiased: tuple[str, ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
     finds_last: str = ""
+
+    def computes(self, form: str) -> bool:
+        """Whether a head of this form (`jaxpt.nn.task_heads.FORMS`) is the same."""
+        return computes(self.form, form)
+
+    def list_entries(self) -> list[Entry]:
+        """The tensors, whose paths are task/LAYER/NAME."""
+        entries = []
+        for hf_name, layer in self.layers.items():
+            is_norm = layer == "norm"
+            path = f"task/{layer}/{'scale' if is_norm else 'kernel'}"
+            entries.append(Entry(f"{hf_name}.weight", (path,), not is_norm))
+            if layer not in self.unbiased:
+                entries.append(Entry(f"{hf_name}.bias", (f"task/{layer}/bias",)))
+        return entries
+
+
+def computes(head: str, form: str) -> bool:
+    """Whether a head is of this form; "" is any of one linear layer for tokens.
+
+    >>> computes("", "bert"), computes("", "modernbert"), computes("bert", "gpt2")
+    (True, False, False)
+    """
+    return form == head or not (head or FORMS[form].has_lm_head)
 
 
 def _pooled(form: str, pool: str, out: str) -> HeadNames:
@@ -67,7 +93,7 @@ _SUMMARY = (
     ("summary_use_proj", True),
     ("summary_activation", "gelu"),
 )
-TASK_NAMES: dict[tuple[str, str], HeadNames] = {
+_NAMES: dict[tuple[str, str], HeadNames] = {
     ("bert", TEXTS): _pooled("bert", "bert.pooler.dense", "classifier"),
     ("bert", CHOICES): _pooled("bert", "bert.pooler.dense", "classifier"),
     ("roberta", TEXTS): _pooled("roberta", "classifier.dense", "classifier.out_proj"),
@@ -85,12 +111,28 @@ TASK_NAMES: dict[tuple[str, str], HeadNames] = {
         settings=_SUMMARY,
     ),
     ("gpt2", TEXTS): HeadNames(
-        "gpt2", {"score": "out"}, has_bias=False, finds_last="pad"
+        "gpt2", {"score": "out"}, unbiased=("out",), finds_last="pad"
     ),
 } | {
     (family, class_suffix): names
     for family in ("bert", "roberta", "distilbert", "electra", "gpt2")
     for class_suffix, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
+}
+_MODERNBERT = tuple(
+    HeadNames(
+        form,
+        {"head.dense": "pool", "head.norm": "norm", "classifier": "out"},
+        unbiased=("pool", "norm"),
+        settings=(("classifier_pooling", pooling),),
+    )
+    for form, pooling in (("modernbert", "cls"), ("modernbert_mean", "mean"))
+)
+# By family and class, the heads that the class can have; the first is the default's.
+TASK_NAMES: dict[tuple[str, str], tuple[HeadNames, ...]] = {
+    key: (names,) for key, names in _NAMES.items()
+} | {
+    ("modernbert", class_suffix): _MODERNBERT
+    for class_suffix in (TEXTS, TOKENS, QUESTIONS, CHOICES)
 }
 
 
@@ -100,24 +142,26 @@ def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
     Raises:
       UserError: transformers has no such class, or one with another head.
     """
-    names = TASK_NAMES.get((family.form, class_suffix))
-    if names is not None and names.form in ("", form):
-        return names
+    known = TASK_NAMES.get((family.form, class_suffix), ())
+    for names in known:
+        if names.computes(form):
+            return names
     reason = (
         f"a {family.name} with task.head={form} has no {class_suffix} class in "
         f"transformers with the same numbers; "
     )
-    if names is not None:
+    if known:
+        forms = " or ".join(each.form or "auto" for each in known)
         raise DataError(
-            f"{reason}must be fine-tuned with task.head={names.form}, the head of "
+            f"{reason}must be fine-tuned with task.head={forms}, the head of "
             f"{name_class(family, class_suffix)}"
         )
-    forms = sorted(
-        f"{name} ({each.form or 'any head'})"
-        for (name, other), each in TASK_NAMES.items()
+    forms = ", ".join(
+        f"{name} ({' or '.join(each.form or 'any head' for each in heads)})"
+        for (name, other), heads in sorted(TASK_NAMES.items())
         if other == class_suffix
     )
-    raise DataError(f"{reason}there are {', '.join(forms)}")
+    raise DataError(f"{reason}there are {forms}")
 
 
 def name_class(family: Family, class_suffix: str) -> str:
@@ -139,11 +183,7 @@ def list_entries(
         for entry in TABLES[family.form](spec, head)
         if not any(HEAD.match(path) for path in entry.paths)
     ]
-    for hf_name, module in names.layers.items():
-        body.append(Entry(f"{hf_name}.weight", (f"task/{module}/kernel",), True))
-        if names.has_bias:
-            body.append(Entry(f"{hf_name}.bias", (f"task/{module}/bias",)))
-    return body
+    return body + names.list_entries()
 
 
 def task_to_hf(
@@ -175,14 +215,13 @@ def task_from_hf(
       UserError: one of its tensors is missing.
     """
     params: dict[str, dict[str, np.ndarray]] = {}
-    for hf_name, module in names.layers.items():
-        for name in ("weight", "bias")[: 1 + names.has_bias]:
-            if f"{hf_name}.{name}" not in tensors:
-                raise DataError(f"tensor {hf_name}.{name}: is missing")
-        weight = np.asarray(tensors[f"{hf_name}.weight"], np.float32)
-        params[module] = {"kernel": np.ascontiguousarray(weight.T)}
-        if names.has_bias:
-            params[module]["bias"] = np.asarray(tensors[f"{hf_name}.bias"], np.float32)
+    for entry in names.list_entries():
+        if entry.hf_name not in tensors:
+            raise DataError(f"tensor {entry.hf_name}: is missing")
+        value = np.asarray(tensors[entry.hf_name], np.float32)
+        value = np.ascontiguousarray(value.T) if entry.is_transposed else value
+        _, layer, name = entry.paths[0].split("/")
+        params.setdefault(layer, {})[name] = value
     return params
 
 
@@ -237,24 +276,19 @@ def find_task(config: dict) -> str:
     return next(tasks, "")
 
 
-def keep_head(
-    workdir: Path, config: dict, family: Family, tensors: Mapping[str, np.ndarray]
-) -> bool:
-    """Writes the head of a fine-tuned checkpoint; False if it has none.
+def read_head(
+    config: dict, family: Family, tensors: Mapping[str, np.ndarray]
+) -> KeptHead | None:
+    """The head of a fine-tuned checkpoint; None if it has none.
 
     Raises:
       UserError: one of its tensors is missing, or a setting makes it another head.
     """
     class_suffix = find_task(config)
-    names = TASK_NAMES.get((family.form, class_suffix))
-    if names is None:
-        return False
-    for name, value in names.settings:
-        if config.get(name, value) != value:
-            raise DataError(
-                f"config.json: {name}={config[name]!r}: must be {value!r} for the head "
-                f"of {name_class(family, class_suffix)}"
-            )
+    known = TASK_NAMES.get((family.form, class_suffix))
+    if known is None:
+        return None
+    names = _find_set(known, config, name_class(family, class_suffix))
     prefix = BODIES.get(family.form, "")
     head_tensors = {
         name: tensors[name]
@@ -264,14 +298,42 @@ def keep_head(
     params = task_from_hf(head_tensors, names)
     label_names = config.get("id2label") or {}
     labels = [label_names[key] for key in sorted(label_names, key=int)]
+    return KeptHead(class_suffix, tuple(labels), params, names.form)
+
+
+def keep_head(workdir: Path, head: KeptHead) -> None:
+    """Writes a head into the folder of a run."""
     arrays = {
-        f"{layer}/{name}": x for layer in params for name, x in params[layer].items()
+        f"{layer}/{name}": x
+        for layer, values in head.params.items()
+        for name, x in values.items()
     }
     data = io.BytesIO()
-    text = json.dumps({"what": class_suffix, "labels": labels, "form": names.form})
-    np.savez(data, allow_pickle=False, about=np.array(text), **arrays)
+    about = {"what": head.class_suffix, "labels": head.labels, "form": head.form}
+    np.savez(data, allow_pickle=False, about=np.array(json.dumps(about)), **arrays)
     checksums.write(workdir / FILE, data.getvalue())
-    return True
+
+
+def _find_set(known: tuple[HeadNames, ...], config: dict, class_name: str) -> HeadNames:
+    """The head that a config's settings make; a missing setting is the first's.
+
+    Raises:
+      UserError: a setting has another value.
+    """
+    defaults = dict(known[0].settings)
+    values = {name: config.get(name, default) for name, default in defaults.items()}
+    for names in known:
+        if dict(names.settings) == values:
+            return names
+    for name, value in values.items():
+        allowed = list(dict.fromkeys(dict(names.settings)[name] for names in known))
+        if value not in allowed:
+            text = " or ".join(map(repr, allowed))
+            raise DataError(
+                f"config.json: {name}={value!r}: must be {text} for the head of "
+                f"{class_name}"
+            )
+    raise ValueError(f"no head of {class_name} has the settings {values}")
 
 
 def load_head(workdir: Path) -> KeptHead | None:

@@ -26,6 +26,11 @@
                 50, ReLU, dropout, linear (fastai1: courses/dl2/imdb_scripts/
                 train_clas.py). Departure: no batch norms, and one dropout rate
                 (the source's are 0.4 and 0.1)
+    modernbert  h_first, then the dense layer, activation and norm of the masked
+                language model's head, which pretraining has trained; linear, no dropout
+                (transformers: models/modernbert; `classifier_pooling` is "cls")
+    modernbert_mean
+                the same on the mean of the states ("mean")
     mean        the mean of the states of a text, dropout, linear: for networks without
                 a classification token and without a published head
 """
@@ -39,7 +44,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import Dense, Dropout
+from jaxpt.nn.layers import Dense, Dropout, Norm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.recurrent import ScalarMix
 from jaxpt.ops import kernels
@@ -66,6 +71,8 @@ class Form:
       mixes_layers: the states are a trained mix of all layers.
       reads_decoder: the states are those of a decoder that reads the text again.
       has_bias: whether the output layer for texts has a bias.
+      has_lm_head: the layers before the outputs are those of a masked language model's
+        head: dense, the network's activation, norm; for tokens, too.
     """
 
     pooling: str = "first"
@@ -76,6 +83,7 @@ class Form:
     mixes_layers: bool = False
     reads_decoder: bool = False
     has_bias: bool = True
+    has_lm_head: bool = False
 
 
 FORMS = {
@@ -89,6 +97,8 @@ FORMS = {
     "distilbert": Form(activation="relu", dropout=0.2),
     "elmo": Form(pooling="mean", dropout=0.5, mixes_layers=True),
     "ulmfit": Form("concat", activation="relu", drops_pooled=True, hidden=50),
+    "modernbert": Form(dropout=0.0, has_lm_head=True),
+    "modernbert_mean": Form(pooling="mean", dropout=0.0, has_lm_head=True),
     "mean": Form(pooling="mean"),
 }
 
@@ -144,6 +154,12 @@ class _Head(nn.Module):
         """Whether the head reads all layers."""
         return FORMS[self.form].mixes_layers
 
+    def transform(self, x: Float[Array, "*B W"]) -> Float[Array, "*B W"]:
+        """The layers of a masked language model's head before its logits."""
+        spec = dataclasses.replace(self.spec, init="truncated", init_std=INIT_STD)
+        x = Dense(x.shape[-1], spec, name="pool")(x)
+        return Norm(spec, name="norm")(kernels.activate(spec.activation, x))
+
 
 class TextHead(_Head):
     """Outputs [B, C] of each text, in float32."""
@@ -162,6 +178,8 @@ class TextHead(_Head):
         if form.activation:
             x = Dense(form.hidden or x.shape[-1], spec, name="pool")(x)
             x = ACTIVATIONS[form.activation](x)
+        if form.has_lm_head:
+            x = self.transform(x)
         x = dropout(x, deterministic=deterministic)
         out = Dense(self.num_outputs, spec, use_bias=form.has_bias, name="out")
         kernel, bias = out.read(x.shape[-1])
@@ -172,7 +190,8 @@ class TokenHead(_Head):
     """Outputs [B, T, C] of each token, in float32: dropout, linear.
 
     All families tag words in this way, and answer questions without the dropout
-    (transformers: BertForTokenClassification, BertForQuestionAnswering).
+    (transformers: BertForTokenClassification, BertForQuestionAnswering); ModernBERT
+    after the layers of its language model's head.
     """
 
     @nn.compact
@@ -182,6 +201,8 @@ class TokenHead(_Head):
         form = FORMS[self.form]
         if form.mixes_layers:
             states = ScalarMix(name="mix")(states)
+        if form.has_lm_head:
+            states = self.transform(states)
         rate = form.dropout if self.dropout < 0 else self.dropout
         x = Dropout(rate)(states, deterministic=deterministic)
         dense = Dense(self.num_outputs, _head_spec(self.spec), name="out")

@@ -27,6 +27,7 @@ FAMILIES = {
     "roberta": ("mlm", "roberta-base", {}),
     "distilbert": ("mlm", "distilbert", {}),
     "bart": ("bart", "bart-base", {"num_decoder_layers": 1}),
+    "modernbert": ("mlm", "modern-base", {"window": 0, "global_every": 0}),
 }
 TEXTS = [
     ("the cat sat", "wide"),

@@ -77,7 +77,7 @@ def test_the_pooler_of_the_folder_is_read(exported, hf_folder):
     _, result, folder, _ = exported
     assert result["head"] == "bert"
     finetuned = load_finetuned(folder / "to")
-    pooler = finetuned.program.base.pooler["kernel"]
+    pooler = finetuned.program.base.pooler["pool"]["kernel"]
     assert np.abs(pooler).max() > 0.1
     assert np.isfinite(pooler).all()
 

@@ -8,7 +8,7 @@ from tiny import slow_but
 from jaxpt.config.settings import default_config
 from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.evaluation import Examples, read_outputs
-from jaxpt.finetuning.export import export_finetuned
+from jaxpt.finetuning.export import export_finetuned, load_finetuned
 from jaxpt.finetuning.grid import make_program
 from jaxpt.hub.convert import HEAD, flatten
 from jaxpt.hub.families import FAMILIES
@@ -43,6 +43,13 @@ CASES = {
         "DistilBertForSequenceClassification"
     ),
     ("bart", "classification", "auto"): "BartForSequenceClassification",
+    ("modernbert", "classification", "auto"): "ModernBertForSequenceClassification",
+    ("modernbert", "regression", "modernbert_mean"): (
+        "ModernBertForSequenceClassification"
+    ),
+    ("modernbert", "choice", "auto"): "ModernBertForMultipleChoice",
+    ("modernbert", "tagging", "auto"): "ModernBertForTokenClassification",
+    ("modernbert", "span_qa", "auto"): "ModernBertForQuestionAnswering",
     ("gpt2", "tagging", "auto"): "GPT2ForTokenClassification",
     ("gpt2", "span_qa", "auto"): "GPT2ForQuestionAnswering",
 }
@@ -50,8 +57,10 @@ QUICK = (list(CASES)[0], list(CASES)[-1])
 # A BART without its run's file comes back as what its vocabulary serves, any objective.
 BACK = [case for case in CASES if case[0] != "bart"]
 
+MODERN = ["head.dense", "head.norm", "classifier"]
+
 # What is not in an export: ELECTRA's generator and score, a masked model's own head.
-DRAWN = {"electra": 2, "roberta": 1, "distilbert": 1}
+DRAWN = {"electra": 2, "roberta": 1, "distilbert": 1, "modernbert": 1}
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +93,8 @@ def exports(tmp_path_factory):
         ),
         ("electra", TOKENS, "electra", ["classifier"]),
         ("electra", QUESTIONS, "mean", ["qa_outputs"]),
+        ("modernbert", TEXTS, "modernbert_mean", MODERN),
+        ("modernbert", TOKENS, "modernbert", MODERN),
         ("gpt2", TEXTS, "gpt2", ["score"]),
         ("gpt2", TOKENS, "gpt", ["classifier"]),
         ("gpt2", QUESTIONS, "gpt", ["qa_outputs"]),
@@ -93,11 +104,12 @@ def test_the_names_of_a_head(family, what, form, layers):
     names = find_names(FAMILIES[family], what, form)
     assert list(names.layers) == layers
     tensors = {f"{layer}.weight": np.ones((2, 3)) for layer in layers}
-    if layers != ["score"]:
-        tensors |= {f"{layer}.bias": np.zeros(2) for layer in layers}
+    biased = {"score": [], "head.dense": ["classifier"]}.get(layers[0], layers)
+    tensors |= {f"{layer}.bias": np.zeros(2) for layer in biased}
     params = task_from_hf(tensors, names)
     assert params["out"]["kernel"].shape == (3, 2)
-    assert ("bias" in params["out"]) == (layers != ["score"])
+    with_bias = [layer for layer in params if "bias" in params[layer]]
+    assert with_bias == [names.layers[layer] for layer in biased]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +119,8 @@ def test_the_names_of_a_head(family, what, form, layers):
         ("electra", CHOICES, "electra", "electra_dense"),
         ("gpt2", TEXTS, "gpt", "gpt2"),
         ("bert", TEXTS, "mean", "bert"),
+        ("bert", TOKENS, "modernbert", "auto"),
+        ("modernbert", TOKENS, "bert", "modernbert or modernbert_mean"),
     ],
 )
 def test_a_refusal_names_the_head_to_choose(family, what, form, allowed, refuses):
@@ -156,6 +170,30 @@ def test_an_export_comes_back_with_all_its_numbers(
     assert program.keeps_head
     ours = read_outputs(program, program.init_params(0), Examples([], made.rows))
     same(ours, made.outputs)
+
+
+def test_modernberts_head_begins_as_pretraining_left_it(tmp_path):
+    run = make_family(tmp_path, "modernbert", framed=True)
+    layers = load_run(run).params["head"]
+    for task, head in (("regression", "modernbert_mean"), ("tagging", "auto")):
+        result = load_finetuned(tune(run, task, head, tmp_path / task))
+        same(result.params["head"]["pool"], layers["transform"])
+        same(result.params["head"]["norm"], layers["norm"])
+
+
+def test_settings_of_modernberts_pooling(exports, tmp_path, refuses):
+    made = exports("modernbert", "regression", "modernbert_mean")
+    config = read_json(made.out, "config.json")
+    assert config["classifier_pooling"] == "mean"
+    for path in made.out.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    write_json(tmp_path, "config.json", config | {"classifier_pooling": "max"})
+    with refuses("classifier_pooling='max'", "must be 'cls' or 'mean'"):
+        import_run(tmp_path, tmp_path / "run", default_config())
+    del config["classifier_pooling"]
+    write_json(tmp_path, "config.json", config)
+    import_run(tmp_path, tmp_path / "run", default_config())
+    assert load_base(str(tmp_path / "run"), "auto", 48, 0.0).form == "modernbert"
 
 
 def test_a_head_of_another_form_does_not_go_on(exports, tmp_path):

@@ -258,7 +258,7 @@ def test_scratch_has_fresh_parameters_of_each_seed(make_base, make_tune):
 def test_bert_begins_with_the_pooler_of_its_pretraining(make_base, make_tune):
     base = str(make_base("bert"))
     program = load_program(make_tune(), base)
-    pooled = program.base.pooler["kernel"]
+    pooled = program.base.pooler["pool"]["kernel"]
     np.testing.assert_array_equal(
         program.init_params(0)["head"]["pool"]["kernel"], pooled
     )

@@ -251,7 +251,7 @@ def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     family, spec = read_config(settings | {"model_type": kind})
     config = transformers.AutoConfig.for_model(kind, **settings)
     reference = getattr(transformers, name_class(family, what))(config)
-    names = TASK_NAMES[family.form, what]
+    (names,) = TASK_NAMES[family.form, what]
     entries = list_entries(family, spec, head, names)
     expected = {name for name in reference.state_dict() if "position_ids" not in name}
     assert {entry.hf_name for entry in entries} == expected

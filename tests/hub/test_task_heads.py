@@ -41,6 +41,8 @@ SETTINGS = {
     "electra": BERT | {"embedding_size": 8},
     "bart": BART | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
     "gpt2": GPT2 | {"pad_token_id": 0},
+    "modernbert": CASES["modernbert-local"][2],
+    "modernbert_mean": CASES["modernbert-local"][2] | {"classifier_pooling": "mean"},
 }
 # Forms of heads that are not called as the family.
 FORMS = {"electra": "electra_dense"}
@@ -81,6 +83,7 @@ def make_batch(name, shape=(4,)):
 def make_theirs(name, what, folder):
     """A model of transformers, every weight drawn; its config and its tensors."""
     family = SETTINGS[name] | NO_DROPOUT | {"num_labels": NUM_LABELS}
+    name = name.removesuffix("_mean")
     config = transformers.AutoConfig.for_model(name, **family)
     config._attn_implementation = "eager"
     kinds = read_config(config.to_dict() | {"model_type": name})
@@ -171,7 +174,11 @@ def test_classification_is_that_of_transformers(name, tmp_path):
     check(loss, params, to_theirs, result, grads, outputs)
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "electra"])
+CHOOSING = ["bert", "distilbert", "electra", "modernbert", "modernbert_mean"]
+TAGGING = ["bert", "roberta", "distilbert", "electra", "gpt2", "modernbert"]
+
+
+@pytest.mark.parametrize("name", CHOOSING)
 def test_choice_is_that_of_transformers(name, tmp_path):
     reference, config, tensors = make_theirs(name, CHOICES, tmp_path)
     form = FORMS.get(name, name)
@@ -190,10 +197,11 @@ def test_choice_is_that_of_transformers(name, tmp_path):
     check(loss, params, to_theirs, result, grads, outputs)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "gpt2"])
+@pytest.mark.parametrize("name", TAGGING)
 def test_tagging_is_that_of_transformers(name, tmp_path):
     reference, config, tensors = make_theirs(name, TOKENS, tmp_path)
-    made = make_ours(name, TOKENS, "electra", config, tensors, NUM_LABELS, TokenHead)
+    form = "modernbert" if name == "modernbert" else "electra"  # any but that one's
+    made = make_ours(name, TOKENS, form, config, tensors, NUM_LABELS, TokenHead)
     model, params, to_theirs = made
     batch = make_batch(name)
     draw = np.random.default_rng(1)
