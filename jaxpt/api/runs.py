@@ -1,5 +1,6 @@
 """A trained run in Python: `jaxpt.load` and the class `jaxpt.Run`."""
 
+import dataclasses
 import os
 import tempfile
 import warnings
@@ -220,14 +221,20 @@ class Run:
 
 
 @name_arguments(workdir="source", **{"from": "source"})
-def load(source: Folder, trust: str | Sequence[str] = (), *, revision: str = "") -> Run:
+def load(
+    source: Folder,
+    trust: str | Sequence[str] = (),
+    *,
+    revision: str = "",
+    allow_random: bool = False,
+) -> Run:
     """Loads a trained run, or a model of Hugging Face transformers.
 
     Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
     that are randomly initialized. If the language model's head is one of them, `fill`,
-    `generate` and `nll` raise a UserError; `embed` does not need it. ELECTRA's
-    discriminator alone embeds and detects replaced tokens (`token_log_probs`); its
-    generator alone is a masked language model.
+    `generate` and `nll` raise a UserError unless `allow_random`; `embed` does not need
+    it. ELECTRA's discriminator alone embeds and detects replaced tokens
+    (`token_log_probs`); its generator alone is a masked language model.
 
     Args:
       source: a run's folder; a folder of transformers; or a model's name on the
@@ -236,6 +243,8 @@ def load(source: Folder, trust: str | Sequence[str] = (), *, revision: str = "")
       trust: code outside jaxpt that the run names and that may be executed: the module
         of its objective, such as "my_package.my_objective".
       revision: of a name: a branch, a tag or a commit; "" is the default branch.
+      allow_random: predict tokens also with weights that were randomly initialized, as
+        a baseline.
 
     Raises:
       CheckpointError: the folder holds no run, or is damaged.
@@ -269,4 +278,7 @@ def load(source: Folder, trust: str | Sequence[str] = (), *, revision: str = "")
         run = Run(load_run(folder), folder)
     if text := describe_random_parts(run.task):
         warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
+        if allow_random:
+            task = dataclasses.replace(run.task, random_parts=())
+            run._loaded.program.task = task
     return run

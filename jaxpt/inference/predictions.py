@@ -273,6 +273,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     program, tokenizer, params, _ = run
     model = program.task.model
     if isinstance(model, FillsGaps):
+        check_language_model(program.task, "fill")
         return [_write_gap(run, model, text, k)]
     kind, names = "masked one", "mlm or electra"
     fill_logits = _require(program.fill_logits, program, kind, names)

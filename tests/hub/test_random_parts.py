@@ -50,6 +50,25 @@ def test_load_warns_and_predictions_are_refused(bert, refuses):
     assert run.embed(["a b"]).shape == (1, 16)  # which reads no head
 
 
+def test_random_weights_predict_only_if_they_are_allowed(bert):
+    with pytest.warns(jaxpt.RandomWeightsWarning, match=LACKS):
+        run = jaxpt.load(bert, allow_random=True)
+    ((best, *_),) = run.fill("a [MASK] b")
+    assert 0 < best[1] < 1 and run.nll("a b").shape == (1,)
+
+
+def test_a_random_head_writes_no_gap(tmp_path, refuses):
+    write_body(tmp_path / "mistral", "mistral", "MistralModel")
+    config = settings(tmp_path)
+    config.objective = "fill_in_the_middle"
+    run = tmp_path / "run"
+    import_run(tmp_path / "mistral", run, config, ["objective"])
+    with pytest.warns(jaxpt.RandomWeightsWarning, match=LACKS):
+        run = jaxpt.load(run)
+    with refuses(f"fill: {LACKS}", RANDOM):
+        run.fill("a [MASK] b")
+
+
 def test_an_untied_decoder_does_not_write(tmp_path, refuses):
     write_body(tmp_path / "mistral", "mistral", "MistralModel")
     with pytest.warns(jaxpt.RandomWeightsWarning, match=LACKS):
