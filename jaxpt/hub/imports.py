@@ -142,14 +142,11 @@ def _import(
     return [
         *([f"{source}: commit {base.commit}"] if base else []),
         *settings.list_replaced(),
-        *(
-            f"{workdir}: {name} is not in {source}: initialised at random"
-            for name in random_parts
-        ),
+        *_list_random(workdir, random_parts, source),
         *_list_unread(networks, source),
         *ignored,
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
-        *advice,
+        *(advice if networks.keys() == _list_parts(program).keys() else ()),
     ]
 
 
@@ -163,6 +160,12 @@ def _write_run(workdir: Path, task: Task, params: Params, tokenizer: Tokenizer) 
     # No path: a run's tokenizer is the file next to its config, even if it is moved.
     section = task.plan.config["tokenizer"] | {"path": ""}
     write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
+
+
+def _list_random(workdir: Path, names: list[str], source: str) -> Iterator[str]:
+    """A line for each part of a run that the checkpoint lacks."""
+    for name in names:
+        yield f"{workdir}: {name} is not in {source}: initialised at random"
 
 
 def _list_unread(networks: Networks, source: str) -> Iterator[str]:

@@ -59,7 +59,7 @@ def test_a_discriminator_comes_back(detector, tmp_path):
         run, out = tmp_path / f"run{number}", tmp_path / f"out{number}"
         lines = import_run(source, run, settings(tmp_path))
         assert lines[0] == f"{run}: generator is not in {source}: initialised at random"
-        assert len(lines) == 2 and "electra from electra" in lines[1]
+        assert len(lines) == 2 and "electra from electra" in lines[1]  # no recipe
         export_run(run, out)
         config = json.loads((out / "config.json").read_text())
         assert config["architectures"] == ["ElectraForPreTraining"]
