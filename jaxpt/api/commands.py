@@ -110,7 +110,8 @@ def finetune(
     set_up_jax()
     with terminal(quiet):
         progress = logging.getLogger(__name__).info
-        return run_grid(plan, os.fspath(source), Path(to), progress)
+        place = Path(to)
+        return run_grid(plan, os.fspath(source), place, progress, for_export=True)
 
 
 @name_arguments(*Options.__annotations__)

@@ -141,7 +141,7 @@ def finetune(command: Command, argv: list[str]) -> int:
         from jaxpt.finetuning.grid import finetune as run_grid
         from jaxpt.finetuning.summary import format_summary
 
-        result = run_grid(plan, source, to, _log.info)
+        result = run_grid(plan, source, to, _log.info, for_export=True)
         show_result(values, result, [format_summary(result), values.to])
         return 0
 

@@ -1,18 +1,4 @@
-"""Loads the network to fine-tune: parameters, special tokens and the form of the head.
-
-`task.head=auto` chooses the head by the network, unless the imported checkpoint has
-one:
-
-    biLM                              elmo
-    encoder and decoder               bart if the decoder generates whole texts, mean of
-                                      the encoder's states if it fills sentinels
-    causal decoder                    gpt
-    encoder, rows that start with     electra for ELECTRA's discriminator, distilbert
-    a special token                   for a student, bert if pretraining reads pairs or
-                                      the model has segment types, else roberta
-    ModernBERT                        modernbert, or modernbert_mean without this token
-    all others                        mean
-"""
+"""Loads the network to fine-tune: parameters, special tokens, form of the head."""
 
 import dataclasses
 import hashlib
@@ -23,26 +9,19 @@ import jax
 import numpy as np
 
 from jaxpt.config.settings import default_config
-from jaxpt.errors import ConfigError, UserError
+from jaxpt.errors import ConfigError
 from jaxpt.files import disk
+from jaxpt.finetuning.heads import choose_form
 from jaxpt.hub.download import is_name, split_name
-from jaxpt.hub.families import write_config
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.origin import read_base_model
 from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.abilities import WritesText
-from jaxpt.nn.networks.bilm import BiLm
-from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import (
-    CausalLM,
-    CausalMaskedLM,
-    MaskedLM,
-    PairMaskedLM,
     PrefixLM,
 )
-from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.rng import stream
@@ -107,10 +86,13 @@ class Base:
         return digest.hexdigest()
 
 
-def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
+def load_base(
+    source: str, head: str, max_len: int, dropout: float, class_suffix: str = ""
+) -> Base:
     """The network of a run, with `task.head`, `task.max_len` and `train.dropout`.
 
     Args:
+      class_suffix: as for `choose_form`.
       source: a run's folder, or "scratch:" and a run's folder for a random
         initialization of the same network.
 
@@ -120,14 +102,14 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
     is_scratch = source.startswith(SCRATCH)
     folder = Path(source.removeprefix(SCRATCH))
     if is_scratch:
-        base = make_fresh_base(*load_task(folder), head, max_len, dropout)
+        base = make_fresh_base(*load_task(folder), head, max_len, dropout, class_suffix)
         return dataclasses.replace(base, source=source)
     program, tokenizer, params, step = load_run(folder)
     task = program.task
     own_head = load_head(folder)
     if head == "auto" and own_head and own_head.form:
         head = own_head.form
-    base = make_fresh_base(task, tokenizer, head, max_len, dropout)
+    base = make_fresh_base(task, tokenizer, head, max_len, dropout, class_suffix)
     _, params = _task_part(task, jax.device_get(params))
     pooler = None
     if base.form == "bert" and "pair_score" in params:
@@ -161,16 +143,23 @@ def _find_unfinished(folder: Path, task: Task, step: int) -> str:
 
 
 def make_fresh_base(
-    task: Task, tokenizer: Tokenizer, head: str, max_len: int, dropout: float
+    task: Task,
+    tokenizer: Tokenizer,
+    head: str,
+    max_len: int,
+    dropout: float,
+    class_suffix: str = "",
 ) -> Base:
     """The network of a task with random initialization.
+
+    Args: as for `load_base`.
 
     Raises:
       UserError: a setting does not fit the network.
     """
     shapes = jax.eval_shape(lambda: task.model.init_params(jax.random.key(0)))
     network, _ = _task_part(task, shapes)
-    form = choose_form(task, head)
+    form = choose_form(task, head, network, class_suffix)
     return Base(
         task=task,
         tokenizer=tokenizer,
@@ -234,59 +223,6 @@ def _with_dropout(network: Any, rate: float) -> Any:
         for name, spec in list_specs(network).items()
     }
     return network.clone(**changed)
-
-
-def choose_form(task: Task, head: str) -> str:
-    """The form of the head: `head`, or for "auto" that of the network's family.
-
-    Raises:
-      UserError: the network cannot have this head.
-    """
-    form = _find_form(task) if head == "auto" else head
-    properties = FORMS[form]
-    kind = type(task.model)
-    if properties.reads_decoder and not kind.HAS_DECODER:
-        raise ConfigError(
-            f"task.head={head}: reads a decoder, and {task.plan.objective_name} runs "
-            f"have none"
-        )
-    if kind.HAS_DECODER and properties.mixes_layers:
-        raise ConfigError(
-            f"task.head={head}: must be bart or mean for an encoder and a decoder"
-        )
-    return form
-
-
-def _find_form(task: Task) -> str:
-    model = task.model
-    if isinstance(model, BiLm):
-        return "elmo"
-    if type(model).HAS_DECODER:
-        return "mean" if task.spec.needs.num_sentinels else "bart"
-    if isinstance(model, CausalLM) and not isinstance(model, CausalMaskedLM):
-        return "gpt"
-    if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
-        return "gpt"
-    is_framed = bool(find_framing(task).before)
-    if isinstance(model, MaskedLM) and _is_modernbert(task):
-        return "modernbert" if is_framed else "modernbert_mean"
-    if isinstance(model, PrefixLM | CausalMaskedLM) or not is_framed:
-        return "mean"
-    if isinstance(model, ElectraNetwork):
-        return "electra"
-    if isinstance(model, StudentTeacher):
-        return "distilbert"
-    has_types = task.model_spec.num_types > 1
-    return "bert" if has_types or isinstance(model, PairMaskedLM) else "roberta"
-
-
-def _is_modernbert(task: Task) -> bool:
-    """Whether the network is exported as a ModernBERT."""
-    try:
-        family, _ = write_config(task.model_spec, "masked")
-    except UserError:
-        return False
-    return family.form == "modernbert"
 
 
 def make_encoder(

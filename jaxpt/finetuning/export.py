@@ -2,14 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import jax.numpy as jnp
 
-from jaxpt.config.finetuning import make_finetune_plan
+from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import is_new, load_config, load_json
 from jaxpt.finetuning.base import SCRATCH, Base, load_base
+from jaxpt.finetuning.heads import find_purpose
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import find_model
 from jaxpt.finetuning.summary import show_rate
@@ -25,10 +26,15 @@ from jaxpt.hub.export import (
 )
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.origin import read_base_model
-from jaxpt.hub.task_heads import find_names, name_class, task_to_hf, write_labels
+from jaxpt.hub.task_heads import (
+    HeadNames,
+    find_names,
+    name_class,
+    task_to_hf,
+    write_labels,
+)
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.run_framing import find_framing
 
@@ -72,7 +78,9 @@ def load_finetuned(folder: Path) -> Finetuned:
     plan = make_finetune_plan(config)
     result = find_model(folder)
     spec = plan.spec
-    base = load_base(identity["source"], spec.head, spec.max_len, plan.train.dropout)
+    # The head that was chosen then: that of "auto" may be another one by now.
+    head = identity["head"]
+    base = load_base(identity["source"], head, spec.max_len, plan.train.dropout)
     if base.fingerprint() != identity["network"]:
         raise ConfigError(
             f"{folder}: was fine-tuned from {identity['source']}, which has changed; "
@@ -120,30 +128,64 @@ def export_finetuned(
         raise CheckpointError(f"--to={to}: must be a new or an empty folder")
     tuned = load_finetuned(folder)
     plan, base = tuned.program.plan, tuned.program.base
-    if plan.spec.READS and not plan.spec.EXPORT:
-        raise CheckpointError(
-            f"--workdir={folder}: transformers has no class for {plan.task_name}"
-        )
-    purpose = _find_purpose(base, family)
+    target = find_target(plan, base, family)
     network: Any = base.network
-    kind, config = write_config(network.spec, purpose, family, base.tokenizer.vocab)
-    export_spec = kind.lay_out(network.spec, base.tokenizer.vocab.pad)
+    export_spec = target.family.lay_out(network.spec, base.tokenizer.vocab.pad)
     merged = merge(plan.adapt, tuned.params["network"], tuned.params["extra"])
     moved = move_places(merged, network.spec, export_spec)
-    make = _make_reader if plan.spec.READS else _make_writer
-    model = make(tuned, kind, config, export_spec, moved, purpose)
-    check_range({purpose: model}, options.dtype)
-    card = _make_card(tuned, model.config, purpose, to.name)
+    make = _make_reader if target.names else _make_writer
+    model = make(tuned, target, export_spec, moved)
+    check_range({target.purpose: model}, options.dtype)
+    card = _make_card(tuned, model.config, target.purpose, to.name)
     return write_model(model, base.tokenizer, card, to, options)
 
 
+class Target(NamedTuple):
+    """The class of transformers that a fine-tuning is exported as.
+
+    Attributes:
+      purpose: of the network, a key of `Family.heads`.
+      config: of config.json, without special ids and labels.
+      names: of the head; None for a network that generates answers.
+    """
+
+    family: Family
+    purpose: str
+    config: dict
+    names: HeadNames | None = None
+
+
+def find_target(plan: FinetunePlan, base: Base, family: str = "") -> Target:
+    """The class of transformers for a fine-tuning, which need not have begun.
+
+    Args:
+      family: a model_type of transformers; "" is the first that fits.
+
+    Raises:
+      UserError: there is no class with the same network and head.
+    """
+    task, class_suffix, network = base.task, plan.spec.EXPORT, base.network
+    if plan.spec.READS and not class_suffix:
+        raise CheckpointError(f"transformers has no class for {plan.task_name}")
+    purpose, vocab = find_purpose(task, network, family), base.tokenizer.vocab
+    spec = cast(Any, network).spec
+    kind, config = write_config(spec, purpose, family, vocab)
+    if not plan.spec.READS:
+        return Target(kind, purpose, config)
+    names = find_names(kind, class_suffix, base.form)
+    if purpose == "causal" and network.READS_AHEAD:
+        raise ConfigError(
+            f"{base.source}: a {task.plan.objective_name} run reads a task's text in "
+            f"both directions, and {kind.name} in transformers only to the left"
+        )
+    if by := names.finds_last:
+        last = _find_last_by(base, by, name_class(kind, class_suffix))
+        config |= {f"{by}_token_id": last}
+    return Target(kind, purpose, config, names)
+
+
 def _make_reader(
-    tuned: Finetuned,
-    kind: Family,
-    config: dict,
-    export_spec: ModelSpec,
-    network: Any,
-    purpose: str,
+    tuned: Finetuned, target: Target, export_spec: ModelSpec, network: Any
 ) -> Model:
     """A network with a task's head: transformers' class for the task.
 
@@ -151,21 +193,13 @@ def _make_reader(
     """
     program, base = tuned.program, tuned.program.base
     class_suffix, task = program.plan.spec.EXPORT, base.task
-    names = find_names(kind, class_suffix, base.form)
-    if purpose == "causal" and base.network.READS_AHEAD:
-        raise ConfigError(
-            f"{base.source}: a {task.plan.objective_name} run reads a task's text in "
-            f"both directions, and {kind.name} in transformers only to the left"
-        )
+    kind, purpose, config, names = target
+    assert names is not None
     frame = base.encoder.frame
     framing = dataclasses.replace(
         find_framing(task), before=frame.before, after=frame.after
     )
-    config = config | name_ids(task.vocab, framing, purpose)
-    if by := names.finds_last:
-        config[f"{by}_token_id"] = _find_last_by(
-            base, by, name_class(kind, class_suffix)
-        )
+    config = name_ids(task.vocab, framing, purpose) | config
     labels = getattr(program.plan.spec, "label_names", ()) or program.labels
     config |= write_labels(labels, class_suffix, program.plan.spec.problem_type)
     config |= dict(names.settings) | {"architectures": [name_class(kind, class_suffix)]}
@@ -177,40 +211,18 @@ def _make_reader(
 
 
 def _make_writer(
-    tuned: Finetuned,
-    kind: Family,
-    config: dict,
-    export_spec: ModelSpec,
-    network: Any,
-    purpose: str,
+    tuned: Finetuned, target: Target, export_spec: ModelSpec, network: Any
 ) -> Model:
     """A network that generates answers, as transformers' class of its pretraining."""
     task = tuned.program.base.task
     framing = find_framing(task)
+    kind, purpose, config, _ = target
     ids = name_ids(task.vocab, framing, purpose)
     note = task.spec.text_form(task.vocab).mask_note
     tensors = to_hf(network, kind, export_spec, purpose)
     return Model(
         config | ids, tensors, export_spec, framing, (note,) if note else (), ids
     )
-
-
-def _find_purpose(base: Base, family: str) -> str:
-    """The purpose of the network, which selects the table of parameter names.
-
-    ELECTRA's discriminator is exported as a masked language model to other families.
-    """
-    model = base.task.model
-    is_own = family in ("", "electra")
-    if isinstance(model, ElectraNetwork) and model.answers == ("score",) and is_own:
-        return "discriminator"
-    heads = type(base.network).HEADS
-    if not heads:
-        raise ConfigError(
-            f"{base.source}: holds a {base.task.plan.objective_name} run, for which "
-            f"transformers has no model"
-        )
-    return heads[0]
 
 
 def _find_last_by(base: Base, kind: str, name: str) -> int:

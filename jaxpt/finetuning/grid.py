@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxpt.config.finetuning import CHANGEABLE, GRID, FinetunePlan
-from jaxpt.errors import CheckpointError, ConfigError, DivergedError
+from jaxpt.errors import CheckpointError, ConfigError, DivergedError, UserError
 from jaxpt.files import disk
 from jaxpt.files.folder import (
     LOCK,
@@ -30,6 +30,7 @@ from jaxpt.finetuning.cell import Cell, CellRun
 from jaxpt.finetuning.data import TaskData, draw_train
 from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
+from jaxpt.finetuning.export import IDENTITY, find_target
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
@@ -54,7 +55,12 @@ def list_cells(train: dict) -> list[Cell]:
 
 
 def finetune(
-    plan: FinetunePlan, source: str, folder: Path, log: Log, reuse: Reuse | None = None
+    plan: FinetunePlan,
+    source: str,
+    folder: Path,
+    log: Log,
+    reuse: Reuse | None = None,
+    for_export: bool = False,
 ) -> dict:
     """Runs the unfinished runs of a grid; the result of all runs.
 
@@ -62,6 +68,8 @@ def finetune(
       source: as for `load_base`.
       log: gets lines of progress.
       reuse: data and programs that are shared with other fine-tunings.
+      for_export: `task.head=auto` prefers a head that can be exported, and `log` gets a
+        line if the result cannot be.
 
     Raises:
       UserError: a setting is wrong, found before training; or the folder contains
@@ -74,7 +82,7 @@ def finetune(
         _check_folder(folder, plan)
         data = reuse.read_data(plan)
         source = import_source(source, folder)
-        base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
+        base = _load_base(plan, source, folder, for_export)
         splits = reuse.encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"], reuse)
         if plan.adapt.method == "exact_probe":
@@ -84,6 +92,8 @@ def finetune(
         sizes = {name: len(items) for name, items in data.splits.items()}
         for line in describe(program, sizes, splits["train"]):
             log(line)
+        if for_export and (reason := _refuse_export(plan, base)):
+            log(f"the result cannot be exported to transformers: {reason}")
         cells = _run_cells(program, data, splits, folder, log)
         result = {
             "task": plan.task_name,
@@ -105,6 +115,27 @@ def finetune(
                 f"lower train.lr than {plan.train.lr}"
             )
         return result
+
+
+def _load_base(plan: FinetunePlan, source: str, folder: Path, for_export: bool) -> Base:
+    """The network; a fine-tuning that has begun keeps the head that it chose."""
+    head, class_suffix = plan.spec.head, plan.spec.EXPORT
+    stored = folder / IDENTITY
+    if head == "auto" and stored.exists():
+        head = load_json(stored, "use another --to").get("head", head)
+    if plan.adapt.is_frozen or not for_export:
+        class_suffix = ""
+    options = plan.spec.max_len, plan.train.dropout, class_suffix
+    return load_base(source, head, *options)
+
+
+def _refuse_export(plan: FinetunePlan, base: Base) -> str:
+    """Why the result cannot be exported; "" if it can."""
+    try:
+        find_target(plan, base)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def make_program(
@@ -294,7 +325,7 @@ def _write_identity(
         "labels": list(data.labels),
         "data": data.fingerprint,
     }
-    path = folder / "identity.json"
+    path = folder / IDENTITY
     if path.exists():
         stored = load_json(path, "use another --to")
         for name, word in (("network",) * 2, ("data", "examples"), ("head",) * 2):

@@ -54,8 +54,8 @@ class TaskSpec:
         model's maximum.
       head: how a text becomes one vector, one of `jaxpt.nn.task_heads.FORMS`; "auto"
         takes the head of the checkpoint if it has one, else the head of the paper of
-        the network's family. Where transformers' head differs from the paper's,
-        "electra_dense" and "gpt2" are transformers', and can be exported.
+        the network's family, or, in `jaxpt finetune`, one that can be exported
+        (`jaxpt.finetuning.heads`).
       dropout: before the outputs; -1 is the family's.
     """
 

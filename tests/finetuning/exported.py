@@ -101,11 +101,16 @@ def make_family(folder: Path, family: str, *, framed: bool, **changes) -> Path:
 
 def tune(run: Path, task: str, head: str, folder: Path) -> Path:
     """A fine-tuning of no steps: the folder that there is of one."""
+    read_result(run, task, head, folder)
+    return folder
+
+
+def read_result(run: Path, task: str, head: str, folder: Path, **changes) -> dict:
+    """The result of a fine-tuning of no steps, with the "lines" that it printed."""
     examples, settings = TASKS[task]
     path = write_lines(folder.with_suffix(".jsonl"), examples)
     defaults = {"task__max_len": 48, "task__head": head}
-    fit(run, task, path, folder, epochs=0, **(defaults | settings))
-    return folder
+    return fit(run, task, path, folder, epochs=0, **(defaults | settings | changes))
 
 
 def stir(result: Finetuned) -> Finetuned:

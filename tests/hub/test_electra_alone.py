@@ -18,6 +18,7 @@ from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.names import COPIES
 from jaxpt.hub.onnx_export import export_onnx
+from jaxpt.hub.task_heads import TEXTS
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.workdir import load_run
 
@@ -114,13 +115,12 @@ def test_a_discriminator_is_fine_tuned(detector, tmp_path):
         with opener(tmp_path / name, "wt") as file:
             file.write(f"sentence\tlabel\n{rows}".replace("x", "0").replace("y", "1"))
     tuned, out = tmp_path / "tuned", tmp_path / "out"
-    flags = ["--config.train.epochs=(1,)", "--config.task.head=electra_dense"]
-    flags += ["--config.task.max_len=8", f"--to={tuned}"]
+    flags = ["--config.train.epochs=(1,)", "--config.task.max_len=8", f"--to={tuned}"]
     config = f"--config=tasks/sst2:{tmp_path}"
     assert main(["finetune", f"--from={detector}", config, *flags]) == 0
-    base = load_base(str(tuned / "base"), "auto", 8, 0.0)
+    base = load_base(str(tuned / "base"), "auto", 8, 0.0, TEXTS)
     expected = load_run(tuned / "base").params
-    assert base.form == "electra"
+    assert base.form == "electra_dense"  # which can be exported
     np.testing.assert_array_equal(
         base.params["embed"]["tokens"], expected["embed"]["tokens"]
     )

@@ -26,7 +26,7 @@ def make_run(folder, objective, **changes):
     return write_run(config, folder / "run")
 
 
-def fit(run, task, path, folder, epochs=60, lr=3e-3, **changes):
+def fit(run, task, path, folder, epochs=60, lr=3e-3, for_export=False, **changes):
     """The result of fine-tuning on a file that is the development data, too."""
     config = default_finetune_config(task)
     config.data.train = config.data.dev = config.data.test = str(path)
@@ -40,7 +40,7 @@ def fit(run, task, path, folder, epochs=60, lr=3e-3, **changes):
         config[section][field] = value
     plan = make_finetune_plan(config)
     lines = []
-    result = finetune(plan, str(run), folder, lines.append)
+    result = finetune(plan, str(run), folder, lines.append, for_export=for_export)
     return result | {"lines": lines}
 
 
