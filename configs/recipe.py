@@ -1,0 +1,416 @@
+"""A published pretraining recipe by its name: sizes, text form, optimizer, schedule.
+
+    jaxpt train --config configs/recipe.py:bert-base --config.data.path=my.txt \\
+        --workdir runs/bert
+
+`RECIPES` lists the names. Each recipe states its source, its departures from the source
+and, on the last line, the FLOPs of the whole run and the days that they take on one
+H100 at 40 % of its peak (computed from FLOPs; no full run was trained). docs/recipes.md
+has the table. Any size can be made smaller: with --config.model.num_layers=2
+--config.model.d_model=64 ... --config.train.steps=2, a recipe runs in about a minute on
+2 cores.
+
+Departures of all recipes: the text is yours (`data.path`), and the tokenizer is trained
+on it with the published kind and size. Where documents are joined in rows, [EOS] ends
+each of them.
+"""
+
+import dataclasses
+
+from jaxpt.config.settings import default_config
+from jaxpt.errors import ConfigError
+from jaxpt.nn.presets import get_preset
+
+BERT_SPECIALS = ("pad", "unk", "cls", "sep", "mask")
+# In the order of fairseq's ids: padding is 1. [EOS] separates documents.
+FAIRSEQ_SPECIALS = ("cls", "pad", "sep", "unk", "mask", "eos")
+T5_SPECIALS = ("pad", "eos", "unk")
+# google-research/bert and google-research/electra, optimization.py.
+BERT_ADAM = {
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-6,
+    "bias_correction": False,
+    "weight_decay": 0.01,
+    "clip_norm": 1.0,
+    "warmup_steps": 10_000,
+}
+# T5's learning rate: 1 / sqrt(max(step, 10,000)).
+T5_OPTIM = {
+    "name": "adafactor",
+    "lr": 0.01,
+    "schedule": "inverse_sqrt",
+    "warmup_steps": 10_000,
+    "warmup_type": "flat",
+    "weight_decay": 0.0,
+    "clip_norm": 0.0,
+}
+
+
+def start(objective, preset, tokenizer, optim, batch_size, steps, every=10_000):
+    """What every recipe sets: the model, the tokenizer, the optimizer, the budget.
+
+    Args:
+      tokenizer, optim: settings of these sections. The model has the tokenizer's
+        number of ids.
+    """
+    config = default_config()
+    config.objective = objective
+    config.data.path = ""
+    config.model.update(dataclasses.asdict(get_preset(preset, vocab_size=0)))
+    config.tokenizer.update(tokenizer)
+    config.optim.update(optim)
+    config.train.batch_size, config.train.steps = batch_size, steps
+    config.train.log_every = 100
+    config.train.eval_every = config.train.checkpoint_every = every
+    config.compare.objectives = (objective,)
+    config.compare.budget = "steps"
+    return config
+
+
+def bert_base():
+    """BERT-base, uncased: Devlin et al. 2019, github.com/google-research/bert.
+
+    As in the paper, 1M steps of 256 rows of 512 tokens. Departures: all steps read 512
+    tokens, while the paper's first 90 % read 128, which `bert-base-phase1` and
+    `-phase2` do; the masks of a row are drawn once, for each of its 10 copies.
+
+    Cost: 7.32e+19 FLOPs, 2.1 days
+    """
+    tokenizer = {
+        "kind": "wordpiece",
+        "vocab_size": 30_522,
+        "lowercase": True,
+        "specials": BERT_SPECIALS,
+    }
+    optim = BERT_ADAM | {"lr": 1e-4, "schedule": "bert_linear"}
+    config = start("bert", "bert-base", tokenizer, optim, 256, 1_000_000)
+    config.data.row_length = 512
+    config.data.rows = "pairs"
+    config.data.sentences = "punctuation"
+    config.data.dupe_factor = 10
+    config.data.short_seq_prob = 0.1
+    config.bert.mask_rate = 0.15
+    config.bert.static_masks = 1
+    return config
+
+
+def bert_base_phase1():
+    """BERT-base, the first 90 % of the steps: 128 tokens.
+
+    The rate decreases from 1e-4 to 1e-5, as in a run of 1M steps. Departure: its line
+    starts at the end of the warm-up.
+
+    Cost: 1.62e+19 FLOPs, 0.5 days
+    """
+    config = bert_base()
+    config.data.row_length = 128
+    config.train.steps = 900_000
+    config.optim.schedule = "linear"
+    config.optim.min_lr_ratio = 0.1
+    return config
+
+
+def bert_base_phase2():
+    """BERT-base, the last 10 %: 512 tokens, with --config.train.init_from=PHASE1.
+
+    The rate decreases from 1e-5 to 0. Departure: the optimizer's moments start at 0.
+
+    Cost: 7.32e+18 FLOPs, 0.2 days
+    """
+    config = bert_base()
+    config.train.steps = 100_000
+    config.optim.schedule = "linear"
+    config.optim.lr = 1e-5
+    config.optim.warmup_steps = 0
+    return config
+
+
+def roberta_base():
+    """RoBERTa-base: Liu et al. 2019, table 9; github.com/facebookresearch/fairseq.
+
+    Departures: rows are cut at any token of the joined documents and begin with [CLS]
+    and end with [SEP] (FULL-SENTENCES ends them at sentences).
+
+    Cost: 1.17e+21 FLOPs, 34.2 days
+    """
+    tokenizer = {"kind": "bpe", "vocab_size": 50_265, "specials": FAIRSEQ_SPECIALS}
+    optim = {
+        "lr": 6e-4,
+        "schedule": "linear",
+        "warmup_steps": 24_000,
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "epsilon": 1e-6,
+        "weight_decay": 0.01,
+        "clip_norm": 0.0,
+    }
+    config = start("mlm", "roberta-base", tokenizer, optim, 8192, 500_000)
+    config.data.row_length = 512
+    config.data.add_special_tokens = True
+    config.mlm.mask_rate = 0.15
+    return config
+
+
+def electra(preset, lr, batch_size, steps, length, generator_size):
+    """ELECTRA: Clark et al. 2020, github.com/google-research/electra."""
+    tokenizer = {
+        "kind": "wordpiece",
+        "vocab_size": 30_522,
+        "lowercase": True,
+        "specials": BERT_SPECIALS,
+    }
+    optim = BERT_ADAM | {"lr": lr, "schedule": "electra_linear"}
+    config = start("electra", preset, tokenizer, optim, batch_size, steps)
+    config.data.row_length = length
+    config.data.add_special_tokens = True
+    config.electra.mask_rate = 0.15
+    config.electra.replace_mask = 0.85
+    config.electra.generator_size = generator_size
+    config.electra.discriminator_weight = 50.0
+    return config
+
+
+def electra_small():
+    """ELECTRA-small: Clark et al. 2020, github.com/google-research/electra.
+
+    Its generator has a quarter of the width, as in the paper (that of the released
+    model has the whole). Departures: a row is one stretch of joined documents between
+    [CLS] and [SEP] (theirs are mostly two segments, 5 % of a random length).
+
+    Cost: 2.20e+18 FLOPs, 0.1 days
+    """
+    return electra("electra-small", 5e-4, 128, 1_000_000, 128, 0.25)
+
+
+def electra_base():
+    """ELECTRA-base: Clark et al. 2020, github.com/google-research/electra.
+
+    Departures: those of electra-small.
+
+    Cost: 7.55e+19 FLOPs, 2.2 days
+    """
+    return electra("electra-base", 2e-4, 256, 766_000, 512, 1 / 3)
+
+
+def gpt2_small():
+    """GPT-2 small: Radford et al. 2019; github.com/karpathy/nanoGPT, train_gpt2.py.
+
+    The paper gives sizes, vocabulary and length, and a batch of 512 rows; steps, rate,
+    optimizer and dropout (0) are nanoGPT's, with its batch of 480. Departures from
+    nanoGPT: layers have biases, as in GPT-2, and the vocabulary is not padded.
+
+    Cost: 2.57e+20 FLOPs, 7.5 days
+    """
+    tokenizer = {"kind": "bpe", "vocab_size": 50_257, "specials": ("eos",)}
+    optim = {
+        "lr": 6e-4,
+        "schedule": "cosine",
+        "min_lr_ratio": 0.1,
+        "warmup_steps": 2000,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "weight_decay": 0.1,
+        "clip_norm": 1.0,
+    }
+    config = start("clm", "gpt2", tokenizer, optim, 480, 600_000)
+    config.data.seq_len = 1024
+    config.data.rows = "windows"
+    for name in ("dropout", "embed_dropout", "attention_dropout"):
+        config.model[name] = 0.0
+    return config
+
+
+def t5_small():
+    """T5 1.0 small: Raffel et al. 2020, github.com/google-research/t5x.
+
+    Dropout is that of the released config.json (0 in T5X). Departures: span corruption
+    alone, without the supervised tasks of the released model; no z-loss.
+
+    Cost: 2.43e+20 FLOPs, 7.1 days
+    """
+    tokenizer = {
+        "kind": "unigram",
+        "vocab_size": 32_100,
+        "specials": T5_SPECIALS,
+        "num_sentinels": 100,
+    }
+    preset = "t5-small"
+    config = start("span_corruption", preset, tokenizer, T5_OPTIM, 2048, 1_000_000)
+    config.model.vocab_size = 32_128  # more than the tokenizer's ids
+    config.data.seq_len = 512
+    config.span_corruption.noise_density = 0.15
+    config.span_corruption.mean_span_length = 3.0
+    return config
+
+
+def t5_1_1_small():
+    """T5 1.1 small: github.com/google-research/t5x, t5_1_1; released_checkpoints.md.
+
+    1M steps are those of the released checkpoint, 2,048 rows those of T5X's comments on
+    its loss (its example trains 10,000 steps of 256). Departures: none but those of all
+    recipes.
+
+    Cost: 3.09e+20 FLOPs, 9.0 days
+    """
+    config = t5_small()
+    spec = get_preset("t5-v1.1-small", z_loss=1e-4)
+    config.model.update(dataclasses.asdict(spec))
+    for name in ("dropout", "embed_dropout", "attention_dropout"):
+        config.model[name] = 0.0
+    return config
+
+
+def bart_base():
+    """BART-base: Lewis et al. 2020; the command in facebookresearch/fairseq#1899.
+
+    The paper gives batch, steps and noise (spans of mean 3; the command: 3.5), of the
+    large model; rate, warm-up, decay and clipping are the command's, which names no
+    betas: fairseq's defaults. Departures: a hidden span is always a [MASK] (the command
+    writes a random token for 10 %); dropout stays on in the last 10 % of the steps; no
+    special tokens around a row.
+
+    Cost: 1.67e+21 FLOPs, 48.8 days
+    """
+    tokenizer = {"kind": "bpe", "vocab_size": 50_265, "specials": FAIRSEQ_SPECIALS}
+    optim = {
+        "lr": 4e-4,
+        "schedule": "linear",
+        "warmup_steps": 10_000,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "weight_decay": 0.01,
+        "clip_norm": 0.1,
+    }
+    config = start("bart", "bart-base", tokenizer, optim, 8000, 500_000)
+    config.data.row_length = 512
+    config.data.sentences = "punctuation"
+    config.data.sentence_ids = True
+    config.bart.infill_rate = 0.3
+    config.bart.poisson_mean = 3.0
+    config.bart.permute_sentences = 1.0
+    return config
+
+
+def modernbert_base():
+    """ModernBERT-base, the first phase: Warner et al. 2024, AnswerDotAI/ModernBERT.
+
+    1.719e12 tokens in rows of 1,024, yamls/modernbert/modernbert-base-pretrain.yaml.
+    The batch increases from 768 to 4,608 rows in the first 50e9 tokens, here in five
+    steps. Departures: without the phases of 8,192 tokens and of decay that follow;
+    AdamW with clipping in place of StableAdamW; no dropout (theirs: 0.1 after attention
+    alone); rows of joined documents, which are not packed; evaluation masks 30 %, too.
+
+    Cost: 1.52e+21 FLOPs, 44.4 days
+    """
+    tokenizer = {"kind": "bpe", "vocab_size": 50_368}
+    optim = {
+        "lr": 8e-4,
+        "schedule": "constant",
+        # 3e9 tokens, at 768 rows.
+        "warmup_steps": 3_815,
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "epsilon": 1e-6,
+        # Theirs is 1e-5 a step at the peak, not multiplied by the rate.
+        "weight_decay": 1e-5 / 8e-4,
+        "clip_norm": 1.0,
+    }
+    tokenizer["specials"] = (*BERT_SPECIALS, "eos")
+    config = start("mlm", "modern-base", tokenizer, optim, 4608, 374_900)
+    # 21,193 steps, on average half of the batch, read 50e9 tokens.
+    rise = 21_193 / 374_900
+    shares = tuple((rise * k / 5, k / 6) for k in range(1, 6))
+    config.train.batch_schedule = shares
+    config.model.max_len = 1024
+    config.model.rotary_base = 10_000.0  # 160,000 from the next phase on
+    config.model.init = "gpt2"  # full_megatron
+    config.data.row_length = 1024
+    config.data.add_special_tokens = True
+    config.mlm.mask_rate = 0.3
+    return config
+
+
+def gpt_bert_small():
+    """GPT-BERT small: Charpentier and Samuel 2024, ltgoslo/gpt-bert, train_10m.py.
+
+    15 of 16 rows are masked. Lengths of 128, 256 and 512 with equal tokens; the batch
+    increases from a quarter, here in four steps. Departures: the mask rate is 22.5 %
+    throughout (theirs falls from 30 % to 15 %), of single tokens (theirs: spans of 1 to
+    3); T5's relative positions and a plain pre-norm network (theirs: DeBERTa's
+    positions, gated attention, more norms, weighted sums of layers); no last linear
+    decrease of the rate from a tenth to 0; no [CLS] before a document.
+
+    Cost: 3.92e+18 FLOPs, 0.1 days
+    """
+    tokenizer = {"kind": "bpe", "vocab_size": 8192}
+    optim = {
+        "name": "lamb",
+        "lr": 1.41e-2,
+        "schedule": "cosine",
+        "min_lr_ratio": 0.1,
+        "warmup_steps": 124,  # 1.6 %
+        "beta1": 0.9,
+        "beta2": 0.98,
+        "epsilon": 1e-8,
+        "weight_decay": 0.1,
+        "clip_norm": 2.0,
+        "ema_decay": 0.999,
+    }
+    tokenizer["specials"] = (*BERT_SPECIALS, "eos")
+    # In rows of 512 tokens: 32,768 rows of 128.
+    config = start("clm_mlm", "modern-base", tokenizer, optim, 8192, 7812, 1000)
+    config.train.length_schedule = ((0.7, 4), (0.9, 2))
+    # The means of quarters of a line from 1/4 to 1.
+    shares = (0.34375, 0.53125, 0.71875, 0.90625)
+    config.train.batch_schedule = tuple(
+        (k / 4, share) for k, share in enumerate(shares, 1)
+    )
+    config.data.row_length = 512
+    config.clm_mlm.mlm_share = 15 / 16
+    config.clm_mlm.mask_rate = 0.225
+    config.model.update(
+        num_layers=12,
+        d_model=384,
+        num_heads=6,
+        d_ff=1280,
+        max_len=512,
+        window=0,
+        global_every=0,
+        positions="relative",
+        relative_buckets=64,
+        relative_max_distance=512,
+        qkv_bias="yes",
+        activation="gelu_tanh",
+        z_loss=1e-4,
+        dropout=0.1,
+        embed_dropout=0.1,
+        attention_dropout=0.1,
+        init="truncated",
+        init_std=0.0323,  # sqrt(2 / (5 x 384))
+    )
+    return config
+
+
+RECIPES = {
+    "bert-base": bert_base,
+    "bert-base-phase1": bert_base_phase1,
+    "bert-base-phase2": bert_base_phase2,
+    "roberta-base": roberta_base,
+    "electra-small": electra_small,
+    "electra-base": electra_base,
+    "gpt2-small": gpt2_small,
+    "t5-small": t5_small,
+    "t5-1.1-small": t5_1_1_small,
+    "bart-base": bart_base,
+    "modernbert-base": modernbert_base,
+    "gpt-bert-small": gpt_bert_small,
+}
+
+
+def get_config(name="bert-base"):
+    """The recipe of a name in `RECIPES`."""
+    if name not in RECIPES:
+        raise ConfigError(f"recipe:{name}: must be one of {', '.join(RECIPES)}")
+    return RECIPES[name]()
