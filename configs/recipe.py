@@ -22,19 +22,20 @@ from jaxpt.errors import ConfigError
 from jaxpt.nn.presets import get_preset
 
 BERT_SPECIALS = ("pad", "unk", "cls", "sep", "mask")
-# In the order of fairseq's ids: padding is 1. [EOS] separates documents.
-FAIRSEQ_SPECIALS = ("cls", "pad", "sep", "unk", "mask", "eos")
-T5_SPECIALS = ("pad", "eos", "unk")
-# google-research/bert and google-research/electra, optimization.py.
-BERT_ADAM = {
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "epsilon": 1e-6,
-    "bias_correction": False,
-    "weight_decay": 0.01,
-    "clip_norm": 1.0,
-    "warmup_steps": 10_000,
+WORDPIECE = {
+    "kind": "wordpiece",
+    "vocab_size": 30_522,
+    "lowercase": True,
+    "specials": BERT_SPECIALS,
 }
+# Specials in the order of fairseq's ids: padding is 1. [EOS] separates documents.
+FAIRSEQ_BPE = {
+    "kind": "bpe",
+    "vocab_size": 50_265,
+    "specials": ("cls", "pad", "sep", "unk", "mask", "eos"),
+}
+# Of dropout, in the model's settings.
+RATES = ("dropout", "embed_dropout", "attention_dropout")
 # T5's learning rate: 1 / sqrt(max(step, 10,000)).
 T5_OPTIM = {
     "name": "adafactor",
@@ -45,6 +46,26 @@ T5_OPTIM = {
     "weight_decay": 0.0,
     "clip_norm": 0.0,
 }
+
+
+def adam(lr, schedule, warmup_steps, betas, epsilon, decay, clip):
+    """The settings of an optimizer of Adam's kind."""
+    return {
+        "lr": lr,
+        "schedule": schedule,
+        "warmup_steps": warmup_steps,
+        "beta1": betas[0],
+        "beta2": betas[1],
+        "epsilon": epsilon,
+        "weight_decay": decay,
+        "clip_norm": clip,
+    }
+
+
+def bert_adam(lr, schedule):
+    """That of google-research/bert and google-research/electra, optimization.py."""
+    settings = adam(lr, schedule, 10_000, (0.9, 0.999), 1e-6, 0.01, clip=1.0)
+    return settings | {"bias_correction": False}
 
 
 def start(objective, preset, tokenizer, optim, batch_size, steps, every=10_000):
@@ -75,16 +96,10 @@ def bert_base():
     tokens, while the paper's first 90 % read 128, which `bert-base-phase1` and
     `-phase2` do; the masks of a row are drawn once, for each of its 10 copies.
 
-    Cost: 7.32e+19 FLOPs, 2.1 days
+    Cost: 7.71e+19 FLOPs, 2.3 days
     """
-    tokenizer = {
-        "kind": "wordpiece",
-        "vocab_size": 30_522,
-        "lowercase": True,
-        "specials": BERT_SPECIALS,
-    }
-    optim = BERT_ADAM | {"lr": 1e-4, "schedule": "bert_linear"}
-    config = start("bert", "bert-base", tokenizer, optim, 256, 1_000_000)
+    optim = bert_adam(1e-4, "bert_linear")
+    config = start("bert", "bert-base", WORDPIECE, optim, 256, 1_000_000)
     config.data.row_length = 512
     config.data.rows = "pairs"
     config.data.sentences = "punctuation"
@@ -101,7 +116,7 @@ def bert_base_phase1():
     The rate decreases from 1e-4 to 1e-5, as in a run of 1M steps. Departure: its line
     starts at the end of the warm-up.
 
-    Cost: 1.62e+19 FLOPs, 0.5 days
+    Cost: 1.61e+19 FLOPs, 0.47 days
     """
     config = bert_base()
     config.data.row_length = 128
@@ -116,7 +131,7 @@ def bert_base_phase2():
 
     The rate decreases from 1e-5 to 0. Departure: the optimizer's moments start at 0.
 
-    Cost: 7.32e+18 FLOPs, 0.2 days
+    Cost: 7.71e+18 FLOPs, 0.23 days
     """
     config = bert_base()
     config.train.steps = 100_000
@@ -132,20 +147,10 @@ def roberta_base():
     Departures: rows are cut at any token of the joined documents and begin with [CLS]
     and end with [SEP] (FULL-SENTENCES ends them at sentences).
 
-    Cost: 1.17e+21 FLOPs, 34.2 days
+    Cost: 1.26e+21 FLOPs, 37 days
     """
-    tokenizer = {"kind": "bpe", "vocab_size": 50_265, "specials": FAIRSEQ_SPECIALS}
-    optim = {
-        "lr": 6e-4,
-        "schedule": "linear",
-        "warmup_steps": 24_000,
-        "beta1": 0.9,
-        "beta2": 0.98,
-        "epsilon": 1e-6,
-        "weight_decay": 0.01,
-        "clip_norm": 0.0,
-    }
-    config = start("mlm", "roberta-base", tokenizer, optim, 8192, 500_000)
+    optim = adam(6e-4, "linear", 24_000, (0.9, 0.98), 1e-6, 0.01, clip=0.0)
+    config = start("mlm", "roberta-base", FAIRSEQ_BPE, optim, 8192, 500_000)
     config.data.row_length = 512
     config.data.add_special_tokens = True
     config.mlm.mask_rate = 0.15
@@ -154,14 +159,8 @@ def roberta_base():
 
 def electra(preset, lr, batch_size, steps, length, generator_size):
     """ELECTRA: Clark et al. 2020, github.com/google-research/electra."""
-    tokenizer = {
-        "kind": "wordpiece",
-        "vocab_size": 30_522,
-        "lowercase": True,
-        "specials": BERT_SPECIALS,
-    }
-    optim = BERT_ADAM | {"lr": lr, "schedule": "electra_linear"}
-    config = start("electra", preset, tokenizer, optim, batch_size, steps)
+    optim = bert_adam(lr, "electra_linear")
+    config = start("electra", preset, WORDPIECE, optim, batch_size, steps)
     config.data.row_length = length
     config.data.add_special_tokens = True
     config.electra.mask_rate = 0.15
@@ -178,7 +177,7 @@ def electra_small():
     model has the whole). Departures: a row is one stretch of joined documents between
     [CLS] and [SEP] (theirs are mostly two segments, 5 % of a random length).
 
-    Cost: 2.20e+18 FLOPs, 0.1 days
+    Cost: 1.15e+18 FLOPs, 0.034 days
     """
     return electra("electra-small", 5e-4, 128, 1_000_000, 128, 0.25)
 
@@ -188,7 +187,7 @@ def electra_base():
 
     Departures: those of electra-small.
 
-    Cost: 7.55e+19 FLOPs, 2.2 days
+    Cost: 6.70e+19 FLOPs, 2 days
     """
     return electra("electra-base", 2e-4, 256, 766_000, 512, 1 / 3)
 
@@ -200,24 +199,15 @@ def gpt2_small():
     optimizer and dropout (0) are nanoGPT's, with its batch of 480. Departures from
     nanoGPT: layers have biases, as in GPT-2, and the vocabulary is not padded.
 
-    Cost: 2.57e+20 FLOPs, 7.5 days
+    Cost: 2.52e+20 FLOPs, 7.4 days
     """
     tokenizer = {"kind": "bpe", "vocab_size": 50_257, "specials": ("eos",)}
-    optim = {
-        "lr": 6e-4,
-        "schedule": "cosine",
-        "min_lr_ratio": 0.1,
-        "warmup_steps": 2000,
-        "beta1": 0.9,
-        "beta2": 0.95,
-        "weight_decay": 0.1,
-        "clip_norm": 1.0,
-    }
+    optim = adam(6e-4, "cosine", 2000, (0.9, 0.95), 1e-8, 0.1, clip=1.0)
+    optim["min_lr_ratio"] = 0.1
     config = start("clm", "gpt2", tokenizer, optim, 480, 600_000)
     config.data.seq_len = 1024
     config.data.rows = "windows"
-    for name in ("dropout", "embed_dropout", "attention_dropout"):
-        config.model[name] = 0.0
+    config.model.update(dict.fromkeys(RATES, 0.0))
     return config
 
 
@@ -227,12 +217,12 @@ def t5_small():
     Dropout is that of the released config.json (0 in T5X). Departures: span corruption
     alone, without the supervised tasks of the released model; no z-loss.
 
-    Cost: 2.43e+20 FLOPs, 7.1 days
+    Cost: 2.18e+20 FLOPs, 6.4 days
     """
     tokenizer = {
         "kind": "unigram",
         "vocab_size": 32_100,
-        "specials": T5_SPECIALS,
+        "specials": ("pad", "eos", "unk"),
         "num_sentinels": 100,
     }
     preset = "t5-small"
@@ -251,13 +241,12 @@ def t5_1_1_small():
     its loss (its example trains 10,000 steps of 256). Departures: none but those of all
     recipes.
 
-    Cost: 3.09e+20 FLOPs, 9.0 days
+    Cost: 2.18e+20 FLOPs, 6.4 days
     """
     config = t5_small()
     spec = get_preset("t5-v1.1-small", z_loss=1e-4)
     config.model.update(dataclasses.asdict(spec))
-    for name in ("dropout", "embed_dropout", "attention_dropout"):
-        config.model[name] = 0.0
+    config.model.update(dict.fromkeys(RATES, 0.0))
     return config
 
 
@@ -270,20 +259,10 @@ def bart_base():
     writes a random token for 10 %); dropout stays on in the last 10 % of the steps; no
     special tokens around a row.
 
-    Cost: 1.67e+21 FLOPs, 48.8 days
+    Cost: 1.87e+21 FLOPs, 55 days
     """
-    tokenizer = {"kind": "bpe", "vocab_size": 50_265, "specials": FAIRSEQ_SPECIALS}
-    optim = {
-        "lr": 4e-4,
-        "schedule": "linear",
-        "warmup_steps": 10_000,
-        "beta1": 0.9,
-        "beta2": 0.999,
-        "epsilon": 1e-8,
-        "weight_decay": 0.01,
-        "clip_norm": 0.1,
-    }
-    config = start("bart", "bart-base", tokenizer, optim, 8000, 500_000)
+    optim = adam(4e-4, "linear", 10_000, (0.9, 0.999), 1e-8, 0.01, clip=0.1)
+    config = start("bart", "bart-base", FAIRSEQ_BPE, optim, 8000, 500_000)
     config.data.row_length = 512
     config.data.sentences = "punctuation"
     config.data.sentence_ids = True
@@ -302,22 +281,14 @@ def modernbert_base():
     AdamW with clipping in place of StableAdamW; no dropout (theirs: 0.1 after attention
     alone); rows of joined documents, which are not packed; evaluation masks 30 %, too.
 
-    Cost: 1.52e+21 FLOPs, 44.4 days
+    Cost: 1.42e+21 FLOPs, 41 days
     """
-    tokenizer = {"kind": "bpe", "vocab_size": 50_368}
-    optim = {
-        "lr": 8e-4,
-        "schedule": "constant",
-        # 3e9 tokens, at 768 rows.
-        "warmup_steps": 3_815,
-        "beta1": 0.9,
-        "beta2": 0.98,
-        "epsilon": 1e-6,
-        # Theirs is 1e-5 a step at the peak, not multiplied by the rate.
-        "weight_decay": 1e-5 / 8e-4,
-        "clip_norm": 1.0,
-    }
-    tokenizer["specials"] = (*BERT_SPECIALS, "eos")
+    specials = (*BERT_SPECIALS, "eos")
+    tokenizer = {"kind": "bpe", "vocab_size": 50_368, "specials": specials}
+    # The warm-up is 3e9 tokens, at 768 rows. Their decay is not multiplied by the rate:
+    # 1e-5 a step at the peak.
+    decay = 1e-5 / 8e-4
+    optim = adam(8e-4, "constant", 3815, (0.9, 0.98), 1e-6, decay, clip=1.0)
     config = start("mlm", "modern-base", tokenizer, optim, 4608, 374_900)
     # 21,193 steps, on average half of the batch, read 50e9 tokens.
     rise = 21_193 / 374_900
@@ -342,23 +313,13 @@ def gpt_bert_small():
     positions, gated attention, more norms, weighted sums of layers); no last linear
     decrease of the rate from a tenth to 0; no [CLS] before a document.
 
-    Cost: 3.92e+18 FLOPs, 0.1 days
+    Cost: 3.39e+18 FLOPs, 0.099 days
     """
-    tokenizer = {"kind": "bpe", "vocab_size": 8192}
-    optim = {
-        "name": "lamb",
-        "lr": 1.41e-2,
-        "schedule": "cosine",
-        "min_lr_ratio": 0.1,
-        "warmup_steps": 124,  # 1.6 %
-        "beta1": 0.9,
-        "beta2": 0.98,
-        "epsilon": 1e-8,
-        "weight_decay": 0.1,
-        "clip_norm": 2.0,
-        "ema_decay": 0.999,
-    }
-    tokenizer["specials"] = (*BERT_SPECIALS, "eos")
+    specials = (*BERT_SPECIALS, "eos")
+    tokenizer = {"kind": "bpe", "vocab_size": 8192, "specials": specials}
+    # The warm-up is 1.6 % of the steps.
+    optim = adam(1.41e-2, "cosine", 124, (0.9, 0.98), 1e-8, 0.1, clip=2.0)
+    optim |= {"name": "lamb", "min_lr_ratio": 0.1, "ema_decay": 0.999}
     # In rows of 512 tokens: 32,768 rows of 128.
     config = start("clm_mlm", "modern-base", tokenizer, optim, 8192, 7812, 1000)
     config.train.length_schedule = ((0.7, 4), (0.9, 2))
@@ -384,11 +345,9 @@ def gpt_bert_small():
         qkv_bias="yes",
         activation="gelu_tanh",
         z_loss=1e-4,
-        dropout=0.1,
-        embed_dropout=0.1,
-        attention_dropout=0.1,
         init="truncated",
         init_std=0.0323,  # sqrt(2 / (5 x 384))
+        **dict.fromkeys(RATES, 0.1),
     )
     return config
 
