@@ -14,8 +14,10 @@ from jaxpt.comparison.compare import compare as compare_runs
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.finetuning.grid import finetune as run_grid
+from jaxpt.hub.describe import describe_export
 from jaxpt.inference.zero_shot_results import evaluate_tasks
 from jaxpt.logs import terminal
+from jaxpt.training.hooks import Hooks
 from jaxpt.training.train_run import train_run
 from jaxpt.training.workdir import check_workdir
 from jaxpt.zero_shot.outcomes import Options
@@ -50,7 +52,8 @@ def train(
     whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
     with terminal(quiet):
-        return train_run(whole, folder, list(settings or ()))
+        hooks = Hooks(describe=describe_export)
+        return train_run(whole, folder, list(settings or ()), hooks=hooks)
 
 
 @name_arguments()

@@ -91,9 +91,12 @@ def _train(
 ) -> int:
     """Trains a run; without `explicit_names`, the config is the stored one."""
     from jaxpt.distributed import processes
+    from jaxpt.hub.describe import describe_export
+    from jaxpt.training.hooks import Hooks
     from jaxpt.training.train_run import train_run
 
-    result = train_run(config, workdir, explicit_names or (), explicit_names is None)
+    hooks, is_stored = Hooks(describe=describe_export), explicit_names is None
+    result = train_run(config, workdir, explicit_names or (), is_stored, hooks)
     if processes.is_first():
         lines = list_metrics(result["metrics"])
         time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"

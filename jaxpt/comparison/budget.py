@@ -124,8 +124,8 @@ def fit_warmup(plan: Plan, explicit_names: Collection[str]) -> Plan:
     fill_warmup(filler)
     if not filler.changes:
         return plan
-    changes = {"optim": {"warmup_steps": filler.get("optim.warmup_steps", 0)}}
-    return plan.change(changes).add_filled(filler.describe())
+    changes = {name.split(".")[1]: value for name, value in filler.changes.items()}
+    return plan.change({"optim": changes}).add_filled(filler.describe())
 
 
 def write_steps(workdir: Path, name: str, plan: Plan) -> None:

@@ -159,6 +159,8 @@ def fill_warmup(filler: Filler) -> None:
     steps = filler.get("train.steps", math.inf)
     if filler.get("optim.warmup_steps", 0) >= steps >= 1:
         filler.set("optim.warmup_steps", steps // 10)
+        if steps < 10:  # without a warm-up, none is flat
+            filler.set("optim.warmup_type", "linear")
 
 
 def _show(value: Any) -> str:

@@ -1,14 +1,19 @@
 """Callables that a training run calls, for users of the Python API."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxpt.learn.state import TrainState
+from jaxpt.training.task import Task
 
 
 def _ignore(*args) -> None:
     """A hook that does nothing."""
+
+
+def _describe_nothing(task: Task) -> tuple[str, ...]:
+    return ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +24,14 @@ class Hooks:
     them must copy them.
 
     Attributes:
+      describe: (task) before training; returns lines for the header of the log.
       on_log: (step, metrics) where training metrics are logged.
       on_evaluation: (step, metrics, params) after an evaluation; of the EMA, if any.
       on_checkpoint: (step, state) when a checkpoint is written.
       on_end: (result) once, with the run's entry in a report.
     """
 
+    describe: Callable[[Task], Iterable[str]] = _describe_nothing
     on_log: Callable[[int, dict[str, float]], Any] = _ignore
     on_evaluation: Callable[[int, dict[str, float], Any], Any] = _ignore
     on_checkpoint: Callable[[int, TrainState], Any] = _ignore

@@ -177,7 +177,7 @@ class _Run:
         if state is None:
             state = make_start(self.program, self.spec)
         with self.log.open(step):
-            for line in self.log.describe_run():
+            for line in (*self.log.describe_run(), *self.hooks.describe(self.task)):
                 self.log.info(line)
             if step:
                 self.log.info(f"resuming from step {step} in {self.workdir}")
