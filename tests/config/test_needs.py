@@ -10,6 +10,7 @@ from stops import stop_after
 from tiny import TEXTS, make_config, write_stored
 
 from jaxpt.cli import main
+from jaxpt.comparison.budget import fit_warmup
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
@@ -138,6 +139,18 @@ SETTINGS = {
     "optim__warmup_steps": 50,
     "train__steps": 30,
 }
+
+
+def test_a_run_too_short_for_a_flat_warm_up_has_none(speech):
+    """T5's recipe for two steps."""
+    flat = {"optim__warmup_steps": 20, "optim__warmup_type": "flat"}
+    for steps, expected in ((2, (0, "linear")), (20, (2, "flat"))):
+        plan = make_plan(make_config(speech, train__steps=steps, **flat), is_run=True)
+        assert (plan.optim.warmup_steps, plan.optim.warmup_type) == expected
+        # And in a comparison, whose budget determines the steps.
+        plan = make_plan(make_config(speech, train__steps=steps, **flat))
+        optim = fit_warmup(plan, ()).optim
+        assert (optim.warmup_steps, optim.warmup_type) == expected
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
