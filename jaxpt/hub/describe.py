@@ -20,8 +20,8 @@ def describe_export(task: Task) -> list[str]:
             kind, _ = write_config(spec, head, "", task.vocab)
             families.append(kind.name)
     except UserError as error:
-        reason = str(error).removeprefix("no family of transformers has such a model")
-        return [f"export to transformers: none{reason}"]
+        reason = str(error).removeprefix("no family of transformers has such a model; ")
+        return [f"export to transformers: none; {reason}"]
     names = ", ".join(dict.fromkeys(families))
     return [f"export to transformers: {names or 'none'}"]
 

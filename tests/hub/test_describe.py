@@ -18,6 +18,7 @@ from jaxpt.training.task import make_task
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 POST = {"model__norm_position": "post", "model__num_types": 1}
 HEAD = {"model__head_bias": True, "model__head_transform": True}
+NO_PAD = {"tokenizer__specials": ("unk", "mask", "eos")}
 PREFIX = "export to transformers: "
 
 
@@ -28,6 +29,8 @@ PREFIX = "export to transformers: "
         ("clm", {"model__activation": "relu2"}),
         ("mlm", {}),
         ("mlm", POST | HEAD),
+        # RoBERTa's form, which counts positions from the id of [PAD].
+        ("mlm", POST | HEAD | {"model__position_offset": 2} | NO_PAD),
         ("electra", POST | HEAD),
         ("bilm", {}),
     ],
