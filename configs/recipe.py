@@ -92,9 +92,9 @@ def start(objective, preset, tokenizer, optim, batch_size, steps, every=10_000):
 def bert_base():
     """BERT-base, uncased: Devlin et al. 2019, github.com/google-research/bert.
 
-    As in the paper, 1M steps of 256 rows of 512 tokens. Departures: all steps read 512
-    tokens, while the paper's first 90 % read 128, which `bert-base-phase1` and
-    `-phase2` do; the masks of a row are drawn once, for each of its 10 copies.
+    1M steps of 256 rows; as in the paper's data, the text has 10 passes of pairs, each
+    masked once. Departures: all steps read 512 tokens, while the paper's first 90 %
+    read 128, which `bert-base-phase1` and `-phase2` do.
 
     Cost: 7.71e+19 FLOPs, 2.3 days
     """
