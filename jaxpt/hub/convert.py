@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.hub.entries import Entry
 from jaxpt.hub.families import Family
 from jaxpt.hub.files import LazyTensors
 from jaxpt.hub.names import (
@@ -20,7 +21,6 @@ from jaxpt.hub.names import (
     TASK_HEADS,
     UNREAD,
     UNREAD_WEIGHTS,
-    Entry,
 )
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers

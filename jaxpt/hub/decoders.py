@@ -1,4 +1,4 @@
-"""Config fields of families that generate text: GPT-2, GPT-Neo, GPT-NeoX, T5, BART."""
+"""Config fields of families that generate text: GPT-2, GPT-NeoX, OPT, T5, BART, ..."""
 
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
@@ -119,16 +119,26 @@ GPT_NEO = Family(
     aliases={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     inert=NO_ROPE + "classifier_dropout",
 )
+
+
+def _read_opt_table(config: Config) -> Values:
+    width, allowed = config["word_embed_proj_dim"], config["hidden_size"]
+    if width not in (None, allowed):
+        raise refusal("word_embed_proj_dim", width, f"hidden_size={allowed}")
+    return {}
+
+
+_OPT_TABLE = Row(
+    _read_opt_table,
+    lambda spec: {"word_embed_proj_dim": spec.d_model},
+    {"word_embed_proj_dim": None},
+)
 GPT_NEOX = Family(
     "gpt_neox",
     {"causal": "GPTNeoXForCausalLM"},
     (
         CAUSAL,
-        fixed(
-            is_encoder_decoder=False,
-            head_dim=None,
-            original_max_position_embeddings=None,
-        ),
+        fixed(is_encoder_decoder=False, head_dim=None),
         fixed(attention_bias=True, is_written=True),
         field("vocab_size", "vocab_size", 50432),
         field("num_hidden_layers", "num_layers", 44),
@@ -147,6 +157,38 @@ GPT_NEOX = Family(
     ),
     constants={"positions": "rotary"},
     inert="is_decoder classifier_dropout rope_theta partial_rotary_factor",
+)
+# OPT-350m, whose norms come after the residual and whose embeddings are narrower, has
+# no counterpart: its positions are added behind the projection.
+OPT = Family(
+    "opt",
+    {"causal": "OPTForCausalLM"},
+    (
+        CAUSAL,
+        fixed(
+            is_encoder_decoder=False,
+            do_layer_norm_before=True,
+            layer_norm_elementwise_affine=True,
+            _remove_final_layer_norm=False,
+            is_written=True,
+        ),
+        field("vocab_size", "vocab_size", 50272),
+        field("num_hidden_layers", "num_layers", 12),
+        field("hidden_size", "d_model", 768),
+        _OPT_TABLE,
+        field("num_attention_heads", "num_heads", 12),
+        field("ffn_dim", "d_ff", 3072),
+        field("max_position_embeddings", "max_len", 2048),
+        field("enable_bias", "use_bias", True),
+        activation("activation_function", "relu"),
+        field("tie_word_embeddings", "tie_embeddings", True),
+        field("dropout", "dropout", 0.1),
+        field("attention_dropout", "attention_dropout", 0.0),
+        field("init_std", "init_std", 0.02),
+    ),
+    constants={"position_offset": 2},
+    inert=NO_ROPE + "layerdrop",
+    freezes_pad=True,
 )
 
 

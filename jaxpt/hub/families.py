@@ -6,7 +6,7 @@ A spec fits a family if writing its config and reading that gives the spec back.
 import dataclasses
 
 from jaxpt.errors import ConfigError, UserError
-from jaxpt.hub import decoders, encoders, llamas
+from jaxpt.hub import decoders, encoders, llamas, variants
 from jaxpt.hub.fields import Config, Family, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
@@ -89,6 +89,7 @@ FAMILIES = {
         decoders.GPT2,
         decoders.GPT_NEO,
         decoders.GPT_NEOX,
+        decoders.OPT,
         encoders.BERT,
         encoders.ROBERTA,
         encoders.XLM_ROBERTA,
@@ -101,6 +102,10 @@ FAMILIES = {
         llamas.MISTRAL,
         llamas.QWEN2,
         llamas.QWEN3,
+        variants.SMOLLM3,
+        variants.OLMO2,
+        variants.PHI,
+        variants.PHI3,
         encoders.MODERNBERT,
     )
 }

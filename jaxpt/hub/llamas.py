@@ -1,5 +1,7 @@
 """Config fields of decoders in Llama's form: Llama, Mistral, Qwen 2, Qwen 3."""
 
+from typing import Any
+
 from jaxpt.hub.fields import (
     CAUSAL,
     Config,
@@ -16,52 +18,65 @@ from jaxpt.hub.rotary import rope
 from jaxpt.hub.windows import LOCAL, decode_window, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
+_DEFAULTS = {
+    "vocab_size": 32000,
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}
 
-def _list_rows(
-    mlp_width: int,
-    kv_heads: int | None,
-    length: int,
-    head_dim: int | None = None,
-    vocab_size: int = 32000,
-) -> tuple[Row, ...]:
-    """The rows that all share, with the defaults in which they differ."""
+
+def list_rows(rotary: Row | None = None, **defaults: Any) -> tuple[Row, ...]:
+    """The rows that all share.
+
+    Args:
+      rotary: that of rotary positions; None for a family that rotates whole heads.
+      defaults: of the class, where they differ from Llama's.
+    """
+    values = _DEFAULTS | defaults
+
+    def plain(name: str, spec_field: str) -> Row:
+        return field(name, spec_field, values[name])
+
     return (
-        fixed(
-            is_encoder_decoder=False,
-            partial_rotary_factor=1.0,
-            # Its value would overrule that of the rotary parameters.
-            original_max_position_embeddings=None,
-        ),
-        field("vocab_size", "vocab_size", vocab_size),
-        field("num_hidden_layers", "num_layers", 32),
-        field("hidden_size", "d_model", 4096),
-        size("num_attention_heads", "num_heads", 32),
+        fixed(is_encoder_decoder=False),
+        plain("vocab_size", "vocab_size"),
+        plain("num_hidden_layers", "num_layers"),
+        plain("hidden_size", "d_model"),
+        size("num_attention_heads", "num_heads", values["num_attention_heads"]),
         size(
             "num_key_value_heads",
             "num_kv_heads",
-            kv_heads,
+            values["num_key_value_heads"],
             lambda config: config["num_attention_heads"],
             "kv_heads",
         ),
         size(
             "head_dim",
             "head_dim",
-            head_dim,
+            values["head_dim"],
             lambda config: config["hidden_size"] // config["num_attention_heads"],
             "head_width",
         ),
-        field("intermediate_size", "d_ff", mlp_width),
-        field("max_position_embeddings", "max_len", length),
-        field("rms_norm_eps", "norm_epsilon", 1e-6),
-        activation("hidden_act", "silu"),
-        rope(),
-        field("tie_word_embeddings", "tie_embeddings", False),
+        plain("intermediate_size", "d_ff"),
+        plain("max_position_embeddings", "max_len"),
+        plain("rms_norm_eps", "norm_epsilon"),
+        activation("hidden_act", values["hidden_act"]),
+        rotary or rope(),
+        plain("tie_word_embeddings", "tie_embeddings"),
         field("attention_dropout", "attention_dropout", 0.0),
         field("initializer_range", "init_std", 0.02),
     )
 
 
-_FORM = {
+LLAMA_FORM = {
     "norm": "rmsnorm",
     "gated_mlp": True,
     "positions": "rotary",
@@ -73,9 +88,9 @@ LLAMA = Family(
     (
         CAUSAL,
         fixed(attention_bias=False, mlp_bias=False, is_written=True),
-        *_list_rows(11008, None, 2048),
+        *list_rows(),
     ),
-    constants=_FORM,
+    constants=LLAMA_FORM,
     inert="pretraining_tp",
     freezes_pad=True,
 )
@@ -87,7 +102,11 @@ MISTRAL = Family(
     {"causal": "MistralForCausalLM"},
     (
         fixed(is_causal=True, attention_chunk_size=None, layer_types=None),
-        *_list_rows(14336, 8, 131072),
+        *list_rows(
+            num_key_value_heads=8,
+            intermediate_size=14336,
+            max_position_embeddings=131072,
+        ),
         field(
             "sliding_window",
             "window",
@@ -97,7 +116,7 @@ MISTRAL = Family(
             is_nullable=True,
         ),
     ),
-    constants=_FORM,
+    constants=LLAMA_FORM,
     like="llama",
     freezes_pad=True,
 )
@@ -144,16 +163,22 @@ _QWEN_WINDOWS = Row(
     ("sliding_window",),
 )
 _QWEN_CAUSAL = fixed(is_causal=True, attention_chunk_size=None)
+_QWEN: dict[str, Any] = {
+    "vocab_size": 151936,
+    "num_key_value_heads": 32,
+    "intermediate_size": 22016,
+    "max_position_embeddings": 32768,
+}
 # Qwen 2 and 2.5.
 QWEN2 = Family(
     "qwen2",
     {"causal": "Qwen2ForCausalLM"},
     (
         _QWEN_CAUSAL,
-        *_list_rows(22016, 32, 32768, vocab_size=151936),
+        *list_rows(**_QWEN),
         _QWEN_WINDOWS,
     ),
-    constants=_FORM | {"qkv_bias": "yes"},
+    constants=LLAMA_FORM | {"qkv_bias": "yes"},
     like="llama",
     freezes_pad=True,
 )
@@ -163,10 +188,10 @@ QWEN3 = Family(
     (
         _QWEN_CAUSAL,
         fixed(attention_bias=False, is_written=True),
-        *_list_rows(22016, 32, 32768, 128, 151936),
+        *list_rows(**_QWEN, head_dim=128),
         _QWEN_WINDOWS,
     ),
-    constants=_FORM | {"qk_norm": "scaled"},
+    constants=LLAMA_FORM | {"qk_norm": "scaled"},
     like="llama",
     freezes_pad=True,
 )

@@ -66,20 +66,36 @@ def write_rope(spec: ModelSpec, base: float) -> Config:
     return rope | {"rope_type": "llama3"}
 
 
-def rope(theta_name: str = "rope_theta", fraction_name: str = "") -> Row:
+def rope(
+    theta_name: str = "rope_theta",
+    fraction_name: str = "",
+    *,
+    theta: float = 10000.0,
+    fraction: float = 0.25,
+    is_scaled: bool = True,
+) -> Row:
     """The rotary positions of a family whose layers all have the same.
 
     Args:
       theta_name: the field of the base; versions before 5 read no other.
       fraction_name: that of the part of a head that is rotated; "" for all of it.
+      theta: the base of a config without that field.
+      fraction: the part that is rotated in a config without that field.
+      is_scaled: whether the family has scaled frequencies.
     """
 
     def read(config: Config) -> Values:
         # The older name takes precedence.
         rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-        theta = config.get(theta_name, 10000.0)
-        fraction = config.get(fraction_name, 0.25) if fraction_name else None
-        return read_rope(rope, theta, config["max_position_embeddings"], fraction)
+        base, part = config.get(theta_name, theta), None
+        if fraction_name:
+            part = config.get(fraction_name, fraction)
+        else:
+            require(config, partial_rotary_factor=1.0)
+        if is_scaled:  # its value would overrule that of the rotary parameters
+            require(config, **{_LENGTH: None})
+        length = config["max_position_embeddings"] if is_scaled else None
+        return read_rope(rope, base, length, part)
 
     def write(spec: ModelSpec) -> Config:
         rope = write_rope(spec, spec.rotary_base)

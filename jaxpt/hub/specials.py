@@ -26,6 +26,11 @@ DEFAULTS = {
     "gpt_neox": {"bos_token_id": 0, "eos_token_id": 2},
     "llama": {"bos_token_id": 1, "eos_token_id": 2},
     "mistral": {"bos_token_id": 1, "eos_token_id": 2},
+    "smollm3": {"bos_token_id": 128000, "eos_token_id": 128001},
+    "olmo2": {"eos_token_id": 50279},
+    "phi": {"bos_token_id": 1, "eos_token_id": 2},
+    "phi3": {"bos_token_id": 1, "eos_token_id": 32000},
+    "opt": {"bos_token_id": 2, "eos_token_id": 2},
     "t5": {"eos_token_id": 1, "decoder_start_token_id": 0},
     "bart": {
         "bos_token_id": 0,

@@ -27,8 +27,9 @@ import numpy as np
 from jaxpt.errors import DataError
 from jaxpt.files import checksums
 from jaxpt.hub.convert import HEAD, flatten, join
+from jaxpt.hub.entries import Entry
 from jaxpt.hub.families import Family
-from jaxpt.hub.names import BODIES, TABLES, Entry
+from jaxpt.hub.names import BODIES, TABLES
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import unstack_layers
 from jaxpt.nn.task_heads import FORMS

@@ -127,10 +127,13 @@ class Attention(nn.Module):
             scale = spec.head_width**-0.5 if name == "query" else 1.0
             width, use_bias = num * spec.head_width, spec.has_qkv_bias
             flat = Dense(width, spec, use_bias, t5_scale=scale, name=name)(inputs)
-            each = flat.reshape(*flat.shape[:2], num, spec.head_width)
+            shape = *flat.shape[:2], num, spec.head_width
             if spec.qk_norm == "none" or name == "value":
-                return each
-            return HeadNorm(spec, name=f"{name}_norm")(each)
+                return flat.reshape(shape)
+            norm = HeadNorm(spec, name=f"{name}_norm")
+            if spec.qk_norm == "width":
+                return norm(flat).reshape(shape)
+            return norm(flat.reshape(shape))
 
         q_BTNH = heads("query", x, spec.num_heads)
         if position_ids is not None:

@@ -126,7 +126,7 @@ class Norm(nn.Module):
 
 
 class HeadNorm(nn.Module):
-    """RMSNorm of each attention head; its scale is 1 unless `qk_norm` is "scaled".
+    """RMSNorm of each attention head, or of all; its scale is 1 if "unscaled".
 
     >>> norm = HeadNorm(ModelSpec(qk_norm="unscaled", norm_epsilon=1e-6))
     >>> [round(x, 4) for x in norm.apply({}, jnp.array([3.0, 4.0])).tolist()]
@@ -138,7 +138,7 @@ class HeadNorm(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*B H"]) -> Float[Array, "*B H"]:
         scale = jnp.ones(x.shape[-1])
-        if self.spec.qk_norm == "scaled":
+        if self.spec.qk_norm != "unscaled":
             scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
 

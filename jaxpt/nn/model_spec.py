@@ -14,8 +14,8 @@ from jaxpt.ops.kernel_choice import KERNELS
 from jaxpt.ops.losses import LogitOptions
 
 NORMS = ("layernorm", "rmsnorm")
-NORM_POSITIONS = ("pre", "post")
-QK_NORMS = ("none", "unscaled", "scaled")
+NORM_POSITIONS = ("pre", "post", "output")
+QK_NORMS = ("none", "unscaled", "scaled", "width")
 QKV_BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
@@ -37,6 +37,7 @@ AT_LEAST_0 = (
     "position_offset",
     "window",
     "global_every",
+    "unrotated_every",
     "loss_chunk",
     "logit_softcap",
     "z_loss",
@@ -70,6 +71,7 @@ LAYOUT = (
     "embedding_size",
     "num_types",
     "norm_bias",
+    "shared_norm",
     "embed_norm",
     "gated_mlp",
     "qk_norm",
@@ -108,10 +110,12 @@ class ModelSpec:
       norm: "layernorm" or "rmsnorm" (T5, Llama).
       norm_epsilon: added to the variance.
       norm_bias: LayerNorms have a bias (ModernBERT's have none).
-      norm_position: "pre" (GPT-2, T5: with a last norm after the stack) or "post"
-        (BERT: the embeddings are normed too).
+      norm_position: "pre", x + f(norm(x)) (GPT-2, T5); "post", norm(x + f(x)) (BERT:
+        the embeddings are normed too); or "output", x + norm(f(x)) (OLMo 2). All but
+        "post" have a last norm after the stack.
       parallel_residual: x + attention(norm(x)) + MLP(norm'(x)), where the MLP does not
         read the attention's output (GPT-NeoX).
+      shared_norm: with parallel_residual, both read the same norm(x) (Phi).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
       activation: of the MLPs and of the head's transform; "relu2" is the square of
@@ -127,6 +131,8 @@ class ModelSpec:
         `high` is kept, and between them it is interpolated. (): none is changed.
       rotary_fraction: the part of each head, from its first number on, that is rotated
         (GPT-NeoX: 0.25).
+      unrotated_every: with rotary positions, the last of every n layers has none
+        (SmolLM3: 4); 0: all layers have them.
       window: a query of a local layer attends to at most this number of tokens before
         it and, in an encoder, after it; 0: no layer is local. A window of 64 is
         ModernBERT's `local_attention` of 128, and Mistral's `sliding_window` of 65.
@@ -145,7 +151,8 @@ class ModelSpec:
       scale_attention: logits are divided by sqrt(H) (T5's are not).
       qk_norm: each head's queries and keys are divided by their RMS, before rotary
         positions: "unscaled" (modded-nanogpt, nanochat), or "scaled" by a learned
-        factor for each of the H numbers (Qwen3).
+        factor for each of the H numbers (Qwen3). "width": all heads together are
+        divided by one RMS and scaled by a factor for each of their numbers (OLMo 2).
       value_embeddings: the last layer of a stack, and every other one before it, adds
         to the values of its self-attention a vector of each token, from a table
         [V, key heads x H] of the layer, with a gate for each head (nanochat). These
@@ -206,6 +213,7 @@ class ModelSpec:
     norm_epsilon: float = 1e-5
     norm_bias: bool = True
     parallel_residual: bool = False
+    shared_norm: bool = False
     embed_norm: bool = False
     activation: str = "gelu"
     gated_mlp: bool = False
@@ -214,6 +222,7 @@ class ModelSpec:
     rotary_base: float = 10000.0
     rotary_scaling: tuple[float, ...] = ()
     rotary_fraction: float = 1.0
+    unrotated_every: int = 0
     window: int = 0
     global_every: int = 0
     local_rotary_base: float = 0.0
@@ -298,13 +307,21 @@ class ModelSpec:
                 self.parallel_residual,
                 not self.parallel_residual
                 or (self.norm_position == "pre" and not self.num_decoder_layers),
-                "False with model.norm_position=post or model.num_decoder_layers",
+                "False with model.norm_position=post or output, or "
+                "model.num_decoder_layers",
+            ),
+            (
+                "shared_norm",
+                self.shared_norm,
+                not self.shared_norm
+                or (self.parallel_residual and not self.embed_norm),
+                "False with model.parallel_residual=False or model.embed_norm=True",
             ),
             (
                 "embed_norm",
                 self.embed_norm,
                 not self.embed_norm or self.norm_position == "pre",
-                "False with model.norm_position=post, which norms the embeddings",
+                "False with model.norm_position=post or output",
             ),
             (
                 "scale_logits",
@@ -346,8 +363,9 @@ class ModelSpec:
             (
                 "scan_layers",
                 self.scan_layers,
-                not self.scan_layers or not self.global_every,
-                "False with model.global_every, whose layers differ",
+                not self.scan_layers or not (self.global_every or self.unrotated_every),
+                "False with model.global_every or model.unrotated_every, whose layers "
+                "differ",
             ),
             (
                 "scan_layers",
@@ -389,6 +407,17 @@ class ModelSpec:
         is_global = self.global_every > 0 and layer % self.global_every == 0
         return self.window > 0 and not is_global
 
+    def is_rotated(self, layer: int) -> bool:
+        """Whether a layer of a stack, counted from 0, has rotary positions.
+
+        >>> spec = ModelSpec(positions="rotary", unrotated_every=2)
+        >>> [spec.is_rotated(layer) for layer in range(5)]
+        [True, False, True, False, True]
+        """
+        every = self.unrotated_every
+        is_left_out = every > 0 and layer % every == every - 1
+        return self.positions == "rotary" and not is_left_out
+
     def has_values(self, layer: int, num_layers: int) -> bool:
         """Whether a layer of a stack, counted from 0, has value embeddings.
 
@@ -426,6 +455,11 @@ class ModelSpec:
             return self
         directions = "both" if reads_ahead else "past"
         return dataclasses.replace(self, relative_directions=directions)
+
+    @property
+    def has_last_norm(self) -> bool:
+        """Whether a stack ends with a norm."""
+        return self.norm_position != "post"
 
     @property
     def norms_embeddings(self) -> bool:
@@ -467,6 +501,8 @@ def _normal(spec: ModelSpec) -> dict:
     if not any(map(spec.is_local, layers)):
         values["window"] = 0
     values["global_every"] = min(spec.global_every, len(layers))
+    if all(map(spec.is_rotated, layers)):
+        values["unrotated_every"] = 0
     values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
@@ -477,6 +513,7 @@ def _normal(spec: ModelSpec) -> dict:
         "rotary_base": spec.positions != "rotary",
         "rotary_scaling": spec.positions != "rotary",
         "rotary_fraction": spec.positions != "rotary",
+        "unrotated_every": spec.positions != "rotary",
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",

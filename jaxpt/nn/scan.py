@@ -101,7 +101,11 @@ def init_params(model: nn.Module, rng: Array, *args: Any, **kwargs: Any) -> PyTr
         model = model.clone(
             **{
                 name: dataclasses.replace(
-                    spec, scan_layers=True, global_every=0, remat="none"
+                    spec,
+                    scan_layers=True,
+                    global_every=0,
+                    unrotated_every=0,
+                    remat="none",
                 )
                 for name, spec in specs.items()
             }

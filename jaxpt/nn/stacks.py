@@ -1,6 +1,7 @@
 """A stack of Transformer layers: self-attention, optional cross-attention, MLP."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -46,7 +47,7 @@ class LayerCache(NamedTuple):
 
 
 class Layer(nn.Module):
-    """One layer, with pre-norm, x + f(norm(x)), or post-norm, norm(x + f(x)).
+    """One layer: x + f(norm(x)), norm(x + f(x)) or x + norm(f(x)) (`norm_position`).
 
     With `ids` it has value embeddings. With `parallel_residual` the MLP reads the
     layer's input, as attention does. Returns x and, if given, the kv_cache.
@@ -73,6 +74,9 @@ class Layer(nn.Module):
     ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
         spec = self.spec
 
+        # It can be applied twice, with the same parameters.
+        shared = Norm(spec, name="attention_norm") if spec.shared_norm else None
+
         def residual(
             name: str,
             x: Array,
@@ -81,11 +85,13 @@ class Layer(nn.Module):
         ) -> tuple[Array, KVCache | None]:
             read = x if read is None else read
             is_normed = self.is_normed and name == "attention"
-            norm = (lambda y: y) if is_normed else Norm(spec, name=f"{name}_norm")
+            own = shared or Norm(spec, name=f"{name}_norm")
+            norm = (lambda y: y) if is_normed else own
             y, kv_cache = part(norm(read) if spec.norm_position == "pre" else read)
+            y = norm(y) if spec.norm_position == "output" else y
             y = x + Dropout(spec.dropout)(y, deterministic=deterministic)
             y = keep_rows(y)
-            return (y if spec.norm_position == "pre" else norm(y)), kv_cache
+            return (norm(y) if spec.norm_position == "post" else y), kv_cache
 
         before = x if spec.parallel_residual else None
         self_cache, cross_cache = kv_cache or (None, None)
@@ -175,13 +181,14 @@ class Stack(nn.Module):
             x: Array,
             kv_cache: LayerCache | None = None,
             value_ids: Array | None = None,
+            is_rotated: bool = True,
         ) -> tuple[Array, LayerCache | None]:
             rest = (
                 attn_mask,
                 bias,
                 source,
                 cross_mask,
-                position_ids,
+                position_ids if is_rotated else None,
                 kv_cache,
                 cache_index,
                 value_ids,
@@ -196,8 +203,8 @@ class Stack(nn.Module):
             is_normed = spec.embed_norm and i == 0
             layer = Layer(spec, is_normed, spec.is_local(i), name=f"layer_{i}")
             value_ids = ids if spec.has_values(i, self.num_layers) else None
-            args = x, kv_cache and kv_cache[i], value_ids
-            x, layer_cache = remat(run, spec)(layer, *args)
+            apply = remat(partial(run, is_rotated=spec.is_rotated(i)), spec)
+            x, layer_cache = apply(layer, x, kv_cache and kv_cache[i], value_ids)
             now.append(layer_cache)
             states = (states[-1], x)
         if num_apart < self.num_layers:
@@ -210,7 +217,7 @@ class Stack(nn.Module):
             length, num_kept = self.num_layers - num_apart, 1 + with_trunk
             states = _loop(run, spec, length, num_kept)(layers, x)
             x = states[-1]
-        if spec.norm_position == "pre":
+        if spec.has_last_norm:
             x = Norm(spec, name="norm")(x)
         return x, states[0] if with_trunk else kv_cache and tuple(now)
 

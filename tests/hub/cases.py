@@ -97,6 +97,12 @@ QWEN_LOCAL = {
     "max_window_layers": 1,
     "tie_word_embeddings": True,
 }
+OPT = BERT | {"ffn_dim": 24, "dropout": 0.0} | SPECIALS
+del OPT["intermediate_size"]
+# Of three layers, the second has no rotary positions.
+SMOL = LLAMA | SPECIALS | {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
+PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
+PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
@@ -157,6 +163,11 @@ CASES = {
     "qwen2": ("qwen2", "causal", QWEN),
     "qwen3": ("qwen3", "causal", QWEN | {"head_dim": 6}),
     "qwen3-local": ("qwen3", "causal", QWEN | QWEN_LOCAL),
+    "opt": ("opt", "causal", OPT),
+    "smollm3": ("smollm3", "causal", SMOL),
+    "olmo2": ("olmo2", "causal", LLAMA | SPECIALS),
+    "phi": ("phi", "causal", PHI),
+    "phi3": ("phi3", "causal", PHI_3),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
     "modernbert-local": (
         "modernbert",
@@ -206,6 +217,18 @@ def draw_settings(kind: str, seed: int) -> dict:
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }
+    if kind == "opt":
+        return {
+            "num_hidden_layers": num_layers,
+            "num_attention_heads": heads,
+            "hidden_size": settings["hidden_size"],
+            "ffn_dim": settings["intermediate_size"],
+            "max_position_embeddings": settings["max_position_embeddings"],
+            "enable_bias": pick(True, False),
+            "activation_function": pick("relu", "gelu", "silu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
     if kind in ("xlm-roberta", "camembert"):
         eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)
         types = pick(1, 2, 5)
@@ -224,6 +247,21 @@ def draw_settings(kind: str, seed: int) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
+    if kind == "phi":
+        width = pick(8, 12, 16)
+        parts = [i / width for i in range(2, width + 1, 2)]
+        del settings["head_dim"]
+        settings["hidden_size"] = heads * width
+        settings["layer_norm_eps"] = settings.pop("rms_norm_eps")
+        settings["rope_parameters"]["partial_rotary_factor"] = pick(*parts)
+    if kind == "phi3":
+        width = settings["head_dim"]
+        parts = [i / width for i in range(2, width + 1, 2)]
+        rope = {"rope_theta": pick(10.0, 1e4), "partial_rotary_factor": pick(*parts)}
+        settings["rope_parameters"] = {"rope_type": "default"} | rope
+        settings["sliding_window"] = pick(None, 2, 3, 8)
+    if kind == "smollm3":
+        settings["no_rope_layer_interval"] = pick(1, 2, 3, 9)
     if kind == "mistral":
         settings["sliding_window"] = pick(None, 2, 3, 8)
     if kind.startswith("qwen"):

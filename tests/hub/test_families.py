@@ -182,7 +182,7 @@ def test_presets_are_of_their_family(name):
 @pytest.mark.parametrize(
     "changes, parts",
     [
-        ({"model_type": "opt"}, ["model_type='opt'", "gpt2"]),
+        ({"model_type": "bloom"}, ["model_type='bloom'", "gpt2"]),
         ({"model_type": ["gpt2"]}, ["model_type=['gpt2']", "gpt2"]),
         ({"architectures": [3]}, ["architectures=[3]", "a list of names"]),
         ({"architectures": "GPT2Model"}, ["architectures='GPT2Model'", "a list"]),

@@ -22,6 +22,7 @@ from jaxpt.hub.windows import FULL, LOCAL, list_kinds
 NEEDED = {"modernbert": {"global_attn_every_n_layers": 1}}
 
 LENGTH = "original_max_position_embeddings"
+LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
 # Names that a class no longer has, but that its code or an older version reads.
 OLDER = {
     "": ("quantization_config", "transformers_weights", "per_layer_config"),
@@ -46,13 +47,7 @@ OLDER = {
         "add_final_layer_norm",
         "static_position_embeddings",
     ),
-    "llama": (
-        "is_causal",
-        "sliding_window",
-        "attention_chunk_size",
-        "layer_types",
-        LENGTH,
-    ),
+    "llama": (*LLAMAS, LENGTH),
     "mistral": ("is_causal", "attention_chunk_size", "layer_types", LENGTH),
     "gpt_neo": ("is_causal", "sliding_window", "attention_layers"),
     "gpt_neox": (
@@ -67,6 +62,11 @@ OLDER = {
     ),
     "qwen2": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
     "qwen3": ("is_causal", "attention_chunk_size", LENGTH),
+    "smollm3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
+    "olmo2": (*LLAMAS, "head_dim", LENGTH),
+    "phi": (*LLAMAS, "head_dim", LENGTH),
+    "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
+    "opt": LLAMAS,
     "modernbert": ("reference_compile", "head_dim"),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
@@ -106,7 +106,7 @@ OTHERS = {
     ],
     "rope_theta": [5e5, None, "x"],
     "global_rope_theta": [5e5, None],
-    "partial_rotary_factor": [0.5],
+    "partial_rotary_factor": [0.75],
     "tie_word_embeddings": [False, True],
     "is_causal": [False, None],
     "normalize_embedding": [False],
@@ -142,6 +142,8 @@ OTHERS = {
     "n_ctx": [7],
     "global_attn_every_n_layers": [3, 2, 0, None],
     "n_inner": [7, 0],
+    "no_rope_layers": [[1, 0] * 18, [1] * 36, [0, 1] * 18, [0], 3],
+    "word_embed_proj_dim": [768, 512],
 }
 
 
@@ -435,6 +437,16 @@ def test_aliases_are_those_of_the_class(kind):
         ("gpt_neox", {"attention_bias": False}, ["attention_bias=False", "True"]),
         ("gpt_neox", {"rotary_pct": 0.27}, ["rotary_fraction=0.27", "even"]),
         ("gpt_neox", {"rotary_pct": "x"}, ["partial_rotary_factor='x'", "number"]),
+        ("opt", {"word_embed_proj_dim": 512}, ["proj_dim=512", "hidden_size=768"]),
+        ("opt", {"do_layer_norm_before": False}, ["norm_before=False", "True"]),
+        ("smollm3", {"no_rope_layers": [0, 1] * 18}, ["no_rope_layers=", "last of"]),
+        ("smollm3", {"no_rope_layers": [1]}, ["no_rope_layers=[1]", "36"]),
+        ("smollm3", {"no_rope_layer_interval": 0}, ["interval=0", "at least 1"]),
+        ("smollm3", {"layer_types": [LOCAL] * 36}, ["layer_types=", "all 36"]),
+        ("smollm3", {"use_sliding_window": True}, ["use_sliding_window=True"]),
+        ("olmo2", {"attention_bias": True}, ["attention_bias=True", "False"]),
+        ("phi", {"qk_layernorm": True}, ["qk_layernorm=True", "False"]),
+        ("phi3", {"rope_scaling": {"type": "longrope"}}, ["'longrope'", "'default'"]),
         ("t5", {"feed_forward_proj": "x-relu"}, ["feed_forward_proj='x-relu'"]),
         ("t5", {"num_decoder_layers": 0}, ["num_decoder_layers=0", "at least 1"]),
         ("roberta", {"pad_token_id": None}, ["pad_token_id=None", "integer"]),

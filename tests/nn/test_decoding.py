@@ -45,6 +45,9 @@ STACKS = {
         "rotary_scaling": (8.0, 1.0, 4.0, 30.0),
         "qkv_bias": "no",
     },
+    "shared norm": {"parallel_residual": True, "shared_norm": True, "head_bias": True},
+    "some rotary": {"positions": "rotary", "unrotated_every": 2, "num_kv_heads": 1},
+    "output norm": {"norm_position": "output", "qk_norm": "width", "num_heads": 4},
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
 }
 PAIRS = {

@@ -79,6 +79,8 @@ WHERE = {
     "num_heads": {"head_dim": 8},
     "num_kv_heads": {"num_heads": 8},
     "global_every": {"window": 8, "num_layers": 6},
+    "unrotated_every": {"positions": "rotary", "num_layers": 4},
+    "shared_norm": {"parallel_residual": True},
     "local_rotary_base": {"positions": "rotary", "window": 8},
 }
 
@@ -107,6 +109,8 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
     [
         ({}, {"rotary_base": 5.0}, {"rotary_base": 6.0}),
         ({}, {"rotary_fraction": 0.5}, {}),
+        ({}, {"unrotated_every": 1}, {}),
+        ({"positions": "rotary"}, {"unrotated_every": 3}, {"unrotated_every": 4}),
         ({}, {"rotary_scaling": (8.0, 1.0, 4.0, 64.0)}, {}),
         ({}, {"relative_directions": "past"}, {"relative_directions": "both"}),
         ({"positions": "relative"}, {}, {"relative_directions": "both"}),

@@ -13,19 +13,24 @@ MODEL = """
     embedding_size=33 & positions=sinusoidal
     relative_buckets=30; relative_buckets=0; relative_max_distance=16
     dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
-    norm=batchnorm; norm_position=both; norm_epsilon=-1.0; init=xavier; init_std=-1.0
+    norm=batchnorm; norm_position=middle; norm_epsilon=-1.0; init=xavier; init_std=-1.0
     activation=tanh; positions=alibi; relative_directions=ahead; dtype=float16
     remat=some; attention=flash; loss_chunk=-1; window=-1; global_every=2
     rotary_fraction=0.0; rotary_fraction=1.1; rotary_fraction=nan
     rotary_fraction=0.3 & positions=rotary & d_model=40
     rotary_fraction=0.1 & positions=rotary & d_model=40
     parallel_residual=True & norm_position=post
+    parallel_residual=True & norm_position=output
+    shared_norm=True: must be False with model.parallel_residual=False
+    shared_norm=True & parallel_residual=True & embed_norm=True
+    embed_norm=True & norm_position=output; unrotated_every=-1
     parallel_residual=True & num_decoder_layers=1; qkv_bias=True
     rotary_scaling=8.0; rotary_scaling=(8.0,); rotary_scaling=('8', 1.0, 4.0, 64.0)
     rotary_scaling=(0.5, 1.0, 4.0, 64.0)
     rotary_scaling=(8.0, 0.0, 4.0, 64.0); rotary_scaling=(8.0, 4.0, 4.0, 64.0)
     rotary_scaling=(8.0, 1.0, 4.0, 0.0); rotary_scaling=(8.0, 1.0, 4.0, 64.5)
     rotary_scaling=(inf, 1.0, 4.0, 64.0); rotary_scaling=(8.0, 1.0, inf, 64.0)
+    scan_layers=True & unrotated_every=2
     local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
     scan_layers=True & value_embeddings=True: must be False with
 """

@@ -34,6 +34,8 @@ SHAPES = {
     "bart": {"norm_position": "post", "num_decoder_layers": 3},
     "llama": {"positions": "rotary", "num_kv_heads": 1, "gated_mlp": True},
     "gpt-neox": {"positions": "rotary", "parallel_residual": True},
+    "phi": {"parallel_residual": True, "shared_norm": True},
+    "olmo2": {"norm_position": "output", "qk_norm": "width", "norm": "rmsnorm"},
     "qwen2": {"positions": "rotary", "use_bias": False, "qkv_bias": "yes"},
     "local": {"positions": "rotary", "window": 1, "qk_norm": "scaled"},
     "modernbert": {

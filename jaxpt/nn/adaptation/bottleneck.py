@@ -83,7 +83,7 @@ def _finish(sublayer: Sublayer) -> Array:
     """The layer's output without an adapter: residual and, with post-norm, norm."""
     total = sublayer.residual + sublayer.output
     spec = sublayer.layer.spec
-    if spec.norm_position == "pre":
+    if spec.norm_position != "post":
         return total
     params = sublayer.layer.variables["params"][f"{sublayer.path[-1]}_norm"]
     return Norm(spec, parent=None).apply({"params": params}, total)

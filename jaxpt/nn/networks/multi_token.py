@@ -54,13 +54,15 @@ class ExtraHead(nn.Module):
             merge = Dense(spec.d_model, spec, use_bias=False, name="merge")
             x = merge(jnp.concatenate([state(x), token(embedded)], axis=-1))
 
+        is_rotated = spec.is_rotated(spec.num_layers - 1)
+
         def run(layer: Layer, x: Array) -> Array:
-            rest = attn_mask, bias, None, None, position_ids
+            rest = attn_mask, bias, None, None, position_ids if is_rotated else None
             return layer(x, *rest, deterministic=deterministic)[0]
 
         is_local = spec.is_local(spec.num_layers - 1)
         x = remat(run, spec)(Layer(spec, is_local=is_local, name="layer"), x)
-        return x, Norm(spec, name="norm")(x) if spec.norm_position == "pre" else x
+        return x, Norm(spec, name="norm")(x) if spec.has_last_norm else x
 
 
 class ExtraHeads(nn.Module):

@@ -1,0 +1,83 @@
+"""Entries of the tables that map transformers' tensors to jaxpt's parameters."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jaxpt.nn.model_spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of transformers.
+
+    Attributes:
+      hf_name: its name.
+      paths: paths in jaxpt's parameters; several are concatenated along the last axis.
+      is_transposed: whether the tensor is [out, in], as in PyTorch's Linear.
+      is_row: whether the tensor is [1, n] and the parameter [n].
+      num_heads: the parameters are concatenated for each of this number of heads; 0 is
+        as a whole.
+    """
+
+    hf_name: str
+    paths: tuple[str, ...]
+    is_transposed: bool = False
+    is_row: bool = False
+    num_heads: int = 0
+
+
+Table = Iterator[Entry]
+# A module's name in transformers -> the path in jaxpt, or several, separated by spaces.
+Modules = dict[str, str]
+
+
+def map_linear(
+    spec: ModelSpec,
+    hf_name: str,
+    *paths: str,
+    bias: bool | None = None,
+    is_transposed: bool = True,
+) -> Table:
+    """The entries of a Linear, whose output is that of one or more parameters."""
+    kernels = tuple(f"{path}/kernel" for path in paths)
+    yield Entry(f"{hf_name}.weight", kernels, is_transposed)
+    if spec.use_bias if bias is None else bias:
+        yield Entry(f"{hf_name}.bias", tuple(f"{path}/bias" for path in paths))
+
+
+def map_norm(spec: ModelSpec, hf_name: str, path: str) -> Table:
+    yield Entry(f"{hf_name}.weight", (f"{path}/scale",))
+    if spec.norm == "layernorm" and spec.norm_bias:
+        yield Entry(f"{hf_name}.bias", (f"{path}/bias",))
+
+
+def map_layers(
+    spec: ModelSpec,
+    num: int,
+    hf_prefix: str,
+    stack: str,
+    modules: Modules,
+    is_transposed: bool = True,
+) -> Table:
+    """The entries of all layers of a stack; paths that end with "norm" are norms."""
+    for i in range(num):
+        for name, paths in modules.items():
+            name = f"{hf_prefix}.{i}.{name}"
+            full_paths = [f"{stack}/layer_{i}/{path}" for path in paths.split()]
+            if paths.endswith("norm"):
+                yield from map_norm(spec, name, *full_paths)
+            else:
+                is_qkv = paths.endswith(("/query", "/key", "/value"))
+                bias = spec.has_qkv_bias if is_qkv else spec.use_bias
+                yield from map_linear(
+                    spec, name, *full_paths, bias=bias, is_transposed=is_transposed
+                )
+
+
+def name_attention(pattern: str, module: str = "attention", out: str = "o") -> Modules:
+    """Modules of attention, by the letters q, k, v and `out`."""
+    letters = {"q": "query", "k": "key", "v": "value", out: "out"}
+    return {pattern.format(key): f"{module}/{name}" for key, name in letters.items()}
+
+
+QKV = "attention/query attention/key attention/value"
