@@ -241,7 +241,14 @@ def _check_left_over(
 def refine_spec(
     spec: ModelSpec, family: Family, tensors: Mapping[str, np.ndarray]
 ) -> ModelSpec:
-    """The spec with what only the tensors determine: BART's bias, if not all zero."""
+    """The spec with what only the tensors determine.
+
+    That is BART's bias, if it is not all zero, and whether mT5's head is tied.
+    """
+    if family.name == "mt5":
+        head, table = tensors.get("lm_head.weight"), tensors.get("shared.weight")
+        is_tied = head is None or table is None or np.array_equal(head, table)
+        return dataclasses.replace(spec, tie_embeddings=is_tied)
     if family.name != "bart" or "final_logits_bias" not in tensors:
         return spec
     has_bias = bool(np.any(tensors["final_logits_bias"]))

@@ -1,5 +1,8 @@
 """Config fields of families that generate text: GPT-2, GPT-NeoX, OPT, T5, BART, ..."""
 
+from dataclasses import replace
+from typing import Any
+
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
     CAUSAL,
@@ -192,11 +195,11 @@ OPT = Family(
 )
 
 
-def _prepare_t5(config: Config) -> Config:
+def _prepare_t5(config: Config, num_layers: int) -> Config:
     """Sets the decoder's number of layers, as transformers does before aliases."""
     if config.get("num_decoder_layers") is not None:
         return config
-    return config | {"num_decoder_layers": config.get("num_layers", 6)}
+    return config | {"num_decoder_layers": config.get("num_layers", num_layers)}
 
 
 def _read_t5_mlp(config: Config) -> Values:
@@ -235,44 +238,86 @@ def _read_t5_tie(config: Config) -> Values:
     return {"tie_embeddings": bool(is_tied), "scale_logits": bool(is_tied)}
 
 
-T5 = Family(
+_T5_TIE = Row(_read_t5_tie, lambda spec: {"tie_word_embeddings": spec.tie_embeddings})
+
+
+def _make_t5(name: str, class_name: str, tie: Row, **defaults: Any) -> Family:
+    """T5, or a family of its form; `defaults` are those of the class."""
+
+    def plain(name: str, *spec_fields: str) -> Row:
+        return field(name, spec_fields, defaults[name])
+
+    mlp_default = {"feed_forward_proj": defaults["feed_forward_proj"]}
+    return Family(
+        name,
+        {"seq2seq": class_name},
+        (
+            CAUSAL,
+            fixed(is_encoder_decoder=True, is_written=True),
+            fixed(is_decoder=False),
+            Row(_read_t5_mlp, _write_t5_mlp, mlp_default),
+            tie,
+            plain("vocab_size", "vocab_size"),
+            plain("num_layers", "num_layers"),
+            size("num_decoder_layers", "num_decoder_layers", None),
+            field("d_model", "d_model", 512),
+            plain("num_heads", "num_heads"),
+            size("d_kv", "head_dim", 64, encode="head_width"),
+            plain("d_ff", "d_ff"),
+            # transformers has no such limit: relative positions have no end.
+            field("n_positions", "max_len", 512),
+            field("layer_norm_epsilon", "norm_epsilon", 1e-6),
+            field("relative_attention_num_buckets", "relative_buckets", 32),
+            field("relative_attention_max_distance", "relative_max_distance", 128),
+            field(
+                "dropout_rate", ("dropout", "embed_dropout", "attention_dropout"), 0.1
+            ),
+        ),
+        constants={
+            "norm": "rmsnorm",
+            "positions": "relative",
+            "use_bias": False,
+            "scale_attention": False,
+            "init": "t5",
+        },
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "num_heads",
+            "num_hidden_layers": "num_layers",
+            "head_dim": "d_kv",
+        },
+        inert=NO_ROPE + "classifier_dropout initializer_factor",
+        prepare=lambda config: _prepare_t5(config, defaults["num_layers"]),
+    )
+
+
+T5 = _make_t5(
     "t5",
-    {"seq2seq": "T5ForConditionalGeneration"},
-    (
-        CAUSAL,
-        fixed(is_encoder_decoder=True, is_written=True),
-        fixed(is_decoder=False),
-        Row(_read_t5_mlp, _write_t5_mlp, {"feed_forward_proj": "relu"}),
-        Row(_read_t5_tie, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}),
-        field("vocab_size", "vocab_size", 32128),
-        field("num_layers", "num_layers", 6),
-        size("num_decoder_layers", "num_decoder_layers", None),
-        field("d_model", "d_model", 512),
-        field("num_heads", "num_heads", 8),
-        size("d_kv", "head_dim", 64, encode="head_width"),
-        field("d_ff", "d_ff", 2048),
-        # transformers has no such limit: relative positions have no end.
-        field("n_positions", "max_len", 512),
-        field("layer_norm_epsilon", "norm_epsilon", 1e-6),
-        field("relative_attention_num_buckets", "relative_buckets", 32),
-        field("relative_attention_max_distance", "relative_max_distance", 128),
-        field("dropout_rate", ("dropout", "embed_dropout", "attention_dropout"), 0.1),
+    "T5ForConditionalGeneration",
+    _T5_TIE,
+    vocab_size=32128,
+    num_layers=6,
+    num_heads=8,
+    d_ff=2048,
+    feed_forward_proj="relu",
+)
+# The form of T5 1.1. Whether the head is tied is known from the tensors only: published
+# configs say that it is not, and transformers reads them as if they said that it is.
+MT5 = replace(
+    _make_t5(
+        "mt5",
+        "MT5ForConditionalGeneration",
+        Row(lambda _: {}, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}),
+        vocab_size=250112,
+        num_layers=8,
+        num_heads=6,
+        d_ff=1024,
+        feed_forward_proj="gated-gelu",
     ),
-    constants={
-        "norm": "rmsnorm",
-        "positions": "relative",
-        "use_bias": False,
-        "scale_attention": False,
-        "init": "t5",
-    },
-    aliases={
-        "hidden_size": "d_model",
-        "num_attention_heads": "num_heads",
-        "num_hidden_layers": "num_layers",
-        "head_dim": "d_kv",
-    },
-    inert=NO_ROPE + "classifier_dropout initializer_factor",
-    prepare=_prepare_t5,
+    inert=NO_ROPE + "classifier_dropout initializer_factor tie_word_embeddings "
+    "decoder_start_token_id",
+    like="t5",
+    unwritten=("tie_embeddings",),
 )
 BART = Family(
     "bart",

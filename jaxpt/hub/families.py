@@ -97,6 +97,7 @@ FAMILIES = {
         encoders.DISTILBERT,
         encoders.ELECTRA,
         decoders.T5,
+        decoders.MT5,
         decoders.BART,
         llamas.LLAMA,
         llamas.MISTRAL,

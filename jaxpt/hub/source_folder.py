@@ -60,8 +60,8 @@ def read_networks(folder: Path) -> dict[str, Network]:
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")
         without_head = not inner and is_body(config)
-        check_names(tensors, family, spec, head, is_body=without_head)
         spec = refine_spec(spec, family, tensors)
+        check_names(tensors, family, spec, head, is_body=without_head)
         networks[head] = Network(family, spec, tensors, config, without_head)
     return networks
 

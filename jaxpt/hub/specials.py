@@ -15,6 +15,7 @@ from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
+from jaxpt.text.tokens.symbols import ByteTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.generation_defaults import Defaults, check_defaults
 from jaxpt.training.run_framing import NAME
@@ -32,6 +33,7 @@ DEFAULTS = {
     "phi3": {"bos_token_id": 1, "eos_token_id": 32000},
     "opt": {"bos_token_id": 2, "eos_token_id": 2},
     "t5": {"eos_token_id": 1, "decoder_start_token_id": 0},
+    "mt5": {"eos_token_id": 1, "decoder_start_token_id": 0},
     "bart": {
         "bos_token_id": 0,
         "eos_token_id": 2,
@@ -49,6 +51,7 @@ CLASSES = {
     "camembert": ("cls", "sep"),
     "bart": ("cls", "sep"),
     "t5": (None, "eos"),
+    "mt5": (None, "eos"),
 }
 # Options of transformers' generation that an import keeps, those of sampling only with
 # `do_sample`.
@@ -184,6 +187,8 @@ def _read_around(
     place: Path, kind: str, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that `AutoTokenizer` puts before and after a text."""
+    if isinstance(tokenizer, ByteTokenizer) and tokenizer.is_byt5:
+        return (), (tokenizer.vocab.require("eos"),)
     if not isinstance(tokenizer, SubwordTokenizer):
         return (), ()
     settings, vocab = _read_optional(place, "tokenizer_config.json"), tokenizer.vocab

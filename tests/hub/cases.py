@@ -145,6 +145,7 @@ CASES = {
         "seq2seq",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
+    "mt5": ("mt5", "seq2seq", T5),
     "bart": ("bart", "seq2seq", BART),
     "llama": ("llama", "causal", LLAMA | SPECIALS),
     "llama-tied": (
@@ -192,6 +193,21 @@ def draw_settings(kind: str, seed: int) -> dict:
         "intermediate_size": pick(1, 17, 24, 40),
         "max_position_embeddings": pick(20, 33, 64),
     }
+    if kind == "mt5":
+        return {
+            "num_layers": num_layers,
+            "num_decoder_layers": pick(None, 1, 2, 4),
+            "num_heads": heads,
+            "d_model": pick(12, 17, 30),
+            "d_kv": pick(1, 6, 10),
+            "d_ff": settings["intermediate_size"],
+            "relative_attention_num_buckets": pick(4, 8, 32),
+            "relative_attention_max_distance": pick(20, 60),
+            "layer_norm_epsilon": pick(1e-6, 1e-3),
+            "feed_forward_proj": pick("gated-gelu", "gated-gelu", "gated-silu", "relu"),
+            "initializer_factor": 0.3,
+            "pad_token_id": 0,
+        }
     if kind == "gpt_neo":
         every = pick(1, 0, 2, 3, num_layers)
         local = [every == 0 or i % every > 0 for i in range(num_layers)]
@@ -321,7 +337,10 @@ class Ours:
         if self.head == "causal":
             seen = dataclasses.replace(attention_masks.causal(), key_lengths=lengths)
         types, rest = batch.get("types"), {"deterministic": True}
+        cross = attention_masks.key_padding(lengths)
         if "position_ids" in batch:  # with padding before the tokens
+            num = batch.get("decoder_input_ids", inputs).shape[1]
+            cross = jnp.repeat(batch["seen"][:, None, None, :], num, 2)
             size = inputs.shape[1]
             ones = jnp.ones((size, size), bool)
             ones = jnp.tril(ones) if self.head == "causal" else ones
@@ -337,8 +356,8 @@ class Ours:
                     batch["decoder_input_ids"],
                     attention_masks.causal(),
                     hidden,
-                    attention_masks.key_padding(lengths),
-                    **rest,
+                    cross,
+                    deterministic=True,
                 )
             if score is not None:
                 return hidden, hidden
@@ -418,7 +437,10 @@ def pad_before(batch: dict, pad: int) -> dict:
     }
     rows["input_ids"] = np.where(seen, rows["input_ids"], pad)
     places = np.maximum(np.cumsum(seen, 1) - 1, 0)
-    rows["labels"] = np.where(places, rows["labels"], -100)
+    if "decoder_input_ids" in batch:
+        rows["labels"] = batch["labels"]
+    else:
+        rows["labels"] = np.where(places, rows["labels"], -100)
     return batch | rows | {"seen": seen, "position_ids": places}
 
 

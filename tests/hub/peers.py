@@ -23,10 +23,9 @@ def make_theirs(name):
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = getattr(transformers, family.heads[head])(config).eval()
-    if (
-        name == "t5-1.1"
-    ):  # a new model is tied; one that is loaded from a checkpoint is not
-        table = torch.randn(V, settings["d_model"])
+    # A new model is tied; one that is loaded from a checkpoint may not be.
+    if name == "t5-1.1" or (kind == "mt5" and config.num_heads != 3):
+        table = config.initializer_factor * torch.randn(V, settings["d_model"])
         model.lm_head.weight = torch.nn.Parameter(table)
         model.config.tie_word_embeddings = False
     with torch.no_grad():

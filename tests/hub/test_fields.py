@@ -40,6 +40,7 @@ OLDER = {
         "is_gated_act",
         "scale_decoder_outputs",
     ),
+    "mt5": ("is_causal", "dense_act_fn", "is_gated_act"),
     "bart": (
         "is_causal",
         "normalize_before",

@@ -114,6 +114,7 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
+DRAWN += ("mt5",)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -141,7 +142,7 @@ def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
     result = run_theirs(again, padded, "drawn")
     for name in ("hidden", "logits"):
         np.testing.assert_allclose(result[name], theirs[name], atol=1e-5)
-    if head == "causal":
+    if head in ("causal", "seq2seq"):
         check_generation(reference, ours, num_beams=1)
 
 
@@ -466,7 +467,18 @@ def test_presets_are_the_published_models(name):
 @pytest.mark.parametrize(
     "name",
     ["gpt2", "llama", "llama-tied", "llama-3.1", "mistral", "qwen2", "qwen3-local"]
-    + ["gpt_neo", "gpt_neox", "t5", "t5-1.1", "opt", "smollm3", "olmo2", "phi", "phi3"],
+    + [
+        "gpt_neo",
+        "gpt_neox",
+        "t5",
+        "t5-1.1",
+        "mt5",
+        "opt",
+        "smollm3",
+        "olmo2",
+        "phi",
+        "phi3",
+    ],
 )
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):

@@ -5,14 +5,17 @@ import os
 from pathlib import Path
 
 import pytest
+import transformers
 
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
+from jaxpt.hub.export import write_tokenizer
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.specials import read_framing
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
-from jaxpt.text.tokens.symbols import ByteTokenizer
+from jaxpt.text.tokens.symbols import ByteTokenizer, make_byt5
 from jaxpt.text.tokens.training import train_subword
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -47,6 +50,18 @@ def test_ids_of_config_and_of_generation_config(read):
     config = {"eos_token_id": 7, "bos_token_id": 1}
     result = read("llama", config, generation_config=later)
     assert result == Framing(bos=1, ends=(8,))
+
+
+def test_byt5_ends_a_text(tmp_path):
+    """And its export is read as it was written."""
+    framing = read_framing(tmp_path, "t5", {}, make_byt5(), 384)
+    assert framing == Framing((), (1,), start=0, ends=(1,))
+    assert write_tokenizer(make_byt5(), tmp_path, ModelSpec(), framing)
+    assert tokenizers.load(tmp_path).to_json() == make_byt5().to_json()
+    assert read_framing(tmp_path, "t5", {}, make_byt5(), 384) == framing
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("A")["input_ids"] == [68, 1]
+    assert not write_tokenizer(make_byt5(), tmp_path, ModelSpec(), Framing())
 
 
 def test_what_a_config_leaves_out_is_its_class_s(read):

@@ -3,8 +3,10 @@
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 from google.protobuf.message import DecodeError
@@ -21,7 +23,15 @@ FOLDERS = (
     ("encoder.json", "vocab.bpe"),
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
 )
+# The ids of fairseq's models by `model_type`: tokens before the SentencePiece model's
+# pieces, and the number of those that are left out; <mask> is the last id.
+FAIRSEQ = {
+    "xlm-roberta": (("<s>", "<pad>", "</s>", "<unk>"), 3),
+    "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1),
+}
 
 # Names of specials; the first that a vocabulary has is used.
 _NAMES = {
@@ -45,7 +55,8 @@ def read_published(
 
     Args:
       path: a `tokenizer.json`, a SentencePiece `.model` (Unigram), BERT's `vocab.txt`,
-        or a folder with one of `FOLDERS`.
+        or a folder with one of `FOLDERS`. A SentencePiece model in a folder has the ids
+        of the folder's model (config.json): T5's sentinels, XLM-R's shift.
       specials: keys of `vocab.SPECIALS` that the vocabulary must have.
       num_sentinels: the number of `<extra_id_*>` that it must have; added ones descend
         from the last id, as T5's do.
@@ -137,11 +148,13 @@ def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
 
 
 def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one."""
+    """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one.
+
+    In mT5's vocabulary they are pieces that begin with "▁".
+    """
     ids = core.get_vocab(with_added_tokens=True)
-    names = itertools.takewhile(
-        ids.__contains__, map("<extra_id_{}>".format, itertools.count())
-    )
+    name = "▁<extra_id_{}>" if "▁<extra_id_0>" in ids else "<extra_id_{}>"
+    names = itertools.takewhile(ids.__contains__, map(name.format, itertools.count()))
     return tuple(ids[name] for name in names)
 
 
@@ -167,6 +180,8 @@ def _read_core(path: Path) -> tokenizers.Tokenizer:
             if all((path / name).is_file() for name in names):
                 if len(names) == 2:
                     return _read_bpe(path / names[0], path / names[1])
+                if names[0].endswith(".model"):
+                    return _read_sentencepiece_folder(path / names[0])
                 return _read_core(path / names[0])
         raise DataError(
             f"the folder must hold {', or '.join(' and '.join(f) for f in FOLDERS)}"
@@ -220,8 +235,40 @@ def make_wordpiece(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer
     return core
 
 
-def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
-    """Reads SentencePiece's Unigram model as transformers does for T5."""
+def _read_sentencepiece_folder(path: Path) -> tokenizers.Tokenizer:
+    """Reads a SentencePiece model with the ids that the folder's model gives it."""
+    values: dict[str, Any] = {}
+    for name in ("config.json", "tokenizer_config.json"):
+        if (file := path.parent / name).is_file():
+            values |= _parse(file)
+    kind = values.get("model_type")
+    if path.name == "spiece.model":
+        core = _read_sentencepiece(path)
+        num = values.get("extra_ids", 100) if kind == "t5" else 0
+        if type(num) is not int or not 0 <= num <= 1000:
+            raise DataError(f"extra_ids={num!r}: must be from 0 to 1000")
+        for i in range(num - 1, -1, -1):
+            if core.token_to_id(f"<extra_id_{i}>") is None:
+                _append(core, f"<extra_id_{i}>")
+        return core
+    if kind not in FAIRSEQ:
+        raise DataError(
+            f"config.json: model_type={kind!r}: must be one of {', '.join(FAIRSEQ)} "
+            f"with {path.name}"
+        )
+    return _read_sentencepiece(path, *FAIRSEQ[kind])
+
+
+def _read_sentencepiece(
+    path: Path, front: tuple[str, ...] = (), num_left_out: int = 0
+) -> tokenizers.Tokenizer:
+    """Reads SentencePiece's Unigram model as transformers does for T5.
+
+    Args:
+      front: tokens before its pieces, of which `<unk>` is one; then `<mask>` is added
+        after them.
+      num_left_out: of its first pieces.
+    """
     proto = sentencepiece_model_pb2.ModelProto()
     try:
         proto.ParseFromString(path.read_bytes())
@@ -230,7 +277,10 @@ def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
     trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
     if not proto.pieces:
         raise DataError("not a SentencePiece model: it has no pieces")
-    types = {piece.type for piece in proto.pieces}
+    sentinel = re.compile("▁?<extra_id_[0-9]+>")
+    types = {
+        piece.type for piece in proto.pieces if not sentinel.fullmatch(piece.piece)
+    }
     kinds = proto.SentencePiece
     if (
         trainer.model_type != trainer.UNIGRAM
@@ -247,9 +297,18 @@ def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
     pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     silent = (kinds.CONTROL, kinds.UNKNOWN, kinds.UNUSED)
     names = [piece.piece for piece in proto.pieces if piece.type in silent]
+    unk_id = trainer.unk_id
+    if front:
+        added = [*front, "<mask>"]
+        first, last = [(name, 0.0) for name in front], ("<mask>", 0.0)
+        pieces = [*first, *pieces[num_left_out:], last]
+        names, unk_id = (
+            [*added, *(n for n in names if n not in added)],
+            front.index("<unk>"),
+        )
     charsmap = normalizer.precompiled_charsmap
     try:
-        core = make_unigram(pieces, trainer.unk_id, charsmap, trainer.byte_fallback)
+        core = make_unigram(pieces, unk_id, charsmap, trainer.byte_fallback)
     except Exception as error:  # the library has no finer exceptions
         raise DataError(f"not a Unigram model: {error}") from error
     core.add_special_tokens(

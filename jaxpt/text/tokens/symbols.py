@@ -70,16 +70,25 @@ class CharTokenizer(Tokenizer):
 
 
 class ByteTokenizer(Tokenizer):
-    """Each byte of UTF-8 is a token, so no text is unknown."""
+    """Each byte of UTF-8 is a token, so no text is unknown.
+
+    With `num_bytes=245`, the bytes that no UTF-8 has, 0xF5 to 0xFF, have no ids.
+    """
 
     kind = "byte"
 
-    def __init__(self, specials: tuple[str, ...] = (), num_sentinels: int = 0):
+    def __init__(
+        self,
+        specials: tuple[str, ...] = (),
+        num_sentinels: int = 0,
+        num_bytes: int = 256,
+    ):
+        self.num_bytes = num_bytes
         self.vocab = _make_vocab(
             specials,
             num_sentinels,
-            [bytes([b]) for b in range(256)],
-            [chr(b) in WHITESPACE for b in range(256)],
+            [bytes([b]) for b in range(num_bytes)],
+            [chr(b) in WHITESPACE for b in range(num_bytes)],
         )
         self._first = len(specials)
         names = {i: name.encode() for i, name in self.vocab.special_names.items()}
@@ -103,7 +112,27 @@ class ByteTokenizer(Tokenizer):
         return make_visible(self._bytes[id_].decode("utf-8", "surrogateescape"))
 
     def to_json(self) -> dict:
-        return _describe("byte", self.vocab)
+        is_whole = self.num_bytes == 256
+        num_bytes = {} if is_whole else {"num_bytes": self.num_bytes}
+        return _describe("byte", self.vocab) | num_bytes
+
+    @property
+    def is_byt5(self) -> bool:
+        """Whether the ids are ByT5's."""
+        return self.to_json() == make_byt5().to_json()
+
+
+def make_byt5() -> ByteTokenizer:
+    """ByT5's ids: <pad>, </s>, <unk>, and each byte plus 3.
+
+    ByT5 was pretrained with a vocabulary of 259 ids, whose last ones are the sentinels:
+    258, 257, ..., in place of bytes that no UTF-8 has. transformers' further ids, 259
+    to 383 (`<extra_id_*>`), were not trained.
+
+    >>> make_byt5().encode("A").tolist(), make_byt5().vocab.sentinels[:2]
+    ([68], (258, 257))
+    """
+    return ByteTokenizer(("pad", "eos", "unk"), 11, 245)
 
 
 def _make_vocab(

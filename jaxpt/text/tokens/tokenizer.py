@@ -24,7 +24,7 @@ from jaxpt.text.tokens.framing import (
 )
 from jaxpt.text.tokens.published import name_specials, read_json, read_published
 from jaxpt.text.tokens.subword import VERSION, SubwordTokenizer
-from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
+from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer, make_byt5
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import SPECIALS
 
@@ -187,6 +187,8 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
     """Reads a tokenizer and adds missing specials and sentinels."""
     if (path / "tokenizer.json").is_file():
         path /= "tokenizer.json"
+    if path.is_dir() and _names_byt5(path) and not num_sentinels and not specials:
+        return make_byt5()
     if path.is_dir() or path.suffix not in ("", ".json"):
         return read_published(path, specials, num_sentinels)
     try:
@@ -210,6 +212,16 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
         raise DataError(f"tokenizer file {path}: not JSON: {error}") from error
     except UserError as error:
         raise DataError(f"tokenizer file {path}: {error}") from error
+
+
+def _names_byt5(folder: Path) -> bool:
+    """Whether the tokenizer of a folder is ByT5's, which has no file."""
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+    except (OSError, ValueError):
+        return False
+    is_named = isinstance(settings, dict)
+    return is_named and settings.get("tokenizer_class") == "ByT5Tokenizer"
 
 
 def _make_subword(
@@ -254,7 +266,10 @@ def _make_symbols(data: dict) -> Tokenizer:
         TokenizerSpec(data["kind"], specials=specials, num_sentinels=num_sentinels)
     )
     if data["kind"] == "byte":
-        return ByteTokenizer(specials, num_sentinels)
+        num_bytes = data.get("num_bytes", 256)
+        if num_bytes not in (245, 256):
+            raise DataError(f"num_bytes is {num_bytes!r}: must be 245 or 256")
+        return ByteTokenizer(specials, num_sentinels, num_bytes)
     characters = data.get("characters")
     if (
         not _is_list_of_text(characters)
