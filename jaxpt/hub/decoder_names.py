@@ -108,6 +108,19 @@ def olmo2(spec: ModelSpec, head: str) -> Table:
     yield from _llama_form(spec, modules)
 
 
+def gemma2(spec: ModelSpec, head: str) -> Table:
+    modules = {
+        "input_layernorm": "attention_norm",
+        **_ATTENTION,
+        **(_HEAD_NORMS if spec.qk_norm == "scaled" else {}),
+        "post_attention_layernorm": "attention_out_norm",
+        "pre_feedforward_layernorm": "mlp_norm",
+        **_GATED,
+        "post_feedforward_layernorm": "mlp_out_norm",
+    }
+    yield from _llama_form(spec, modules)
+
+
 def phi3(spec: ModelSpec, head: str) -> Table:
     modules = {
         "input_layernorm": "attention_norm",

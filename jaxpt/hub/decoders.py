@@ -326,7 +326,6 @@ BART = Family(
         CAUSAL,
         fixed(
             is_encoder_decoder=True,
-            scale_embedding=False,
             tie_word_embeddings=True,
             is_written=True,
         ),
@@ -347,6 +346,7 @@ BART = Family(
         field("encoder_ffn_dim", "d_ff", 4096),
         same("decoder_ffn_dim", "encoder_ffn_dim", 4096, "d_ff"),
         field("max_position_embeddings", "max_len", 1024),
+        field("scale_embedding", "scale_embeddings", False),
         activation("activation_function", "gelu"),
         field("dropout", ("dropout", "embed_dropout"), 0.1),
         field("attention_dropout", "attention_dropout", 0.0),

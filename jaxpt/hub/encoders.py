@@ -17,7 +17,7 @@ from jaxpt.hub.fields import (
     same,
     write_activation,
 )
-from jaxpt.hub.rotary import read_rope, write_rope
+from jaxpt.hub.rotary import read_layer_base, write_rope
 from jaxpt.hub.windows import FULL, LOCAL, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -185,8 +185,9 @@ def _read_modernbert_layers(config: Config) -> Values:
         require(config, sliding_window=window)
     if every != 1 and window < 1:
         raise refusal("local_attention", config["local_attention"], "at least 2")
-    full = _read_modernbert_rope(config, FULL, "global_rope_theta", 160000.0)
-    local = _read_modernbert_rope(config, LOCAL, "local_rope_theta", 10000.0)
+    scaling = config.get("rope_scaling") or {}
+    full = read_layer_base(config, FULL, "global_rope_theta", 160000.0, scaling)
+    local = read_layer_base(config, LOCAL, "local_rope_theta", 10000.0, scaling)
     if every == 1:
         return {"rotary_base": full}
     return {
@@ -210,27 +211,6 @@ def _read_layer_types(config: Config) -> int:
             raise refusal("global_attn_every_n_layers", every, "at least 1")
         return 1 if layers == 1 else every
     return find_global_every(kinds, layers)
-
-
-def _read_modernbert_rope(
-    config: Config, kind: str, theta_key: str, theta: float
-) -> float:
-    """The rotary base of one kind of layers, which may be under the key `theta_key`."""
-    rope = config.get("rope_parameters") or {}
-    scaling = config.get("rope_scaling") or {}
-    for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():
-        if not isinstance(value, dict):
-            raise refusal(key, value, "an object")
-    for key, value in rope.items():
-        if not isinstance(value, dict):
-            raise refusal(
-                f"rope_parameters.{key}",
-                value,
-                "an object; they are those of 'full_attention' and 'sliding_attention'",
-            )
-    base = config.get(theta_key)
-    values = read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
-    return values["rotary_base"]
 
 
 def _write_modernbert_layers(spec: ModelSpec) -> Config:

@@ -5,8 +5,8 @@ A spec fits a family if writing its config and reading that gives the spec back.
 
 import dataclasses
 
-from jaxpt.errors import ConfigError, UserError
-from jaxpt.hub import decoders, encoders, llamas, variants
+from jaxpt.errors import ConfigError, DataError, UserError
+from jaxpt.hub import decoders, encoders, gemmas, llamas, variants
 from jaxpt.hub.fields import Config, Family, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
@@ -19,6 +19,10 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
       UserError: the family or a setting is not supported.
     """
     kind, classes = config.get("model_type"), config.get("architectures")
+    if isinstance(kind, str) and kind in REFUSED:
+        raise DataError(
+            f"config.json: model_type={kind!r}: is not supported: its {REFUSED[kind]}"
+        )
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise refusal("model_type", kind, f"one of {', '.join(FAMILIES)}")
     if classes is not None and not (
@@ -82,6 +86,18 @@ def write_config(
     )
 
 
+# Families that the one Transformer cannot express, with the reason, behind "its".
+_DISENTANGLED = (
+    "attention multiplies queries and keys with embeddings of relative positions in "
+    "every layer, which is not a bias and which no kernel here computes"
+)
+REFUSED = {
+    "deberta": _DISENTANGLED,
+    "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
+    "albert": "layers share one set of parameters",
+    "gemma3": "config is that of a model of images and text; its text model alone is a "
+    "gemma3_text",
+}
 # A spec is exported as the first family that it fits.
 FAMILIES = {
     family.name: family
@@ -103,6 +119,8 @@ FAMILIES = {
         llamas.MISTRAL,
         llamas.QWEN2,
         llamas.QWEN3,
+        gemmas.GEMMA2,
+        gemmas.GEMMA3,
         variants.SMOLLM3,
         variants.OLMO2,
         variants.PHI,

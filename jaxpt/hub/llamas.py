@@ -33,11 +33,14 @@ _DEFAULTS = {
 }
 
 
-def list_rows(rotary: Row | None = None, **defaults: Any) -> tuple[Row, ...]:
+def list_rows(
+    rotary: Row | None = None, activations: Row | None = None, **defaults: Any
+) -> tuple[Row, ...]:
     """The rows that all share.
 
     Args:
       rotary: that of rotary positions; None for a family that rotates whole heads.
+      activations: that of the activation; None for one named `hidden_act`.
       defaults: of the class, where they differ from Llama's.
     """
     values = _DEFAULTS | defaults
@@ -68,7 +71,7 @@ def list_rows(rotary: Row | None = None, **defaults: Any) -> tuple[Row, ...]:
         plain("intermediate_size", "d_ff"),
         plain("max_position_embeddings", "max_len"),
         plain("rms_norm_eps", "norm_epsilon"),
-        activation("hidden_act", values["hidden_act"]),
+        activations or activation("hidden_act", values["hidden_act"]),
         rotary or rope(),
         plain("tie_word_embeddings", "tie_embeddings"),
         field("attention_dropout", "attention_dropout", 0.0),

@@ -56,6 +56,30 @@ def read_rope(
     return values | {"rotary_scaling": tuple(map(float, numbers))}
 
 
+def read_layer_base(
+    config: Config, kind: str, theta_key: str, theta: float, scaling: Any
+) -> float:
+    """The rotary base of one kind of layers, which may be under the key `theta_key`.
+
+    Args:
+      scaling: the older parameters for this kind of layers.
+    """
+    rope = config.get("rope_parameters") or {}
+    for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():
+        if not isinstance(value, dict):
+            raise refusal(key, value, "an object")
+    for key, value in rope.items():
+        if not isinstance(value, dict):
+            raise refusal(
+                f"rope_parameters.{key}",
+                value,
+                "an object; they are those of 'full_attention' and 'sliding_attention'",
+            )
+    base = config.get(theta_key)
+    values = read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
+    return values["rotary_base"]
+
+
 def write_rope(spec: ModelSpec, base: float) -> Config:
     """The rotary parameters of a spec, for layers with this base."""
     rope: Config = {"rope_type": "default", "rope_theta": base}

@@ -27,6 +27,8 @@ DEFAULTS = {
     "gpt_neox": {"bos_token_id": 0, "eos_token_id": 2},
     "llama": {"bos_token_id": 1, "eos_token_id": 2},
     "mistral": {"bos_token_id": 1, "eos_token_id": 2},
+    "gemma2": {"bos_token_id": 2, "eos_token_id": 1},
+    "gemma3_text": {"bos_token_id": 2, "eos_token_id": 1},
     "smollm3": {"bos_token_id": 128000, "eos_token_id": 128001},
     "olmo2": {"eos_token_id": 50279},
     "phi": {"bos_token_id": 1, "eos_token_id": 2},

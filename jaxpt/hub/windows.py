@@ -14,12 +14,15 @@ def find_global_every(
     num_layers: int,
     name: str = "layer_types",
     names: tuple[str, str] = (FULL, LOCAL),
+    *,
+    is_last: bool = False,
 ) -> int:
     """`ModelSpec.global_every` of the layers' kinds; 1 if all have full attention.
 
     Args:
       kinds: of all layers, as the field `name` has them.
       names: those of layers with full attention and of local ones.
+      is_last: whether the last of every n layers has full attention, not the first.
 
     Raises:
       UserError: the kinds of layers follow no such rule.
@@ -27,14 +30,19 @@ def find_global_every(
     full, local = names
     is_complete = isinstance(kinds, list) and len(kinds) == num_layers
     for every in (1, *range(2, num_layers + 1), 0) if is_complete else ():
+        place = every - 1 if is_last else 0
         expected = [
-            local if every == 0 or i % every else full for i in range(num_layers)
+            local if every == 0 or i % every != place else full
+            for i in range(num_layers)
         ]
         if kinds == expected:
             return every
     raise DataError(
-        f"config.json: {name}={kinds}: must be {full} in the first of {num_layers} "
-        f"layers and then in one of every n, or in none, and else {local}"
+        f"config.json: {name}={kinds}: must be {full} in the last of every n layers, "
+        f"of {num_layers}, or in none, and else {local}"
+        if is_last
+        else f"config.json: {name}={kinds}: must be {full} in the first of "
+        f"{num_layers} layers and then in one of every n, or in none, and else {local}"
     )
 
 

@@ -55,6 +55,7 @@ def list_requests(
             has_segments=is_packed,
             has_bias=spec.positions == "relative",
             has_dropout=spec.attention_dropout > 0,
+            has_softcap=spec.attention_softcap > 0,
             looks_ahead_in_window=is_local and reads_ahead,
         )
         for length in lengths
@@ -140,6 +141,9 @@ class Attention(nn.Module):
             q_BTNH = rotate(q_BTNH, position_ids, rates)
         if not spec.scale_attention:
             q_BTNH = q_BTNH * spec.head_width**0.5
+        elif spec.attention_scalar:
+            q_BTNH = q_BTNH * (spec.head_width / spec.attention_scalar) ** 0.5
+        softcap = spec.attention_softcap
         out = Dense(spec.d_model, spec, is_residual=True, name="out")
         if source is not None:
             k_BSKH = heads("key", source, spec.kv_heads)
@@ -151,10 +155,12 @@ class Attention(nn.Module):
         if kv_cache is not None:
             if source is not None:
                 kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)
-            out_BTNH = attention.attend_cached(q_BTNH, *kv_cache, attn_mask, bias)
+            out_BTNH = attention.attend_cached(
+                q_BTNH, *kv_cache, attn_mask, bias, softcap
+            )
             return out(out_BTNH.reshape(*x.shape[:2], -1)), kv_cache
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
-            weights = attention.weigh(q_BTNH, k_BSKH, attn_mask, bias)
+            weights = attention.weigh(q_BTNH, k_BSKH, attn_mask, bias, softcap)
             self.sow(WEIGHTS, "weights", weights)
         rate = 0.0 if deterministic else spec.attention_dropout
         out_BTNH = attention.attend(
@@ -168,5 +174,6 @@ class Attention(nn.Module):
             kernel=spec.attention,
             # Evaluation and generation have other lengths than training.
             strict=not deterministic,
+            softcap=softcap,
         )
         return out(out_BTNH.reshape(*x.shape[:2], -1)), None

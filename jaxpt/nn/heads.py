@@ -87,6 +87,8 @@ class Embedder(nn.Module):
             if previous_ids is not None:
                 before = before.at[:, 0].set(self.look_up(previous_ids))
             x = self.smear(x, before, is_previous_seen)
+        if spec.scale_embeddings:
+            x = x * spec.d_model**0.5
         if spec.positions == "learned":
             x = x + self.positions(length, position_ids)
         elif spec.positions == "sinusoidal":

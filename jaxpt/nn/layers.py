@@ -109,6 +109,13 @@ class Dense(nn.Module):
         return kernels.dense(x.astype(self.spec.compute_dtype), kernel, bias)
 
 
+def add_scale(module: nn.Module, spec: ModelSpec, width: int) -> Float[Array, "D"]:
+    """The factors of a norm, 1 at first: a parameter, or 1 + it with `norm_offset`."""
+    if spec.norm_offset:
+        return 1 + module.param("scale", nn.initializers.zeros, (width,))
+    return module.param("scale", nn.initializers.ones, (width,))
+
+
 class Norm(nn.Module):
     """LayerNorm, or RMSNorm without mean and bias (T5); computed in float32."""
 
@@ -116,7 +123,7 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        scale = add_scale(self, self.spec, x.shape[-1])
         if self.spec.norm == "rmsnorm":
             return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
         bias = jnp.zeros_like(scale)
@@ -139,7 +146,7 @@ class HeadNorm(nn.Module):
     def __call__(self, x: Float[Array, "*B H"]) -> Float[Array, "*B H"]:
         scale = jnp.ones(x.shape[-1])
         if self.spec.qk_norm != "unscaled":
-            scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+            scale = add_scale(self, self.spec, x.shape[-1])
         return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
 
 

@@ -14,7 +14,7 @@ from jaxpt.ops.kernel_choice import KERNELS
 from jaxpt.ops.losses import LogitOptions
 
 NORMS = ("layernorm", "rmsnorm")
-NORM_POSITIONS = ("pre", "post", "output")
+NORM_POSITIONS = ("pre", "post", "output", "both")
 QK_NORMS = ("none", "unscaled", "scaled", "width")
 QKV_BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
@@ -39,6 +39,8 @@ AT_LEAST_0 = (
     "global_every",
     "unrotated_every",
     "loss_chunk",
+    "attention_scalar",
+    "attention_softcap",
     "logit_softcap",
     "z_loss",
 )
@@ -111,8 +113,9 @@ class ModelSpec:
       norm_epsilon: added to the variance.
       norm_bias: LayerNorms have a bias (ModernBERT's have none).
       norm_position: "pre", x + f(norm(x)) (GPT-2, T5); "post", norm(x + f(x)) (BERT:
-        the embeddings are normed too); or "output", x + norm(f(x)) (OLMo 2). All but
-        "post" have a last norm after the stack.
+        the embeddings are normed too); "output", x + norm(f(x)) (OLMo 2); or "both",
+        x + norm'(f(norm(x))) (Gemma). All but "post" have a last norm after the stack.
+      norm_offset: norms scale by 1 + w instead of w (Gemma).
       parallel_residual: x + attention(norm(x)) + MLP(norm'(x)), where the MLP does not
         read the attention's output (GPT-NeoX).
       shared_norm: with parallel_residual, both read the same norm(x) (Phi).
@@ -138,6 +141,8 @@ class ModelSpec:
         ModernBERT's `local_attention` of 128, and Mistral's `sliding_window` of 65.
       global_every: with a window, every n-th layer, from the first on, attends to
         everything (ModernBERT: 3); 0: none (Mistral).
+      global_last: with global_every, those layers are the last of each n instead of
+        the first (Gemma 2 and 3).
       local_rotary_base: of local layers; 0 means rotary_base.
       relative_buckets: the number of buckets of T5's bias.
       relative_max_distance: all larger distances share a bucket.
@@ -149,6 +154,10 @@ class ModelSpec:
       position_offset: unused rows of the learned table before the first position
         (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
+      attention_scalar: logits are divided by sqrt of this instead of sqrt(H) (Gemma);
+        0: they are not.
+      attention_softcap: c: the logits of attention are c tanh(logits / c) (Gemma 2:
+        50), for which only XLA has a kernel here; 0: they are not limited.
       qk_norm: each head's queries and keys are divided by their RMS, before rotary
         positions: "unscaled" (modded-nanogpt, nanochat), or "scaled" by a learned
         factor for each of the H numbers (Qwen3). "width": all heads together are
@@ -164,6 +173,7 @@ class ModelSpec:
         whose others have none), "no" (GPT-Neo, whose others have some), or "auto", as
         `use_bias`.
       tie_embeddings: the vocabulary head reuses the token table.
+      scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       head_bias: the vocabulary head has one (BERT).
       logit_softcap: c: the vocabulary's logits are c tanh(logits / c) (Gemma 2: 30;
@@ -212,6 +222,7 @@ class ModelSpec:
     norm_position: str = "pre"
     norm_epsilon: float = 1e-5
     norm_bias: bool = True
+    norm_offset: bool = False
     parallel_residual: bool = False
     shared_norm: bool = False
     embed_norm: bool = False
@@ -225,17 +236,21 @@ class ModelSpec:
     unrotated_every: int = 0
     window: int = 0
     global_every: int = 0
+    global_last: bool = False
     local_rotary_base: float = 0.0
     relative_buckets: int = 32
     relative_max_distance: int = 128
     relative_directions: str = "auto"
     scale_attention: bool = True
+    attention_scalar: int = 0
+    attention_softcap: float = 0.0
     qk_norm: str = "none"
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
     qkv_bias: str = "auto"
     tie_embeddings: bool = True
+    scale_embeddings: bool = False
     scale_logits: bool = False
     head_bias: bool = False
     head_transform: bool = False
@@ -307,7 +322,7 @@ class ModelSpec:
                 self.parallel_residual,
                 not self.parallel_residual
                 or (self.norm_position == "pre" and not self.num_decoder_layers),
-                "False with model.norm_position=post or output, or "
+                "False with model.norm_position other than pre, or "
                 "model.num_decoder_layers",
             ),
             (
@@ -321,7 +336,13 @@ class ModelSpec:
                 "embed_norm",
                 self.embed_norm,
                 not self.embed_norm or self.norm_position == "pre",
-                "False with model.norm_position=post or output",
+                "False with model.norm_position other than pre",
+            ),
+            (
+                "attention_scalar",
+                self.attention_scalar,
+                not self.attention_scalar or self.scale_attention,
+                "0 with model.scale_attention=False",
             ),
             (
                 "scale_logits",
@@ -404,8 +425,10 @@ class ModelSpec:
 
     def is_local(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, is limited to `window`."""
-        is_global = self.global_every > 0 and layer % self.global_every == 0
-        return self.window > 0 and not is_global
+        if not self.window or not self.global_every:
+            return self.window > 0
+        place = self.global_every - 1 if self.global_last else 0
+        return layer % self.global_every != place
 
     def is_rotated(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, has rotary positions.
@@ -500,10 +523,13 @@ def _normal(spec: ModelSpec) -> dict:
     layers = range(max(spec.num_layers, spec.num_decoder_layers))
     if not any(map(spec.is_local, layers)):
         values["window"] = 0
-    values["global_every"] = min(spec.global_every, len(layers))
+    if all(map(spec.is_local, layers)):
+        values["global_every"] = 0
+    values["global_every"] = min(values["global_every"], len(layers))
     if all(map(spec.is_rotated, layers)):
         values["unrotated_every"] = 0
     values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
+    values["attention_scalar"] = spec.attention_scalar or spec.head_width
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
@@ -518,6 +544,8 @@ def _normal(spec: ModelSpec) -> dict:
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",
         "max_len": spec.positions in ("relative", "none"),
+        "global_last": not values["window"] or values["global_every"] in (0, 1),
+        "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",
     }
     return {key: value for key, value in values.items() if not is_idle.get(key)}

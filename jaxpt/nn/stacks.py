@@ -47,7 +47,7 @@ class LayerCache(NamedTuple):
 
 
 class Layer(nn.Module):
-    """One layer: x + f(norm(x)), norm(x + f(x)) or x + norm(f(x)) (`norm_position`).
+    """One layer: x + f(norm(x)), or as `ModelSpec.norm_position` says.
 
     With `ids` it has value embeddings. With `parallel_residual` the MLP reads the
     layer's input, as attention does. Returns x and, if given, the kv_cache.
@@ -87,7 +87,10 @@ class Layer(nn.Module):
             is_normed = self.is_normed and name == "attention"
             own = shared or Norm(spec, name=f"{name}_norm")
             norm = (lambda y: y) if is_normed else own
-            y, kv_cache = part(norm(read) if spec.norm_position == "pre" else read)
+            is_pre = spec.norm_position in ("pre", "both")
+            y, kv_cache = part(norm(read) if is_pre else read)
+            if spec.norm_position == "both":
+                y = Norm(spec, name=f"{name}_out_norm")(y)
             y = norm(y) if spec.norm_position == "output" else y
             y = x + Dropout(spec.dropout)(y, deterministic=deterministic)
             y = keep_rows(y)

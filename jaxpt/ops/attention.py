@@ -59,6 +59,7 @@ def attend(
     rng: Array | None = None,
     kernel: str = "auto",
     strict: bool = True,
+    softcap: float = 0.0,
 ) -> Float[Array, "B T N H"]:
     """softmax(q k / sqrt(H) + bias) v over the visible keys (Vaswani et al. 2017).
 
@@ -67,6 +68,7 @@ def attend(
       mask: which keys are visible; a query without visible keys must have no loss.
       dropout_rate: dropout of the attention weights, with the key `rng`.
       kernel, strict: as in `kernel_choice.select_kernel`.
+      softcap: c: logits, before the bias, are c tanh(logits / c); 0: they are not.
 
     Raises:
       UserError: the named kernel does not support this request.
@@ -84,6 +86,7 @@ def attend(
         is_array=structure is None or structure.shows_later_keys or is_wide,
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
+        has_softcap=softcap > 0,
         looks_ahead_in_window=structure is not None
         and structure.window is not None
         and not structure.causal,
@@ -95,10 +98,10 @@ def attend(
         assert structure is not None  # splash takes no mask as an array
         return attend_splash(q, k, v, structure)
     if structure is not None and _fits_blocks(structure, bias, q.shape[1], k.shape[1]):
-        return attend_blocks(q, k, v, structure, dropout_rate, rng, chosen)
+        return attend_blocks(q, k, v, structure, dropout_rate, rng, chosen, softcap)
     is_full = structure is not None and structure.is_full()
     visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
-    return _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen)
+    return _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen, softcap)
 
 
 def _attend_visible(
@@ -110,10 +113,11 @@ def _attend_visible(
     dropout_rate: float,
     rng: Array | None,
     chosen: str,
+    softcap: float,
 ) -> Float[Array, "B T N H"]:
     """`attend` with a mask as bool array, by "cpu" or "xla"."""
     if chosen == "xla":
-        return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
+        return attend_plain(q, k, v, visible, bias, dropout_rate, rng, softcap)
     times = q.shape[2] // k.shape[2]
     k, v = (jnp.repeat(x, times, 2) if times > 1 else x for x in (k, v))
     return cpu.attend(q, k, v, visible, bias, MASK_VALUE)
@@ -138,6 +142,7 @@ def attend_blocks(
     dropout_rate: float = 0.0,
     rng: Array | None = None,
     chosen: str = "xla",
+    softcap: float = 0.0,
 ) -> Float[Array, "B T N H"]:
     """`attend` within a window: blocks of queries attend to the neighbouring blocks.
 
@@ -159,7 +164,8 @@ def attend_blocks(
             cut_blocks(v, size, 1, behind),
         )
     )
-    out = _attend_visible(q, k, v, visible, None, dropout_rate, rng, chosen)
+    rest = dropout_rate, rng, chosen, softcap
+    out = _attend_visible(q, k, v, visible, None, *rest)
     return out.reshape(batch, num * size, *out.shape[2:])[:, :length]
 
 
@@ -171,16 +177,22 @@ def attend_plain(
     bias: Float[Array, "#B #N T S"] | None = None,
     dropout_rate: float = 0.0,
     rng: Array | None = None,
+    softcap: float = 0.0,
 ) -> Float[Array, "B T N H"]:
     """`attend` in plain jnp; logits and softmax in float32."""
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
-        return _attend_grouped(q, k, v, visible, bias, dropout_rate, rng)
-    weights = _softmax(_find_logits(q, k, visible, bias), v.dtype.name)
+        return _attend_grouped(q, k, v, visible, bias, dropout_rate, rng, softcap)
+    weights = _softmax(_find_logits(q, k, visible, bias, softcap), v.dtype.name)
     if dropout_rate:
         assert rng is not None, "dropout needs a key"
         weights = dropout(rng, weights, dropout_rate)
     return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
+
+
+def soften(logits: Float[Array, "*B"], softcap: float) -> Float[Array, "*B"]:
+    """c tanh(logits / c) for a soft cap c; the logits themselves for 0."""
+    return softcap * jnp.tanh(logits / softcap) if softcap else logits
 
 
 def _find_logits(
@@ -188,8 +200,10 @@ def _find_logits(
     k: Float[Array, "B S N H"],
     visible: Bool[Array, "#B 1 T S"] | None,
     bias: Float[Array, "#B #N T S"] | None,
+    softcap: float,
 ) -> Float[Array, "B N T S"]:
     logits = kernels.product("BTNH,BSNH->BNTS", q, k) * q.shape[-1] ** -0.5
+    logits = soften(logits, softcap)
     if bias is not None:
         add = cpu.add_bias if kernels.is_cpu(logits) else jnp.add
         logits = add(logits, bias)
@@ -226,13 +240,15 @@ def weigh(
     k: Float[Array, "B S K H"],
     mask: Mask,
     bias: Float[Array, "#B #N T S"] | None = None,
+    softcap: float = 0.0,
 ) -> Float[Array, "B N T S"]:
     """The attention weights softmax(q k / sqrt(H) + bias) in float32, for inspection.
 
     Fused kernels do not return them, so they are recomputed.
     """
     k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
-    logits = _find_logits(q, k, materialise(mask, q.shape[1], k.shape[1]), bias)
+    visible = materialise(mask, q.shape[1], k.shape[1])
+    logits = _find_logits(q, k, visible, bias, softcap)
     return jax.nn.softmax(logits, axis=-1)
 
 
@@ -244,6 +260,7 @@ def _attend_grouped(
     bias: Float[Array, "#B #N T S"] | None,
     dropout_rate: float,
     rng: Array | None,
+    softcap: float,
 ) -> Float[Array, "B T N H"]:
     """`attend_plain` of grouped queries, without copies of k and v."""
     groups = q.shape[2] // k.shape[2]
@@ -254,7 +271,7 @@ def _attend_grouped(
     rngs = None if rng is None else jax.random.split(rng, groups)
 
     def attend_one(q: Array, bias: Array | None, rng: Array | None) -> Array:
-        return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
+        return attend_plain(q, k, v, visible, bias, dropout_rate, rng, softcap)
 
     axes = 3, 2 if is_by_head else None, None if rng is None else 0
     out = jax.vmap(attend_one, axes, out_axes=3)(q, bias, rngs)
@@ -373,6 +390,7 @@ def attend_cached(
     v: Float[Array, "B K S H"],
     mask: Mask,
     bias: Float[Array, "#B N T S"] | None = None,
+    softcap: float = 0.0,
 ) -> Float[Array, "B T N H"]:
     """`attend` for decoding, on the keys and values of a cache, heads first.
 
@@ -383,6 +401,7 @@ def attend_cached(
     num_keys, groups = k.shape[2], (k.shape[1], num_heads // k.shape[1])
     q = q.reshape(batch, length, *groups, width).transpose(0, 2, 3, 1, 4)
     logits = kernels.product("BKGTH,BKSH->BKGTS", q, k) * width**-0.5
+    logits = soften(logits, softcap)
     if bias is not None:
         logits += bias.reshape(bias.shape[0], *groups, *bias.shape[2:])
     visible = materialise(mask, length, num_keys)

@@ -12,6 +12,7 @@ values:
 | T5's bias, with the first two| cuDNN, bfloat16  | XLA              | XLA       |
 | T5's bias, with the others   | XLA              | XLA              | XLA       |
 | dropout of weights, training | XLA              | XLA              | XLA       |
+| soft cap of logits           | XLA              | XLA              | XLA       |
 | window, causal, no array     | cuDNN            | splash           | blocks    |
 | window on both sides         | blocks           | splash           | blocks    |
 
@@ -68,6 +69,7 @@ class AttentionRequest:
     is_array: bool = False
     has_bias: bool = False
     has_dropout: bool = False
+    has_softcap: bool = False
     looks_ahead_in_window: bool = False
 
 
@@ -90,7 +92,8 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
         if fused and not _find_obstacle(fused, need):
             return fused
         is_written = need.platform == "cpu" and need.dtype == "float32"
-        return "cpu" if is_written and not need.has_dropout else "xla"
+        is_written &= not need.has_dropout and not need.has_softcap
+        return "cpu" if is_written else "xla"
     reason = _find_obstacle(kernel, need)
     if reason and strict:
         raise DeviceError(
@@ -120,6 +123,7 @@ def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
             (need.platform == "nvidia", "needs an NVIDIA GPU with bfloat16"),
             (need.dtype == "bfloat16", "needs model.dtype=bfloat16"),
             (not need.has_dropout, "has no model.attention_dropout"),
+            (not need.has_softcap, "has no model.attention_softcap"),
             (not need.looks_ahead_in_window, "has no window on both sides"),
             (
                 need.head_width % 8 == 0 and need.head_width <= 128,
@@ -140,6 +144,7 @@ def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
             (need.platform == "tpu", "needs a TPU"),
             (need.is_shared, "needs rows and heads that divide evenly among devices"),
             (not need.has_dropout, "has no model.attention_dropout"),
+            (not need.has_softcap, "has no model.attention_softcap"),
             (not need.has_bias, "has no relative positions"),
             (not need.is_array, "has no prefix and no mask as an array"),
             (

@@ -103,6 +103,10 @@ del OPT["intermediate_size"]
 SMOL = LLAMA | SPECIALS | {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
 PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
+GEMMA = LLAMA | SPECIALS | {"num_hidden_layers": 3, "head_dim": 6}
+GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
+# Of three layers, the last attends to everything.
+GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
@@ -165,6 +169,8 @@ CASES = {
     "qwen3": ("qwen3", "causal", QWEN | {"head_dim": 6}),
     "qwen3-local": ("qwen3", "causal", QWEN | QWEN_LOCAL),
     "opt": ("opt", "causal", OPT),
+    "gemma2": ("gemma2", "causal", GEMMA | {"attn_logit_softcapping": 2.0}),
+    "gemma3_text": ("gemma3_text", "causal", GEMMA_3),
     "smollm3": ("smollm3", "causal", SMOL),
     "olmo2": ("olmo2", "causal", LLAMA | SPECIALS),
     "phi": ("phi", "causal", PHI),
@@ -196,7 +202,8 @@ def draw_settings(kind: str, seed: int) -> dict:
     if kind == "mt5":
         return {
             "num_layers": num_layers,
-            "num_decoder_layers": pick(None, 1, 2, 4),
+            # Generation of transformers fails with more layers than the encoder has.
+            "num_decoder_layers": pick(None, 1, num_layers),
             "num_heads": heads,
             "d_model": pick(12, 17, 30),
             "d_kv": pick(1, 6, 10),
@@ -263,6 +270,23 @@ def draw_settings(kind: str, seed: int) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
+    if kind.startswith("gemma"):
+        every = pick(1, 0, 2, 3, num_layers)
+        local = [every == 0 or (i + 1) % every > 0 for i in range(num_layers)]
+        kinds = ["sliding_attention" if each else "full_attention" for each in local]
+        settings["hidden_activation"] = settings.pop("hidden_act")
+        settings["layer_types"] = pick(None, kinds)
+        settings["sliding_window"] = pick(2, 3, 8)
+        settings["query_pre_attn_scalar"] = pick(1, 4, 50)
+        settings["final_logit_softcapping"] = pick(None, 3.0, 30.0)
+    if kind == "gemma2":
+        settings["attn_logit_softcapping"] = pick(None, 1.5, 50.0)
+    if kind == "gemma3_text":
+        settings["sliding_window_pattern"] = pick(1, 2, 3, 6)
+        settings["rope_parameters"] = {
+            name: {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)}
+            for name in ("sliding_attention", "full_attention")
+        }
     if kind == "phi":
         width = pick(8, 12, 16)
         parts = [i / width for i in range(2, width + 1, 2)]

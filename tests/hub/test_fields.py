@@ -64,6 +64,8 @@ OLDER = {
     "qwen2": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
     "qwen3": ("is_causal", "attention_chunk_size", LENGTH),
     "smollm3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
+    "gemma2": ("is_causal", "attention_chunk_size", LENGTH),
+    "gemma3_text": ("is_causal", "attention_chunk_size", LENGTH),
     "olmo2": (*LLAMAS, "head_dim", LENGTH),
     "phi": (*LLAMAS, "head_dim", LENGTH),
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
@@ -143,6 +145,10 @@ OTHERS = {
     "n_ctx": [7],
     "global_attn_every_n_layers": [3, 2, 0, None],
     "n_inner": [7, 0],
+    "final_logit_softcapping": [7.0, None, 0, "x"],
+    "attn_logit_softcapping": [7.0, None, 0, "x"],
+    "use_bidirectional_attention": [True],
+    "rope_local_base_freq": [5e5, None],
     "no_rope_layers": [[1, 0] * 18, [1] * 36, [0, 1] * 18, [0], 3],
     "word_embed_proj_dim": [768, 512],
 }
@@ -182,6 +188,8 @@ def list_values(kind: str, name: str) -> list:
             values = [own / 2 or 0.1, own * 2 or 0.2]
         else:
             values = [7]
+    if own == "gelu_pytorch_tanh":  # gelu_new is the same function
+        values = ["gelu", *set(values) - {"gelu_new"}]
     return [copy.deepcopy(value) for value in values if value != own]
 
 

@@ -114,7 +114,7 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
-DRAWN += ("mt5",)
+DRAWN += ("mt5", "gemma2", "gemma3_text")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -478,6 +478,8 @@ def test_presets_are_the_published_models(name):
         "olmo2",
         "phi",
         "phi3",
+        "gemma2",
+        "gemma3_text",
     ],
 )
 @pytest.mark.parametrize("num_beams", [1, 3])

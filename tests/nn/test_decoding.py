@@ -48,6 +48,18 @@ STACKS = {
     "shared norm": {"parallel_residual": True, "shared_norm": True, "head_bias": True},
     "some rotary": {"positions": "rotary", "unrotated_every": 2, "num_kv_heads": 1},
     "output norm": {"norm_position": "output", "qk_norm": "width", "num_heads": 4},
+    "gemma": {
+        "norm": "rmsnorm",
+        "norm_position": "both",
+        "norm_offset": True,
+        "qk_norm": "scaled",
+        "scale_embeddings": True,
+        "attention_scalar": 3,
+        "attention_softcap": 1.5,
+        "window": 2,
+        "global_every": 2,
+        "global_last": True,
+    },
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
 }
 PAIRS = {

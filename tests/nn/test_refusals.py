@@ -24,6 +24,8 @@ MODEL = """
     shared_norm=True: must be False with model.parallel_residual=False
     shared_norm=True & parallel_residual=True & embed_norm=True
     embed_norm=True & norm_position=output; unrotated_every=-1
+    embed_norm=True & norm_position=both; attention_scalar=-1; attention_softcap=-1.0
+    attention_scalar=4 & scale_attention=False
     parallel_residual=True & num_decoder_layers=1; qkv_bias=True
     rotary_scaling=8.0; rotary_scaling=(8.0,); rotary_scaling=('8', 1.0, 4.0, 64.0)
     rotary_scaling=(0.5, 1.0, 4.0, 64.0)

@@ -36,6 +36,7 @@ SHAPES = {
     "gpt-neox": {"positions": "rotary", "parallel_residual": True},
     "phi": {"parallel_residual": True, "shared_norm": True},
     "olmo2": {"norm_position": "output", "qk_norm": "width", "norm": "rmsnorm"},
+    "gemma": {"norm_position": "both", "norm_offset": True, "scale_embeddings": True},
     "qwen2": {"positions": "rotary", "use_bias": False, "qkv_bias": "yes"},
     "local": {"positions": "rotary", "window": 1, "qk_norm": "scaled"},
     "modernbert": {

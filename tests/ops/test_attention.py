@@ -301,3 +301,30 @@ def test_what_blocks_cannot_do_takes_the_array():
     visible = masks.materialise(prefix, LONG, LONG)
     result, expected = (attention.attend(q, k, v, m) for m in (prefix, visible))
     np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_heads", [1, N])
+@pytest.mark.parametrize(
+    "mask", [masks.causal(), masks.local(masks.causal(), 2, 12)], ids=["all", "window"]
+)
+def test_logits_are_limited_by_a_soft_cap(mask, num_heads):
+    """In one piece, in blocks, with groups, from a cache, and for inspection."""
+    cap, length = 0.7, 12
+    q = 3 * normal(0, B, length, N, H)
+    k, v = normal(1, B, length, num_heads, H), normal(2, B, length, num_heads, H)
+    visible = masks.materialise(mask, length, length)
+    all_keys, values = (jnp.repeat(x, N // num_heads, 2) for x in (k, v))
+    logits = jnp.einsum("BTNH,BSNH->BNTS", q, all_keys) / H**0.5
+    logits = jnp.where(visible, cap * jnp.tanh(logits / cap), -1e30)
+    weights = jax.nn.softmax(logits)
+    expected = jnp.einsum("BNTS,BSNH->BTNH", weights, values)
+    result = attention.attend(q, k, v, mask, softcap=cap)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+    np.testing.assert_allclose(
+        attention.weigh(q, k, mask, softcap=cap), weights, atol=1e-5
+    )
+    cached = attention.attend_cached(
+        q, k.swapaxes(1, 2), v.swapaxes(1, 2), mask, softcap=cap
+    )
+    np.testing.assert_allclose(cached, expected, atol=1e-5)
+    assert np.abs(attention.attend(q, k, v, mask) - expected).max() > 0.05

@@ -25,6 +25,7 @@ TABLE = [
     ({"has_bias": True, "has_segments": True}, "xla", "xla", "cpu"),
     ({"has_bias": True, "is_array": True}, "xla", "xla", "cpu"),
     ({"has_dropout": True}, "xla", "xla", "xla"),
+    ({"has_softcap": True}, "xla", "xla", "xla"),
     ({"num_queries": 128}, "cudnn", "splash", "cpu"),
     ({"num_queries": 114}, "cudnn", "xla", "cpu"),
     ({"num_keys": 511}, "cudnn", "xla", "cpu"),
@@ -63,6 +64,8 @@ def test_precision_and_platform_matter():
         ("cudnn", CPU, {}, "cudnn needs an NVIDIA GPU"),
         ("cudnn", NVIDIA, {"dtype": "float32"}, "cudnn needs model.dtype=bfloat16"),
         ("cudnn", NVIDIA, {"has_dropout": True}, "has no model.attention_dropout"),
+        ("cudnn", NVIDIA, {"has_softcap": True}, "has no model.attention_softcap"),
+        ("splash", TPU, {"has_softcap": True}, "has no model.attention_softcap"),
         ("cudnn", NVIDIA, {"head_width": 20}, "at most 128 in steps of 8, not 20"),
         (
             "cudnn",

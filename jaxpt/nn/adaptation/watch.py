@@ -111,7 +111,7 @@ def intercept(changes: Changes) -> Callable:
         if isinstance(module, Norm):
             normed[layer] = args[0]
         elif isinstance(module, Attention | Mlp):
-            is_pre = module.spec.norm_position == "pre"
+            is_pre = module.spec.norm_position in ("pre", "both")
             # A first layer whose input is already normed has no norm before attention.
             residual = normed.pop(layer, args[0]) if is_pre else args[0]
             waiting[layer] = path[-1], residual
