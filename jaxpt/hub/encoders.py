@@ -21,9 +21,17 @@ from jaxpt.hub.rotary import read_layer_base, write_rope
 from jaxpt.hub.windows import FULL, LOCAL, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
+# transformers' classes cannot be without segment types.
+_TYPES = field(
+    "type_vocab_size", "num_types", 2, encode=lambda spec: max(1, spec.num_types)
+)
 
-def _list_bert_rows(vocab_size: int, width: int, heads: int, mlp_width: int) -> tuple:
+
+def _list_bert_rows(
+    vocab_size: int, width: int, heads: int, mlp_width: int, has_types: bool = True
+) -> tuple[Row, ...]:
     """The rows that BERT, RoBERTa and ELECTRA share, with their defaults."""
+    types = (_TYPES,) if has_types else ()
     return (
         fixed(
             position_embedding_type="absolute",  # of the class's older versions
@@ -37,13 +45,7 @@ def _list_bert_rows(vocab_size: int, width: int, heads: int, mlp_width: int) -> 
         field("hidden_size", "d_model", width),
         field("num_attention_heads", "num_heads", heads),
         field("intermediate_size", "d_ff", mlp_width),
-        # transformers' classes cannot be without segment types.
-        field(
-            "type_vocab_size",
-            "num_types",
-            2,
-            encode=lambda spec: max(1, spec.num_types),
-        ),
+        *types,
         field("layer_norm_eps", "norm_epsilon", 1e-12),
         field("hidden_dropout_prob", ("dropout", "embed_dropout"), 0.1),
         field("attention_probs_dropout_prob", "attention_dropout", 0.1),
@@ -120,6 +122,33 @@ XLM_ROBERTA = dataclasses.replace(
 )
 CAMEMBERT = dataclasses.replace(
     XLM_ROBERTA, name="camembert", heads={"masked": "CamembertForMaskedLM"}
+)
+# Positions and T5's bias. Position 0 is the row after that of padding, always 1.
+MPNET = Family(
+    "mpnet",
+    {"masked": "MPNetForMaskedLM"},
+    (
+        *_list_bert_rows(30527, 768, 12, 3072, has_types=False),
+        _GELU,
+        field(
+            "max_position_embeddings",
+            "max_len",
+            512,
+            lambda length, _: length - 2,
+            lambda spec: spec.max_len + spec.position_offset,
+        ),
+        field("relative_attention_num_buckets", "relative_buckets", 32),
+    ),
+    constants=_BERT_FORM
+    | {
+        "activation": "gelu",
+        "position_offset": 2,
+        "relative_bias": True,
+        "relative_directions": "both",
+    },
+    inert=NO_ROPE,
+    counts_from_pad=True,
+    freezes_pad=True,
 )
 ELECTRA = Family(
     "electra",

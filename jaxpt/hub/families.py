@@ -111,6 +111,7 @@ FAMILIES = {
         encoders.XLM_ROBERTA,
         encoders.CAMEMBERT,
         encoders.DISTILBERT,
+        encoders.MPNET,
         encoders.ELECTRA,
         decoders.T5,
         decoders.MT5,

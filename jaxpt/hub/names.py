@@ -94,6 +94,24 @@ def _distilbert(spec: ModelSpec, head: str) -> Table:
     )
 
 
+def _mpnet(spec: ModelSpec, head: str) -> Table:
+    hf_prefix = "mpnet.embeddings"
+    yield Entry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
+    yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
+    yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
+    bias = "mpnet.encoder.relative_attention_bias.weight"
+    yield Entry(bias, ("encoder/relative/table",))
+    modules = name_attention("attention.attn.{}") | {
+        "attention.LayerNorm": "attention_norm",
+        "intermediate.dense": "mlp/up",
+        "output.dense": "mlp/down",
+        "output.LayerNorm": "mlp_norm",
+    }
+    layers = "mpnet.encoder.layer"
+    yield from map_layers(spec, spec.num_layers, layers, "encoder", modules)
+    yield from _head(spec, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+
+
 def _t5(spec: ModelSpec, head: str) -> Table:
     yield Entry("shared.weight", ("embed/tokens",))
     mlp = {"wi": "up", "wo": "down"}
@@ -169,6 +187,7 @@ TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
     "roberta": _roberta,
     "electra": _electra,
     "distilbert": _distilbert,
+    "mpnet": _mpnet,
     "t5": _t5,
     "bart": _bart,
     "llama": decoder_names.llama,
@@ -199,6 +218,10 @@ COPIES = {
     "distilbert": {
         "vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"
     },
+    "mpnet": {
+        "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    },
     "t5": {
         "encoder.embed_tokens.weight": "shared.weight",
         "decoder.embed_tokens.weight": "shared.weight",
@@ -225,6 +248,7 @@ UNREAD = {
     "gpt2": r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
     "bert": r"bert\.(embeddings\.position_ids|pooler\..*)|cls\.seq_relationship\..*",
     "roberta": r"roberta\.embeddings\.position_ids|roberta\.pooler\..*",
+    "mpnet": r"mpnet\.embeddings\.position_ids|mpnet\.pooler\..*",
     "electra": r"electra\.embeddings\.position_ids",
     "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\..*",
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
@@ -249,6 +273,7 @@ BODIES = {
     "bert": "bert.",
     "roberta": "roberta.",
     "distilbert": "distilbert.",
+    "mpnet": "mpnet.",
     "electra": "electra.",
     "bart": "model.",
     "llama": "model.",

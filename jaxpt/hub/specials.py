@@ -51,6 +51,7 @@ CLASSES = {
     "roberta": ("cls", "sep"),
     "xlm-roberta": ("cls", "sep"),
     "camembert": ("cls", "sep"),
+    "mpnet": ("cls", "sep"),
     "bart": ("cls", "sep"),
     "t5": (None, "eos"),
     "mt5": (None, "eos"),

@@ -53,7 +53,7 @@ def list_requests(
             num_keys=length,
             head_width=spec.head_width,
             has_segments=is_packed,
-            has_bias=spec.positions == "relative",
+            has_bias=spec.has_relative_bias,
             has_dropout=spec.attention_dropout > 0,
             has_softcap=spec.attention_softcap > 0,
             looks_ahead_in_window=is_local and reads_ahead,

@@ -79,6 +79,7 @@ LAYOUT = (
     "qk_norm",
     "value_embeddings",
     "smear",
+    "relative_bias",
     "relative_buckets",
     "use_bias",
     "qkv_bias",
@@ -144,6 +145,7 @@ class ModelSpec:
       global_last: with global_every, those layers are the last of each n instead of
         the first (Gemma 2 and 3).
       local_rotary_base: of local layers; 0 means rotary_base.
+      relative_bias: T5's bias is added to other positions, too (MPNet, to learned).
       relative_buckets: the number of buckets of T5's bias.
       relative_max_distance: all larger distances share a bucket.
       relative_directions: T5's buckets are for "both" sides of a token, half of them
@@ -238,6 +240,7 @@ class ModelSpec:
     global_every: int = 0
     global_last: bool = False
     local_rotary_base: float = 0.0
+    relative_bias: bool = False
     relative_buckets: int = 32
     relative_max_distance: int = 128
     relative_directions: str = "auto"
@@ -357,6 +360,12 @@ class ModelSpec:
                 "even with sinusoidal positions",
             ),
             (
+                "relative_bias",
+                self.relative_bias,
+                not self.relative_bias or self.positions != "relative",
+                "False with model.positions=relative, which are that bias",
+            ),
+            (
                 "relative_buckets",
                 self.relative_buckets,
                 self.relative_buckets >= 4 and self.relative_buckets % 4 == 0,
@@ -468,13 +477,18 @@ class ModelSpec:
         return LogitOptions(self.logit_softcap, self.z_loss)
 
     @property
+    def has_relative_bias(self) -> bool:
+        """Whether T5's bias is added to the logits of attention."""
+        return self.positions == "relative" or self.relative_bias
+
+    @property
     def is_bidirectional(self) -> bool:
         """Whether the relative bias (of the only stack, or encoder) has two sides."""
         return self.relative_directions != "past"
 
     def direct(self, reads_ahead: bool) -> "ModelSpec":
         """The spec with `relative_directions=auto` resolved for a network."""
-        if self.positions != "relative" or self.relative_directions != "auto":
+        if not self.has_relative_bias or self.relative_directions != "auto":
             return self
         directions = "both" if reads_ahead else "past"
         return dataclasses.replace(self, relative_directions=directions)
@@ -534,8 +548,9 @@ def _normal(spec: ModelSpec) -> dict:
     values["embedding_size"] = spec.embedding_dim
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
-    relative = [key for key in values if key.startswith("relative_")]
-    is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
+    names = ("buckets", "max_distance", "directions")
+    relative = [f"relative_{name}" for name in names]
+    is_idle = dict.fromkeys(relative, not spec.has_relative_bias) | {
         "rotary_base": spec.positions != "rotary",
         "rotary_scaling": spec.positions != "rotary",
         "rotary_fraction": spec.positions != "rotary",

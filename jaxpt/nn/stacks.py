@@ -167,7 +167,7 @@ class Stack(nn.Module):
         num_copies: int = 1,
     ) -> tuple[Float[Array, "B T D"], Any]:
         spec, bias = self.spec, None
-        if spec.positions == "relative":
+        if spec.has_relative_bias:
             relative = RelativeBias(spec, self.is_bidirectional, name="relative")
             length = x.shape[1] // num_copies
             num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else length

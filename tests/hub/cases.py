@@ -136,6 +136,7 @@ CASES = {
             "max_position_embeddings": 20,
         },
     ),
+    "mpnet": ("mpnet", "masked", BERT | {"pad_token_id": 1}),
     "electra-generator": ("electra", "generator", BERT | {"embedding_size": 8}),
     "electra-discriminator": (
         "electra",
@@ -251,6 +252,12 @@ def draw_settings(kind: str, seed: int) -> dict:
             "activation_function": pick("relu", "gelu", "silu"),
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
+        }
+    if kind == "mpnet":
+        return settings | {
+            "layer_norm_eps": pick(1e-12, 1e-3),
+            "relative_attention_num_buckets": pick(4, 8, 32),
+            "pad_token_id": 1,
         }
     if kind in ("xlm-roberta", "camembert"):
         eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)

@@ -33,6 +33,7 @@ OLDER = {
     "camembert": ("position_embedding_type",),
     "electra": ("position_embedding_type",),
     "distilbert": (),
+    "mpnet": (),
     "t5": (
         "is_causal",
         "tie_word_embeddings",

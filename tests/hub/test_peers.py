@@ -114,7 +114,7 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
-DRAWN += ("mt5", "gemma2", "gemma3_text")
+DRAWN += ("mpnet", "mt5", "gemma2", "gemma3_text")
 
 
 @pytest.mark.parametrize("seed", range(10))

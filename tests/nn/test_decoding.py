@@ -60,6 +60,7 @@ STACKS = {
         "global_every": 2,
         "global_last": True,
     },
+    "learned and relative": {"relative_bias": True, "relative_buckets": 8},
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
 }
 PAIRS = {

@@ -79,6 +79,7 @@ WHERE = {
     "num_heads": {"head_dim": 8},
     "num_kv_heads": {"num_heads": 8},
     "global_every": {"window": 8, "num_layers": 6},
+    "relative_bias": {"positions": "learned"},
     "global_last": {"window": 8, "num_layers": 6, "global_every": 2},
     "unrotated_every": {"positions": "rotary", "num_layers": 4},
     "shared_norm": {"parallel_residual": True},

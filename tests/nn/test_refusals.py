@@ -11,6 +11,7 @@ MODEL = """
     num_decoder_layers=-1; embedding_size=-8; num_heads=4 & d_model=30
     d_model=33 & num_heads=3 & positions=sinusoidal
     embedding_size=33 & positions=sinusoidal
+    relative_bias=True & positions=relative
     relative_buckets=30; relative_buckets=0; relative_max_distance=16
     dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
     norm=batchnorm; norm_position=middle; norm_epsilon=-1.0; init=xavier; init_std=-1.0

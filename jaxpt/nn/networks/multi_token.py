@@ -93,10 +93,10 @@ class ExtraHeads(nn.Module):
         """
         spec, length = self.spec, x.shape[1]
         bias, position_ids = None, None
-        if spec.positions == "relative":
+        if spec.has_relative_bias:
             relative = RelativeBias(spec, spec.is_bidirectional, name="relative")
             bias = relative(length, length)
-        elif spec.positions == "rotary":  # of which only distances matter
+        if spec.positions == "rotary":  # of which only distances matter
             position_ids = jnp.arange(length)[None]
         states = []
         for offset in range(2, 2 + self.num_extra):
