@@ -21,14 +21,9 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.rows.forms import PLAIN
 from jaxpt.text.tokens.framing import Framing
 
-RATES = {
-    "t5": 1e-4,
-    "electra": 1e-4,
-    "llama": 2e-5,
-    "mistral": 2e-5,
-    "qwen2": 2e-5,
-    "qwen3": 2e-5,
-}
+_LLAMAS = "llama mistral qwen2 qwen3 smollm3 olmo2 phi phi3 gemma2 gemma3_text"
+RATES = dict.fromkeys(("t5", "mt5", "electra"), 1e-4)
+RATES |= dict.fromkeys(_LLAMAS.split(), 2e-5)
 DEFAULT_RATE = 5e-5
 MASK_RATES = {"modernbert": 0.3}
 WARMUP = 0.06  # of the steps

@@ -137,13 +137,16 @@ MPNET = Family(
             lambda length, _: length - 2,
             lambda spec: spec.max_len + spec.position_offset,
         ),
-        field("relative_attention_num_buckets", "relative_buckets", 32),
+        # The class's code has 32 whatever its table has.
+        fixed(relative_attention_num_buckets=32, is_written=True),
     ),
     constants=_BERT_FORM
     | {
         "activation": "gelu",
         "position_offset": 2,
         "relative_bias": True,
+        "relative_buckets": 32,
+        "relative_max_distance": 128,
         "relative_directions": "both",
     },
     inert=NO_ROPE,

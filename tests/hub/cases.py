@@ -256,7 +256,6 @@ def draw_settings(kind: str, seed: int) -> dict:
     if kind == "mpnet":
         return settings | {
             "layer_norm_eps": pick(1e-12, 1e-3),
-            "relative_attention_num_buckets": pick(4, 8, 32),
             "pad_token_id": 1,
         }
     if kind in ("xlm-roberta", "camembert"):
