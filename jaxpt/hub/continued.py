@@ -8,6 +8,7 @@ harm trained parameters, unless a flag or a config file sets them:
     data.seq_len              the model's length, at most `MOST_POSITIONS`
     data.add_special_tokens   [CLS] and [SEP], or [BOS], where the family has them
     mlm.mask_rate             ModernBERT: 30 %
+    span_corruption.mean_span_length    ByT5: 20 bytes
     data.path                 none: another text than the user's would do harm
 
 Learning rates: 5e-5 is the default of transformers' examples `run_mlm.py` and
@@ -26,6 +27,7 @@ RATES = dict.fromkeys(("t5", "mt5", "electra"), 1e-4)
 RATES |= dict.fromkeys(_LLAMAS.split(), 2e-5)
 DEFAULT_RATE = 5e-5
 MASK_RATES = {"modernbert": 0.3}
+BYTES = 20.0  # of a masked span: ByT5, Xue et al. 2022
 WARMUP = 0.06  # of the steps
 MOST_POSITIONS = (
     1024  # ModernBERT's length in most of its training; longer rows are rare
@@ -33,7 +35,11 @@ MOST_POSITIONS = (
 
 
 def suggest_settings(
-    settings: ImportSettings, family: str, spec: ModelSpec, framing: Framing
+    settings: ImportSettings,
+    family: str,
+    spec: ModelSpec,
+    framing: Framing,
+    has_byt5s_ids: bool = False,
 ) -> list[str]:
     """Sets what continued pretraining needs; returns a line about it.
 
@@ -41,6 +47,7 @@ def suggest_settings(
       family: `model_type` of transformers.
       spec: of the network that is used after training.
       framing: the special tokens around its texts.
+      has_byt5s_ids: its tokens are ByT5's bytes.
     """
     values: dict[str, object] = {"optim.lr": RATES.get(family, DEFAULT_RATE)}
     if not settings.is_set("optim.warmup_steps"):
@@ -54,6 +61,8 @@ def suggest_settings(
         values["data.add_special_tokens"] = True
     if family in MASK_RATES:
         values["mlm.mask_rate"] = MASK_RATES[family]
+    if has_byt5s_ids:
+        values["span_corruption.mean_span_length"] = BYTES
     if not settings.get("data.mixture"):
         values["data.path"] = ""
     changed = {n: value for n, value in values.items() if settings.suggest(n, value)}

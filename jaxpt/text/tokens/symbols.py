@@ -116,11 +116,6 @@ class ByteTokenizer(Tokenizer):
         num_bytes = {} if is_whole else {"num_bytes": self.num_bytes}
         return _describe("byte", self.vocab) | num_bytes
 
-    @property
-    def is_byt5(self) -> bool:
-        """Whether the ids are ByT5's."""
-        return self.to_json() == make_byt5().to_json()
-
 
 def make_byt5() -> ByteTokenizer:
     """ByT5's ids: <pad>, </s>, <unk>, and each byte plus 3.
@@ -133,6 +128,12 @@ def make_byt5() -> ByteTokenizer:
     ([68], (258, 257))
     """
     return ByteTokenizer(("pad", "eos", "unk"), 11, 245)
+
+
+def is_byt5(tokenizer: Tokenizer) -> bool:
+    """Whether the ids are ByT5's."""
+    is_bytes = isinstance(tokenizer, ByteTokenizer)
+    return is_bytes and tokenizer.to_json() == make_byt5().to_json()
 
 
 def _make_vocab(

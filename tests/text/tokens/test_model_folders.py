@@ -10,7 +10,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.symbols import make_byt5
+from jaxpt.text.tokens.symbols import is_byt5, make_byt5
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 TEXT = "the cat  sat on naïve Mats, ¼ xyz\nÜnïcode running"
@@ -118,8 +118,8 @@ def test_byt5_has_the_ids_of_transformers(tmp_path):
     assert vocab.size == 259 == len(theirs) - 125
     assert vocab.sentinels == tuple(range(258, 247, -1))
     again = tokenizers.from_json(ours.to_json())
-    assert again.is_byt5 and again.to_json() == make_byt5().to_json()
-    assert not tokenizers.ByteTokenizer(("pad", "eos", "unk"), 11).is_byt5
+    assert is_byt5(again) and again.to_json() == make_byt5().to_json()
+    assert not is_byt5(tokenizers.ByteTokenizer(("pad", "eos", "unk"), 11))
 
 
 def test_other_numbers_of_bytes_are_refused(refuses):
