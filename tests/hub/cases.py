@@ -185,7 +185,7 @@ CASES = {
 }
 
 
-def draw_settings(kind: str, seed: int) -> dict:
+def draw_settings(kind: str, seed: str) -> dict:
     """Odd sizes and settings of a family, drawn at random."""
     draw = random.Random(f"{kind} {seed}")
 

@@ -5,6 +5,8 @@ Needs torch; `make test-peers` runs it.
 
 import dataclasses
 import json
+import os
+import time
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +119,11 @@ DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma2", "gemma3_text")
 
 
-@pytest.mark.parametrize("seed", range(10))
+# Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
+DAY = os.environ.get("JAXPT_PEERS_DAY") or time.strftime("%Y-%m-%d")
+
+
+@pytest.mark.parametrize("seed", [f"{DAY} {i}" for i in range(10)])
 @pytest.mark.parametrize("kind", DRAWN)
 def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
     """Numbers, padding on either side, the way back, and what is generated."""
