@@ -20,6 +20,9 @@ m is `mlm_share`, or changes during training by `mlm_schedule`:
 Departure from both: masked rows read their loss at the position before in every phase,
 so no phase unlearns the shift. Relative positions have buckets for both directions from
 the first step (`CausalMaskedLM.READS_AHEAD`).
+
+Controls: with `mlm_share=0` it is `clm`, with 1 `mlm` read at the position before. Of a
+schedule: the reverse order, and a constant mixture with the same numbers of rows.
 """
 
 import dataclasses

@@ -30,6 +30,9 @@ evenly spread rates. A batch of fewer than 3 / s rows may have none, so that the
 has less weight in the run. The predictions of both kinds share the slots
 (`jaxpt.ops.packing`) of independent rows; the note in `masked_diffusion` about
 microbatches applies. A step costs about the same as one of `clm`.
+
+Controls: `clm`, whose rows are the causal ones; `diffusion_share=1`, which is
+`masked_diffusion` read at the position before; `clm_mlm`, with a fixed mask rate.
 """
 
 import dataclasses
