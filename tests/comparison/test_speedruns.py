@@ -135,3 +135,27 @@ def test_the_page_shows_studies_and_records(submitted, tmp_path):
     assert 'src="first/shared_metrics.png"' in page
     assert list_pictures(tmp_path) == {"results/first/shared_metrics.png": b"PNG"}
     assert "None is archived yet" in make_results_page(submitted)
+
+
+def test_the_documentation_has_the_differences_of_the_study():
+    """The table of docs/downstream.md, in bold where the verdict is significant."""
+    study = RESULTS / "pretraining_pays"
+    metrics = json.loads((study / "report.json").read_text())["metrics"]
+    by_name = {metric["metric"]: metric["baselines"] for metric in metrics}
+    text = (ROOT / "docs" / "downstream.md").read_text(encoding="utf-8")
+    table = text.partition("### Does pretraining pay?")[2].partition("\n- ")[0]
+    cells = [[c.strip(" `") for c in x.split("|")[1:-1]] for x in table.splitlines()]
+    (header,) = [row[2:] for row in cells if row[:2] == ["task", "labels"]]
+    rows = [row for row in cells if row and row[0] in ("ag_news", "upos")]
+    rows += [row for row in cells if row and row[0] == "ag_news_frozen"]
+    assert len(rows) == 15 and len(header) == 5
+    for task, labels, *values in rows:
+        baselines = by_name[f"task_{task}_{labels.replace(',', '')}"]
+        for name, value in zip(header, values, strict=True):
+            own = {name, "(untrained)"}
+            (each,) = [b for b in baselines if {b["better"], b["worse"]} == own]
+            sign = 1 if each["better"] == name else -1
+            expected = f"{sign * each['difference']:+.3f}"
+            if each["outcome"] == "ahead" and sign > 0:
+                expected = f"**{expected}**"
+            assert value == expected, (task, labels, name)
