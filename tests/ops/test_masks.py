@@ -200,7 +200,7 @@ def test_which_positions_see_the_one_before(name):
     st.integers(0, 3),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_blocks_hold_every_visible_pair_once(sizes, kind, is_causal):
     """Blocks placed in the whole mask equal the mask."""
     length, size = sizes
