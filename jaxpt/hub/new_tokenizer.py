@@ -95,11 +95,19 @@ def mean_rows(
 def move_framing(framing: Framing, old: Vocab, new: Vocab) -> Framing:
     """The special tokens around texts, as ids of the new vocabulary.
 
+    The ids that begin or end generated text are left out if it lacks them.
+
     Raises:
-      UserError: the new vocabulary lacks one.
+      UserError: the new vocabulary lacks another one.
     """
     ids = _find_specials(new)
-    place = {id_: ids.get(name) for name, id_ in _find_specials(old).items()}
+    named = {id_: ids.get(name) for name, id_ in _find_specials(old).items()}
+    place = {id_: to for id_, to in named.items() if to is not None}
+    framing = dataclasses.replace(
+        framing,
+        bos=framing.bos if framing.bos in place else None,
+        ends=tuple(id_ for id_ in framing.ends if id_ in place),
+    )
 
     def move(id_: int) -> int:
         if (result := place.get(id_)) is None:

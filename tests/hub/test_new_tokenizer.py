@@ -108,6 +108,10 @@ def test_special_tokens_move_by_role():
     assert moved == Framing(
         (two.cls,), (two.sep,), bos=two.bos, ends=(two.eos, two.sep)
     )
+    few = make_new(specials=("pad", "unk", "cls", "sep", "mask")).vocab
+    assert move_framing(framing, one, few) == Framing(
+        (few.cls,), (few.sep,), ends=(few.sep,)
+    )
 
 
 def test_what_cannot_be_exchanged_is_one_line(tmp_path, refuses):
