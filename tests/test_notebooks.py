@@ -62,7 +62,7 @@ def test_there_are_notebooks():
     assert NOTEBOOKS
 
 
-@pytest.mark.slow_except("many_devices", "your_own_text")
+@pytest.mark.slow_except("your_own_text")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     """In an empty folder, by this Python, with the package of this checkout."""
