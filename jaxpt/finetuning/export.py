@@ -162,7 +162,7 @@ def find_target(plan: FinetunePlan, base: Base, family: str = "") -> Target:
       family: a model_type of transformers; "" is the first that fits.
 
     Raises:
-      UserError: there is no class with the same network and head.
+      UserError: no class has the same network and head.
     """
     task, class_suffix, network = base.task, plan.spec.EXPORT, base.network
     if plan.spec.READS and not class_suffix:

@@ -1,4 +1,4 @@
-"""The settings of generation, and what they make of the scores of the next token."""
+"""The settings of generation, and the changes that they make to scores of tokens."""
 
 import dataclasses
 import math

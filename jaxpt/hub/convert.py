@@ -241,18 +241,10 @@ def _check_left_over(
 def refine_spec(
     spec: ModelSpec, family: Family, tensors: Mapping[str, np.ndarray]
 ) -> ModelSpec:
-    """The spec with what only the tensors determine.
-
-    That is BART's bias, if it is not all zero, and whether mT5's head is tied.
-    """
-    if family.name == "mt5":
-        head, table = tensors.get("lm_head.weight"), tensors.get("shared.weight")
-        is_tied = head is None or table is None or np.array_equal(head, table)
-        return dataclasses.replace(spec, tie_embeddings=is_tied)
-    if family.name != "bart" or "final_logits_bias" not in tensors:
-        return spec
-    has_bias = bool(np.any(tensors["final_logits_bias"]))
-    return dataclasses.replace(spec, head_bias=has_bias)
+    """The spec with what only the tensors determine (`Family.unwritten`)."""
+    found = {name: read(tensors) for name, read in family.unwritten.items()}
+    known = {name: value for name, value in found.items() if value is not None}
+    return dataclasses.replace(spec, **known)
 
 
 def move_places(params: Any, spec: ModelSpec, export_spec: ModelSpec) -> Any:

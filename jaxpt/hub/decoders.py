@@ -1,7 +1,10 @@
 """Config fields of families that generate text: GPT-2, GPT-NeoX, OPT, T5, BART, ..."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
@@ -301,6 +304,13 @@ T5 = _make_t5(
     d_ff=2048,
     feed_forward_proj="relu",
 )
+
+
+def _is_head_tied(tensors: Mapping[str, Any]) -> bool:
+    head, table = tensors.get("lm_head.weight"), tensors.get("shared.weight")
+    return head is None or table is None or np.array_equal(head, table)
+
+
 # The form of T5 1.1. Whether the head is tied is known from the tensors only: published
 # configs say that it is not, and transformers reads them as if they said that it is.
 MT5 = replace(
@@ -317,8 +327,16 @@ MT5 = replace(
     inert=NO_ROPE + "classifier_dropout initializer_factor tie_word_embeddings "
     "decoder_start_token_id",
     like="t5",
-    unwritten=("tie_embeddings",),
+    unwritten={"tie_embeddings": _is_head_tied},
 )
+
+
+def _has_head_bias(tensors: Mapping[str, Any]) -> bool | None:
+    """Whether the bias is not all zero; None if there is none."""
+    bias = tensors.get("final_logits_bias")
+    return None if bias is None else bool(np.any(bias))
+
+
 BART = Family(
     "bart",
     {"seq2seq": "BartForConditionalGeneration"},
@@ -361,6 +379,6 @@ BART = Family(
     },
     inert=NO_ROPE + "classifier_dropout activation_dropout encoder_layerdrop "
     "decoder_layerdrop decoder_start_token_id forced_eos_token_id",
-    unwritten=("head_bias",),
+    unwritten={"head_bias": _has_head_bias},
     freezes_pad=True,
 )

@@ -201,7 +201,8 @@ class Family:
         heads, of training and of initialization.
       prepare: changes a config before defaults and aliases are applied.
       like: the family that has the same names of tensors; "" for none.
-      unwritten: fields of a spec that only the tensors determine, not the config.
+      unwritten: fields of a spec that only the tensors determine, not the config ->
+        (tensors) -> the value, None for that of the config.
       counts_from_pad: whether its code counts positions from `pad_token_id` on, over
         all tokens with another id. Positions are then right only if that is the real
         padding id; with another id, some token of a text would have no position.
@@ -217,7 +218,9 @@ class Family:
     inert: str = ""
     prepare: Callable[[Config], Config] = lambda config: config
     like: str = ""
-    unwritten: tuple[str, ...] = ()
+    unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = dataclasses.field(
+        default_factory=dict
+    )
     counts_from_pad: bool = False
     freezes_pad: bool = False
 

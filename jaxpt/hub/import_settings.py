@@ -61,8 +61,7 @@ class ImportSettings:
 
     def get(self, name: str) -> Any:
         """A setting by its full name."""
-        section, _, field = name.rpartition(".")
-        return (self.config[section] if section else self.config)[field]
+        return _find_section(self.config, name)[name.rpartition(".")[2]]
 
     def take(self, name: str, value: Any) -> None:
         """Sets the folder's value; a flag must have the same value.
@@ -78,17 +77,13 @@ class ImportSettings:
         """Sets the folder's value unless a flag has set another one."""
         if name in self:
             return
-        section, _, field = name.rpartition(".")
-        values = self.config[section] if section else self.config
-        default = (self._defaults[section] if section else self._defaults)[field]
-        if values[field] not in (value, default):
-            self._replaced.append(f"{name}={values[field]!r} ({value!r})")
-        values[field] = value
+        if self.is_set(name) and self.get(name) != value:
+            self._replaced.append(f"{name}={self.get(name)!r} ({value!r})")
+        self._set(name, value)
 
     def is_set(self, name: str) -> bool:
         """Whether a flag sets it, or a config file, to other than the default."""
-        section, _, field = name.rpartition(".")
-        default = (self._defaults[section] if section else self._defaults)[field]
+        default = _find_section(self._defaults, name)[name.rpartition(".")[2]]
         return name in self or self.get(name) != default
 
     def suggest(self, name: str, value: Any) -> bool:
@@ -99,9 +94,11 @@ class ImportSettings:
         """
         if self.is_set(name) or self.get(name) == value:
             return False
-        section, _, field = name.rpartition(".")
-        (self.config[section] if section else self.config)[field] = value
+        self._set(name, value)
         return True
+
+    def _set(self, name: str, value: Any) -> None:
+        _find_section(self.config, name)[name.rpartition(".")[2]] = value
 
     def refusal(self, name: str, allowed: str) -> UserError:
         """The error for a flag whose value contradicts the folder."""
@@ -201,6 +198,12 @@ class ImportSettings:
             return []
         settings = ", ".join(self._replaced)
         return [f"--from={self.source} overrides settings of --config: {settings}"]
+
+
+def _find_section(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """The section of a full name; the config itself for "objective"."""
+    section = name.rpartition(".")[0]
+    return config[section] if section else config
 
 
 def choose_objective(head: str, vocab: Vocab) -> str:

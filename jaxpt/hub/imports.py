@@ -35,6 +35,7 @@ from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Teacher
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
@@ -98,21 +99,9 @@ def _import(
     networks, origin = read_networks(folder), read_origin(folder)
     settings = ImportSettings(config, flags, source)
     main = networks.get("discriminator") or next(iter(networks.values()))
-    family, spec = main.family, main.spec
-    tokenizer = settings.resolve_tokenizer(find_tokenizer(folder), spec.vocab_size)
-    family.check_pad(spec, tokenizer.vocab.pad)
-    objective = _find_objective(settings, networks, origin, tokenizer.vocab)
-    settings.resolve_objective(objective, origin)
-    settings.resolve_model(spec)
-    framing = read_framing(
-        main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
-    )
-    defaults, ignored = _read_generation(folder, main)
-    advice = suggest_settings(settings, family.name, spec, framing, is_byt5(tokenizer))
-    _fit_rows(settings, spec)
-    settings.take("train.init_from", "")  # the run begins with the folder's parameters
-    if main is networks.get("discriminator"):
-        _resolve_generator(settings, networks.get("generator"), spec, origin)
+    tokenizer = settings.resolve_tokenizer(find_tokenizer(folder), main.spec.vocab_size)
+    framing, advice = _resolve(settings, networks, main, folder, origin, tokenizer)
+    defaults, ignored = _read_generation(folder, main, bool(new_tokenizer))
     path_setting = {"path": str(workdir / TOKENIZER)}
     values = settings.config | {
         "tokenizer": settings.config["tokenizer"] | path_setting
@@ -130,7 +119,7 @@ def _import(
         params, task = change_tokenizer(
             params, task, tokenizer, other, values, settings.fixed
         )
-        family.check_pad(task.model_spec, other.vocab.pad)
+        main.family.check_pad(task.model_spec, other.vocab.pad)
         tokenizer = other
     _write_run(workdir, task, params, tokenizer)
     write_random_parts(workdir, random_parts)
@@ -140,15 +129,48 @@ def _import(
     for head in filter(None, heads):
         keep_head(workdir, head)
     size = sum(x.size for x in jax.tree.leaves(params))
+    source_name = f"{task.plan.objective_name} from {main.family.name}"
     return [
         *([f"{source}: commit {base.commit}"] if base else []),
         *settings.list_replaced(),
         *_list_random(workdir, random_parts, source),
         *_list_unread(networks, source),
         *ignored,
-        f"{workdir}: {objective} from {family.name}, {size:,} parameters",
+        f"{workdir}: {source_name}, {size:,} parameters",
         *(advice if networks.keys() == _list_parts(program).keys() else ()),
     ]
+
+
+def _resolve(
+    settings: ImportSettings,
+    networks: Networks,
+    main: Network,
+    folder: Path,
+    origin: Origin | None,
+    tokenizer: Tokenizer,
+) -> tuple[Framing, list[str]]:
+    """Sets what the folder determines, and what continued pretraining needs.
+
+    Returns:
+      The special tokens around texts, and lines about continued pretraining.
+
+    Raises:
+      UserError: a flag contradicts the folder, or this contradicts itself.
+    """
+    family, spec = main.family, main.spec
+    family.check_pad(spec, tokenizer.vocab.pad)
+    objective = _find_objective(settings, networks, origin, tokenizer.vocab)
+    settings.resolve_objective(objective, origin)
+    settings.resolve_model(spec)
+    framing = read_framing(
+        main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
+    )
+    advice = suggest_settings(settings, family.name, spec, framing, is_byt5(tokenizer))
+    _fit_rows(settings, spec)
+    settings.take("train.init_from", "")  # the run begins with the folder's parameters
+    if main is networks.get("discriminator"):
+        _resolve_generator(settings, networks.get("generator"), spec, origin)
+    return framing, advice
 
 
 def _write_run(workdir: Path, task: Task, params: Params, tokenizer: Tokenizer) -> None:
@@ -177,12 +199,22 @@ def _list_unread(networks: Networks, source: str) -> Iterator[str]:
             yield f"{source}: a {head} model does not use {', '.join(names)}"
 
 
-def _read_generation(folder: Path, network: Network) -> tuple[Defaults, list[str]]:
-    """The settings of generation that are kept, and a line about those that are not."""
+def _read_generation(
+    folder: Path, network: Network, has_other_ids: bool
+) -> tuple[Defaults, list[str]]:
+    """The settings of generation that are kept, and a line about those that are not.
+
+    Args:
+      has_other_ids: the run has another tokenizer, to which ids of tokens do not apply.
+    """
     heads, place = network.family.heads.keys(), main_folder(folder)
     if not heads & {"causal", "seq2seq"}:
         return (), []
     defaults, names = read_generation(place, network.config, "seq2seq" in heads)
+    if has_other_ids:
+        ids = dict(defaults).get("suppress_tokens", ())
+        names += [f"suppress_tokens={list(ids)}"] if ids else []
+        defaults = tuple(each for each in defaults if each[0] != "suppress_tokens")
     lines = [f"{place}: jaxpt generate does not apply {', '.join(names)}"]
     return defaults, lines if names else []
 

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxpt.ops import cpu, kernel_choice, kernels
 from jaxpt.ops.dropout import dropout
+from jaxpt.ops.losses import soft_cap
 from jaxpt.ops.masks import (
     AttnMask,
     Mask,
@@ -190,11 +191,6 @@ def attend_plain(
     return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
 
 
-def soften(logits: Float[Array, "*B"], softcap: float) -> Float[Array, "*B"]:
-    """c tanh(logits / c) for a soft cap c; the logits themselves for 0."""
-    return softcap * jnp.tanh(logits / softcap) if softcap else logits
-
-
 def _find_logits(
     q: Float[Array, "B T N H"],
     k: Float[Array, "B S N H"],
@@ -203,7 +199,7 @@ def _find_logits(
     softcap: float,
 ) -> Float[Array, "B N T S"]:
     logits = kernels.product("BTNH,BSNH->BNTS", q, k) * q.shape[-1] ** -0.5
-    logits = soften(logits, softcap)
+    logits = soft_cap(logits, softcap)
     if bias is not None:
         add = cpu.add_bias if kernels.is_cpu(logits) else jnp.add
         logits = add(logits, bias)
@@ -401,7 +397,7 @@ def attend_cached(
     num_keys, groups = k.shape[2], (k.shape[1], num_heads // k.shape[1])
     q = q.reshape(batch, length, *groups, width).transpose(0, 2, 3, 1, 4)
     logits = kernels.product("BKGTH,BKSH->BKGTS", q, k) * width**-0.5
-    logits = soften(logits, softcap)
+    logits = soft_cap(logits, softcap)
     if bias is not None:
         logits += bias.reshape(bias.shape[0], *groups, *bias.shape[2:])
     visible = materialise(mask, length, num_keys)

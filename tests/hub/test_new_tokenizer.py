@@ -1,5 +1,7 @@
 """An imported model with another tokenizer."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -125,3 +127,15 @@ def test_what_cannot_be_exchanged_is_one_line(tmp_path, refuses):
     with refuses("none.json"):
         import_run(folder, run, config, (), str(tmp_path / "none.json"))
     assert not run.exists()
+
+
+def test_suppressed_ids_of_the_old_tokenizer_are_not_kept(tmp_path):
+    folder, new = tmp_path / "theirs", tmp_path / "new.json"
+    write_folder(folder, Fixture("gpt2"))
+    options = {"suppress_tokens": [9], "num_beams": 2}
+    (folder / "generation_config.json").write_text(json.dumps(options))
+    tokenizers.save(make_new(), new)
+    run, config = tmp_path / "run", settings(tmp_path)
+    lines = import_run(folder, run, config, (), str(new))
+    assert any("does not apply suppress_tokens=[9]" in line for line in lines)
+    assert load_run(run)[0].task.generation == (("num_beams", 2),)

@@ -4,8 +4,8 @@
     hf:Salesforce/wikitext:wikitext-2-raw-v1          with a config
     hf:Salesforce/wikitext:wikitext-2-raw-v1:test     and a split
 
-A data set is downloaded into the library's cache and read from there, also without a
-network. If only its beginning is needed (`data.limit_chars`), its records are streamed.
+A data set is downloaded into the library's cache and read from there. If only its
+beginning is needed (`data.limit_chars`), its records are streamed.
 No code of a data set is executed: `datasets` reads files only, from version 4 on.
 """
 
@@ -46,7 +46,7 @@ def _open(path: str) -> tuple[Any, str]:
     """The builder of a data set, and the split.
 
     Raises:
-      UserError: there is no such data set or config, or no network to find it.
+      UserError: the data set or config does not exist, or cannot be reached.
     """
     try:
         import datasets
