@@ -13,7 +13,7 @@ from hub.cases import CASES, Ours, check, compare
 from tiny import slow_but
 
 from jaxpt.errors import UserError
-from jaxpt.hub.convert import check_names, from_hf, move_places, to_hf
+from jaxpt.hub.convert import check_names, from_hf, move_places, refine_spec, to_hf
 from jaxpt.hub.families import FAMILIES, read_config, write_config
 from jaxpt.hub.names import COPIES
 from jaxpt.nn.model_spec import ModelSpec
@@ -230,3 +230,32 @@ def test_a_model_of_no_family_is_told_how_it_differs():
         write_config(spec, "causal")
     with pytest.raises(UserError, match="--family=bert: must be one that has a causal"):
         write_config(spec, "causal", "bert")
+
+
+def test_what_only_the_tensors_determine():
+    """BART's bias, which a new model has as zeros, and whether mT5's head is tied."""
+    table, zeros = np.arange(6.0).reshape(3, 2), np.zeros((1, 3))
+    spec = ModelSpec(vocab_size=3)
+    for family, name, tensors, expected in (
+        ("bart", "head_bias", {}, False),
+        ("bart", "head_bias", {"final_logits_bias": zeros}, False),
+        ("bart", "head_bias", {"final_logits_bias": zeros + 1}, True),
+        ("mt5", "tie_embeddings", {"shared.weight": table}, True),
+        (
+            "mt5",
+            "tie_embeddings",
+            {"shared.weight": table, "lm_head.weight": table},
+            True,
+        ),
+        (
+            "mt5",
+            "tie_embeddings",
+            {"shared.weight": table, "lm_head.weight": -table},
+            False,
+        ),
+    ):
+        result = refine_spec(spec, FAMILIES[family], tensors)
+        assert getattr(result, name) is expected, (family, tensors.keys())
+        assert result == dataclasses.replace(spec, **{name: expected})
+    kept = dataclasses.replace(spec, head_bias=True)
+    assert refine_spec(kept, FAMILIES["bart"], {}) == kept

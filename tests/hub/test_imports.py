@@ -93,7 +93,11 @@ def test_options_of_generation_are_applied(is_old, make_checkpoint, tmp_path):
 def test_options_of_sampling_need_do_sample(make_checkpoint, tmp_path):
     folder, run, config = make_checkpoint("llama")
     options = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50}
-    (folder / "generation_config.json").write_text(json.dumps(options))
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(options | {"do_sample": False}))
+    import_run(folder, tmp_path / "greedy", config)
+    assert load_run(tmp_path / "greedy").program.task.generation == ()
+    path.write_text(json.dumps(options))
     import_run(folder, run, config)
     sampling = {"temperature": 0.6, "top_k": 50, "top_p": 0.9}
     assert dict(load_run(run).program.task.generation) == sampling
