@@ -1,4 +1,4 @@
-"""Config fields of encoders: BERT, RoBERTa, ELECTRA, DistilBERT, ModernBERT."""
+"""Config fields of encoders from BERT to ModernBERT, and of ModernBERT's decoder."""
 
 import dataclasses
 
@@ -212,11 +212,23 @@ DISTILBERT = Family(
 
 def _read_modernbert_layers(config: Config) -> Values:
     """Which layers have a window, its width, and the rotary base of either kind."""
-    every, window = _read_layer_types(config), config["local_attention"] // 2
+    return _read_local_layers(config, config["local_attention"] // 2, 1)
+
+
+def _read_decoder_layers(config: Config) -> Values:
+    """The same for the decoder, whose window counts the token itself."""
+    width = config["local_attention"]
+    return _read_local_layers(config, 0 if width is None else width // 2, 2)
+
+
+def _read_local_layers(config: Config, width: int, least: int) -> Values:
+    every = _read_layer_types(config)
     if every != 1 and config.get("sliding_window") is not None:  # which overrules it
-        require(config, sliding_window=window)
-    if every != 1 and window < 1:
-        raise refusal("local_attention", config["local_attention"], "at least 2")
+        require(config, sliding_window=width)
+    if every != 1 and width < least:
+        raise refusal(
+            "local_attention", config["local_attention"], f"at least {2 * least}"
+        )
     scaling = config.get("rope_scaling") or {}
     full = read_layer_base(config, FULL, "global_rope_theta", 160000.0, scaling)
     local = read_layer_base(config, LOCAL, "local_rope_theta", 10000.0, scaling)
@@ -225,7 +237,7 @@ def _read_modernbert_layers(config: Config) -> Values:
     return {
         "rotary_base": full,
         "local_rotary_base": local,
-        "window": window,
+        "window": width - least + 1,
         "global_every": every,
     }
 
@@ -246,21 +258,33 @@ def _read_layer_types(config: Config) -> int:
 
 
 def _write_modernbert_layers(spec: ModelSpec) -> Config:
-    kinds: Config = {
-        FULL: write_rope(spec, spec.rotary_base),
-        LOCAL: write_rope(spec, spec.local_rotary_base or spec.rotary_base),
-    }
+    width = {"local_attention": 2 * spec.window} if spec.window else {}
+    every = (spec.global_every or 1) if spec.window else 1
     return {
-        "global_attn_every_n_layers": (spec.global_every or 1) if spec.window else 1,
+        "global_attn_every_n_layers": every,
+        **_write_local_layers(spec),
+        **width,
+    }
+
+
+def _write_decoder_layers(spec: ModelSpec) -> Config:
+    width = {"local_attention": 2 * (spec.window + 1)} if spec.window else {}
+    return {**_write_local_layers(spec), **width}
+
+
+def _write_local_layers(spec: ModelSpec) -> Config:
+    return {
         "layer_types": list_kinds(spec),
-        "rope_parameters": kinds,
-    } | ({"local_attention": 2 * spec.window} if spec.window else {})
+        "rope_parameters": {
+            FULL: write_rope(spec, spec.rotary_base),
+            LOCAL: write_rope(spec, spec.local_rotary_base or spec.rotary_base),
+        },
+    }
 
 
-MODERNBERT = Family(
-    "modernbert",
-    {"masked": "ModernBertForMaskedLM"},
-    (
+def _list_modernbert_rows(layers: Row) -> tuple[Row, ...]:
+    """The rows that ModernBERT and its decoder share."""
+    return (
         # The last bias is the head's.
         fixed(is_encoder_decoder=False, head_dim=None, classifier_bias=False),
         fixed(
@@ -271,11 +295,7 @@ MODERNBERT = Family(
             tie_word_embeddings=True,
             is_written=True,
         ),
-        Row(
-            _read_modernbert_layers,
-            _write_modernbert_layers,
-            {"global_attn_every_n_layers": 3, "local_attention": 128},
-        ),
+        layers,
         field("vocab_size", "vocab_size", 50368),
         field("num_hidden_layers", "num_layers", 22),
         field("hidden_size", "d_model", 768),
@@ -295,19 +315,51 @@ MODERNBERT = Family(
         field("embedding_dropout", "embed_dropout", 0.0),
         field("attention_dropout", "attention_dropout", 0.0),
         field("initializer_range", "init_std", 0.02),
+    )
+
+
+_MODERNBERT_FORM = {
+    "norm_bias": False,
+    "embed_norm": True,
+    "gated_mlp": True,
+    "positions": "rotary",
+    "use_bias": False,
+    "head_transform": True,
+    "head_bias": True,
+}
+# The class has a rope_theta for each kind of layer, and reads no partial factor.
+_MODERNBERT_INERT = (
+    "rope_theta partial_rotary_factor cls_token_id sep_token_id classifier_dropout "
+    "initializer_cutoff_factor "
+)
+_LAYER_DEFAULTS = {"global_attn_every_n_layers": 3, "local_attention": 128}
+MODERNBERT = Family(
+    "modernbert",
+    {"masked": "ModernBertForMaskedLM"},
+    _list_modernbert_rows(
+        Row(_read_modernbert_layers, _write_modernbert_layers, _LAYER_DEFAULTS)
     ),
-    constants={
-        "norm_bias": False,
-        "embed_norm": True,
-        "gated_mlp": True,
-        "positions": "rotary",
-        "use_bias": False,
-        "head_transform": True,
-        "head_bias": True,
-    },
-    # The class has a rope_theta for each kind of layer, and reads no partial factor.
-    inert="rope_theta partial_rotary_factor cls_token_id sep_token_id "
-    "classifier_pooling classifier_dropout deterministic_flash_attn reference_compile "
-    "initializer_cutoff_factor sparse_prediction sparse_pred_ignore_index",
+    constants=_MODERNBERT_FORM,
+    inert=_MODERNBERT_INERT + "classifier_pooling deterministic_flash_attn "
+    "reference_compile sparse_prediction sparse_pred_ignore_index",
+    freezes_pad=True,
+)
+# Ettin's decoders.
+MODERNBERT_DECODER = Family(
+    "modernbert-decoder",
+    {"causal": "ModernBertDecoderForCausalLM"},
+    (
+        fixed(is_causal=True),
+        *_list_modernbert_rows(
+            Row(
+                _read_decoder_layers,
+                _write_decoder_layers,
+                _LAYER_DEFAULTS,
+                nullable=("local_attention",),
+            )
+        ),
+    ),
+    constants=_MODERNBERT_FORM,
+    inert=_MODERNBERT_INERT,
     freezes_pad=True,
 )

@@ -127,5 +127,6 @@ FAMILIES = {
         variants.PHI,
         variants.PHI3,
         encoders.MODERNBERT,
+        encoders.MODERNBERT_DECODER,
     )
 }

@@ -163,11 +163,18 @@ def _bart(spec: ModelSpec, head: str) -> Table:
 
 
 def _modernbert(spec: ModelSpec, head: str) -> Table:
+    is_causal = head == "causal"
     yield Entry("model.embeddings.tok_embeddings.weight", ("embed/tokens",))
     yield from map_norm(spec, "model.embeddings.norm", "embed/norm")
+    inputs: Modules = {"attn.Wqkv": QKV}
+    if is_causal:
+        inputs = {
+            f"attn.{name[0]}_proj": f"attention/{name}"
+            for name in ("query", "key", "value")
+        }
     modules = {
         "attn_norm": "attention_norm",
-        "attn.Wqkv": QKV,
+        **inputs,
         "attn.Wo": "attention/out",
         "mlp_norm": "mlp_norm",
         "mlp.Wi": "mlp/gate mlp/up",
@@ -178,7 +185,8 @@ def _modernbert(spec: ModelSpec, head: str) -> Table:
         if not entry.hf_name.startswith("model.layers.0.attn_norm"):
             yield entry
     yield from map_norm(spec, "model.final_norm", "encoder/norm")
-    yield from _head(spec, "head.dense", "head.norm", "decoder.bias")
+    prefix = "lm_head" if is_causal else "head"
+    yield from _head(spec, f"{prefix}.dense", f"{prefix}.norm", "decoder.bias")
 
 
 TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
@@ -199,6 +207,7 @@ TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
     "gpt_neo": decoder_names.gpt_neo,
     "gpt_neox": decoder_names.gpt_neox,
     "modernbert": _modernbert,
+    "modernbert-decoder": _modernbert,
 }
 
 # Further tensors that a checkpoint may have: copies of the table's tensors,
@@ -241,6 +250,7 @@ COPIES = {
     "gpt_neo": {"lm_head.weight": "transformer.wte.weight"},
     "gpt_neox": {"embed_out.weight": "gpt_neox.embed_in.weight"},
     "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    "modernbert-decoder": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 }
 # and tensors that no language model uses: masks and counters in buffers, and heads of
 # other tasks.
@@ -285,6 +295,7 @@ BODIES = {
     "gpt_neo": "transformer.",
     "gpt_neox": "gpt_neox.",
     "modernbert": "model.",
+    "modernbert-decoder": "model.",
 }
 # Those of a downstream task's head, and of a pooler that a head may read.
 TASK_HEADS = r"(\w+\.)?pooler\..*|(pre_)?classifier\..*|score\..*|qa_outputs\..*"

@@ -34,6 +34,7 @@ DEFAULTS = {
     "phi": {"bos_token_id": 1, "eos_token_id": 2},
     "phi3": {"bos_token_id": 1, "eos_token_id": 32000},
     "opt": {"bos_token_id": 2, "eos_token_id": 2},
+    "modernbert-decoder": {"bos_token_id": 50281, "eos_token_id": 50282},
     "t5": {"eos_token_id": 1, "decoder_start_token_id": 0},
     "mt5": {"eos_token_id": 1, "decoder_start_token_id": 0},
     "bart": {

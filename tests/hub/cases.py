@@ -182,6 +182,17 @@ CASES = {
         "masked",
         MODERN | SPECIALS | LOCAL,
     ),
+    "modernbert-decoder": (
+        "modernbert-decoder",
+        "causal",
+        BERT | SPECIALS | {"global_attn_every_n_layers": 1},
+    ),
+    # In its local layers, a token sees itself and the two before it.
+    "modernbert-decoder-local": (
+        "modernbert-decoder",
+        "causal",
+        BERT | SPECIALS | LOCAL | {"local_attention": 6},
+    ),
 }
 
 
@@ -251,6 +262,25 @@ def draw_settings(kind: str, seed: str) -> dict:
             "enable_bias": pick(True, False),
             "activation_function": pick("relu", "gelu", "silu"),
             "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "modernbert-decoder":
+        every = pick(1, 2, 3, num_layers)
+        kinds = [
+            "sliding_attention" if i % every else "full_attention"
+            for i in range(num_layers)
+        ]
+        act = pick("gelu", "relu", "silu")
+        return settings | {
+            "layer_types": pick(kinds, ["sliding_attention"] * num_layers),
+            "local_attention": pick(4, 5, 6, 16),
+            "rope_parameters": {
+                name: {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)}
+                for name in ("sliding_attention", "full_attention")
+            },
+            "norm_eps": pick(1e-5, 1e-3),
+            "hidden_activation": act,
+            "classifier_activation": act,
             **SPECIALS,
         }
     if kind == "mpnet":

@@ -19,7 +19,10 @@ from jaxpt.hub.families import FAMILIES, read_config
 from jaxpt.hub.windows import FULL, LOCAL, list_kinds
 
 # Fields that a config needs in addition to model_type to be supported.
-NEEDED = {"modernbert": {"global_attn_every_n_layers": 1}}
+NEEDED = {
+    "modernbert": {"global_attn_every_n_layers": 1},
+    "modernbert-decoder": {"global_attn_every_n_layers": 1},
+}
 
 LENGTH = "original_max_position_embeddings"
 LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
@@ -72,6 +75,12 @@ OLDER = {
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
     "opt": LLAMAS,
     "modernbert": ("reference_compile", "head_dim"),
+    "modernbert-decoder": (
+        "is_causal",
+        "head_dim",
+        "global_attn_every_n_layers",
+        "sliding_window",
+    ),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
 SCALED = {"rope_type": "llama3", "factor": 8.0}
@@ -198,6 +207,7 @@ def list_values(kind: str, name: str) -> list:
 # the options of windows are, too.
 WINDOWS = {
     "modernbert": {"local_attention", "sliding_window", "local_rope_theta"},
+    "modernbert-decoder": {"local_attention", "sliding_window", "local_rope_theta"},
     "qwen2": {"sliding_window", "max_window_layers"},
     "qwen3": {"sliding_window", "max_window_layers"},
 }
@@ -284,6 +294,31 @@ def test_modernberts_windows_are_those_of_transformers(changes, window, every, b
     assert (result.window, result.global_every) == (window, every)
     assert result.local_rotary_base == base and read(reference) == result
     assert list_kinds(result) == reference["layer_types"]
+
+
+@pytest.mark.parametrize(
+    "changes, window, every",
+    [
+        ({}, 63, 3),
+        ({"local_attention": 33}, 15, 3),
+        ({"num_hidden_layers": 3, "layer_types": [LOCAL] * 3}, 63, 0),
+        ({"global_attn_every_n_layers": 1, "local_attention": None}, 0, 0),
+        ({"sliding_window": 64}, 63, 3),
+        ({"sliding_window": 65}, None, 0),
+        ({"local_attention": 3}, None, 0),
+        ({"local_attention": None}, None, 0),
+    ],
+)
+def test_windows_of_modernberts_decoder_count_the_token(changes, window, every):
+    config = {"model_type": "modernbert-decoder"} | changes
+    result, reference = read(config), theirs_of(config)
+    if window is None:
+        assert result is None
+        return
+    assert (result.window, result.global_every) == (window, every)
+    assert window in (0, reference["sliding_window"] - 1)
+    assert list_kinds(result) == reference["layer_types"]
+    assert read(reference) == result
 
 
 ON = {"use_sliding_window": True}

@@ -116,7 +116,7 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
-DRAWN += ("mpnet", "mt5", "gemma2", "gemma3_text")
+DRAWN += ("mpnet", "mt5", "gemma2", "gemma3_text", "modernbert-decoder")
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -486,6 +486,7 @@ def test_presets_are_the_published_models(name):
         "phi3",
         "gemma2",
         "gemma3_text",
+        "modernbert-decoder-local",
     ],
 )
 @pytest.mark.parametrize("num_beams", [1, 3])
