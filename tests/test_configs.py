@@ -177,6 +177,40 @@ def test_the_sizes_of_the_orderings_differ_in_width_alone():
     assert not spec.list_trials("clm-64")
 
 
+def test_multi_token_prediction_is_tuned_like_next_token_prediction():
+    module = load("multi_token")
+    amounts = {}
+    for budget, by_width in module.BUDGETS.items():
+        for width in by_width:
+            config = to_dict(module.get_config(f"{width},{budget}"))
+            spec = make_compare_spec(config)
+            plans = make_plans(config, spec.objectives)
+            assert len(spec.seeds) == 10 and spec.alpha == pytest.approx(0.05 / 6)
+            assert {plan.model.d_model for plan in plans.values()} == {int(width)}
+            trials = [spec.list_trials(name) for name in spec.objectives]
+            assert len(trials[0]) == 4 and all(each == trials[0] for each in trials)
+            amounts.setdefault(spec.budget, []).append(spec.amount)
+    assert list(amounts) == ["flops", "seconds"]
+    assert all(sorted(each) == each for each in amounts.values())
+    variants = {name: plan.spec for name, plan in plans.items() if name != "clm"}
+    assert variants["sequential"].variant == "sequential"
+    assert variants["parallel"].variant == "parallel"
+
+
+def test_repetition_reads_the_same_rows_in_every_epoch():
+    module = load("repetition")
+    for epochs in module.EPOCHS:
+        config = to_dict(module.get_config(str(epochs)))
+        spec = make_compare_spec(config)
+        plan = make_plan(config)
+        assert (spec.budget, spec.amount) == ("raw_tokens", module.CHARS * epochs)
+        assert plan.text.limit_chars == module.CHARS
+        assert plan.rows.rows == "chunks"
+        assert spec.alpha * len(module.EPOCHS) == pytest.approx(0.05)
+        decays = [trial["optim.weight_decay"] for trial in spec.list_trials("mlm")]
+        assert decays == [0.01, 0.1, 0.3, 1.0]
+
+
 @pytest.mark.parametrize("path", TASK_CONFIGS, ids=lambda path: path.name)
 def test_config_of_a_task(path):
     """Its docstring has its command, and its settings are a whole plan."""
