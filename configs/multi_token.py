@@ -9,8 +9,8 @@
 
 `clm` against three forms: without extra heads (modded-nanogpt), with parallel heads
 (Gloeckle et al. 2024) and sequential ones (DeepSeek-V3). Ten seeds, three widths, and
-budgets in FLOPs and in seconds; Muon's rate and the weight decay are tuned for each
-form alike. The six comparisons share the error rate of 0.05. Text and model are the
+budgets in FLOPs and in seconds. All four try the same values of Muon's rate and of the
+weight decay. The six comparisons share the error rate of 0.05. Text and model are the
 quickstart's; the shared metric is bits per byte of the held-out text. About 35 minutes
 on 2 cores for FLOPs, and 35 for seconds, while nothing else runs.
 """
