@@ -89,6 +89,16 @@ class RandomWeightsWarning(UserWarning):
     """
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or XLA could not allocate memory.
+
+    >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating"))
+    True
+    """
+    is_full = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    return is_full or isinstance(error, MemoryError)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that is spelt most like this one, or "" if none is close.
 

@@ -106,7 +106,10 @@ class Command:
         if self.config != "pretraining":
             return describe_finetuning() if self.config else {}
         if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
-            parts = {"data": (TextSpec,), "tokenizer": SECTIONS["tokenizer"]}
+            parts: dict[str, tuple[type, ...]] = {
+                "data": (TextSpec,),
+                "tokenizer": SECTIONS["tokenizer"],
+            }
             return {name: describe_section(name, spec) for name, spec in parts.items()}
         names = self.sections or tuple(name for name in SECTIONS if name != "compare")
         return {k: v for k, v in describe_settings().items() if k in names}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from jaxpt.config import finetuning
 from jaxpt.config.settings import SECTIONS, default_of, list_fields
+from jaxpt.setting_types import strip
 
 ENTRY = re.compile(r"  (\w+(?:, \w+)*): (.*)")
 
@@ -39,7 +40,10 @@ def describe_section(section: str, specs: tuple[type, ...]) -> list[Setting]:
     for spec in specs:
         texts = read_attributes(spec)
         for field in list_fields(spec):
-            name, kind = f"{section}.{field.name}", inspect.formatannotation(field.type)
+            name, kind = (
+                f"{section}.{field.name}",
+                inspect.formatannotation(strip(field.type)),
+            )
             text = texts.get(field.name, "")
             default = repr(default_of(field))
             settings.append(Setting(name, kind, default, text, spec.__module__))
