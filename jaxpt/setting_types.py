@@ -7,8 +7,9 @@
 
 A type is bool, int, float, str, dict, a tuple of types, or one of these with limits
 (`typing.Annotated`). An int is not a bool, and fits in int32 unless its limits are
-others; a float may be a whole number, and is finite in float32; a str can be encoded
-and has no NUL. What depends on several settings is checked by their spec.
+others; a float may be a whole number, and is finite in float32; a str can be encoded,
+has no NUL and at most MAX_TEXT characters. What depends on several settings is checked
+by their spec.
 """
 
 import dataclasses
@@ -20,16 +21,17 @@ from typing import Annotated, Any, ClassVar
 from jaxpt.errors import ConfigError
 
 MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
+MAX_TEXT = 4096  # characters, as of the longest path
 MIN_FLOAT32, MAX_FLOAT32 = 1.1754944e-38, 3.4028234e38  # the least one is normal
 NOUNS = {
     bool: "True or False",
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: f"a text of at most {MAX_TEXT} characters, without NUL",
     dict: "sections of settings",
 }
 PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
-SHOWN = 100  # characters of a value in an error
+SHOWN, MAX_ALLOWED = 100, 1000  # characters of a value, and of what is allowed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +62,25 @@ class Limits:
             and (self.below is None or value < self.below)
         )
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a bound on both sides."""
+        has_low = self.least is not None or self.above is not None
+        return has_low and (self.most is not None or self.below is not None)
+
     def __str__(self) -> str:
-        names = {"least": "at least", "above": "above", "most": "at most"}
-        names["below"] = "below"
-        values = {name: getattr(self, name) for name in names}
-        bounds = [f"{names[k]} {v:.15g}" for k, v in values.items() if v is not None]
-        text = " and ".join(bounds)
+        least, most, above, below = (
+            None if x is None else f"{x:.15g}"
+            for x in (self.least, self.most, self.above, self.below)
+        )
+        if least and most:
+            text = f"from {least} to {most}"
+        elif above and below:
+            text = f"between {above} and {below}, both excluded"
+        else:
+            low = f"at least {least}" if least else f"above {above}"
+            text = f"{low} and below {below}" if below else low
+            text = f"{low}, at most {most}" if most else text
         return text if self.other is None else f"{self.other:g}, or {text}"
 
 
@@ -199,7 +214,7 @@ def check_value(name: str, value: Any, kind: Any) -> None:
 
 def refuse(name: str, value: Any, allowed: str) -> ConfigError:
     """The error of a value that is not allowed."""
-    return ConfigError(f"{name}={show_value(value)}: must be {allowed}")
+    return ConfigError(f"{name}={show_value(value)}: must be {allowed[:MAX_ALLOWED]}")
 
 
 def show_value(value: Any) -> str:
@@ -268,7 +283,7 @@ def _is_text(value: str) -> bool:
         value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
-    return "\0" not in value
+    return "\0" not in value and len(value) <= MAX_TEXT
 
 
 def _is_plain(value: Any) -> bool:
@@ -315,9 +330,9 @@ def describe(kind: Any, value: Any = None) -> str:
       value: that is not allowed; of the type itself if only a limit refuses it.
 
     >>> describe(PositiveInt), describe(PositiveInt, 0), describe(PositiveInt, 10**40)
-    ('a whole number, at least 1', 'at least 1', 'at least 1 and at most 2147483647')
+    ('a whole number, at least 1', 'at least 1', 'from 1 to 2147483647')
     >>> describe(tuple[str, ...]), describe(tuple[Fraction, Fraction])
-    ('a list of texts', 'a list of 2 numbers, each at least 0 and at most 1')
+    ('a list of texts', 'a list of 2 numbers, each from 0 to 1')
     """
     base, limits = split_type(kind)
     if isinstance(base, types.UnionType):
@@ -338,7 +353,8 @@ def describe(kind: Any, value: Any = None) -> str:
         if own.most is None:
             least = -MAX_INT32 if own.least is own.above is None else own.least
             return str(dataclasses.replace(own, least=least, most=MAX_INT32))
-    if base is float and not -MAX_FLOAT32 <= value <= MAX_FLOAT32:
+    is_bounded = any(isinstance(x, Limits) and x.is_bounded for x in limits)
+    if base is float and not is_bounded and not abs(value) <= MAX_FLOAT32:
         texts.append("finite in float32")
     if base is float and 0 < abs(value) < MIN_FLOAT32:
         texts.append(f"normal in float32 (from {MIN_FLOAT32:.3g})")

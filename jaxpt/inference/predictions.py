@@ -89,7 +89,7 @@ def check_draws(
 ) -> None:
     """Raises ConfigError unless these are numbers that generation can have."""
     check_value("--num_samples", num_samples, NumSamples)
-    check_value("--seed", seed, NonNegativeInt)
+    check_value("--seed", seed, int)
     check_value("--num_tokens", num_tokens, NonNegativeInt)
     check_value("--num_steps", num_steps, NonNegativeInt)
 

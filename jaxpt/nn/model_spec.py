@@ -38,6 +38,9 @@ DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
 MAX_LAYERS = 1000  # of a stack
 MAX_UNROLLED = 200  # layers that are compiled one by one
+MAX_WIDTH = 2**24
+Width = Annotated[int, Limits(least=1, most=MAX_WIDTH)]
+DerivedWidth = Annotated[int, Limits(least=0, most=MAX_WIDTH)]
 NumLayers = Annotated[int, Limits(least=1, most=MAX_LAYERS)]
 SCALING = "() or (factor >= 1, low > 0, high > low, length >= 1), length whole"
 
@@ -207,13 +210,13 @@ class ModelSpec(Settings):
     vocab_size: NonNegativeInt = 0
     num_layers: NumLayers = 2
     num_decoder_layers: Annotated[int, Limits(least=0, most=MAX_LAYERS)] = 0
-    d_model: PositiveInt = 128
-    num_heads: PositiveInt = 4
-    d_ff: PositiveInt = 512
+    d_model: Width = 128
+    num_heads: Width = 4
+    d_ff: Width = 512
     max_len: PositiveInt = 128
-    embedding_size: NonNegativeInt = 0
-    num_kv_heads: NonNegativeInt = 0
-    head_dim: NonNegativeInt = 0
+    embedding_size: DerivedWidth = 0
+    num_kv_heads: DerivedWidth = 0
+    head_dim: DerivedWidth = 0
     num_types: NonNegativeInt = 0
     norm: Annotated[str, OneOf(*NORMS)] = "layernorm"
     norm_position: Annotated[str, OneOf(*NORM_POSITIONS)] = "pre"

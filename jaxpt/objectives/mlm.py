@@ -58,11 +58,11 @@ class Spec(Masking):
 
 def check_fractions(spec: ObjectiveSpec, mask: float, random: float) -> None:
     """Raises UserError unless a spec's two `replace_` are fractions of one whole."""
-    if not (min(mask, random) >= 0 and mask + random <= 1 + 1e-9):
+    if mask + random > 1 + 1e-9:
         name = spec.SECTION
         raise ConfigError(
-            f"{name}.replace_mask={mask}, {name}.replace_random={random}: both must be "
-            f"at least 0, and their sum at most 1"
+            f"{name}.replace_mask={mask}, {name}.replace_random={random}: their sum "
+            f"must be at most 1"
         )
 
 

@@ -9,6 +9,7 @@ import jax
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import DeviceError
+from jaxpt.setting_types import Settings, list_types, strip
 from jaxpt.training.program import Program
 from jaxpt.training.sharding import count_bytes
 
@@ -18,7 +19,6 @@ CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 ID_BYTES = 4  # int32
-STATE_SETTINGS = ("num_layers", "num_decoder_layers", "d_model", "d_ff", "vocab_size")
 
 
 def check_memory(program: Program) -> None:
@@ -42,9 +42,21 @@ def check_memory(program: Program) -> None:
 
 
 def _name_state(program: Program) -> str:
-    model = program.task.model_spec
-    sizes = ", ".join(f"model.{name}={getattr(model, name)}" for name in STATE_SETTINGS)
-    return f"parameters and optimizer state ({sizes})"
+    sizes = _list_sizes(program.task.model_spec) | _list_sizes(program.task.spec)
+    largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:3]
+    named = ", ".join(f"{name}={sizes[name]}" for name in largest)
+    return f"parameters and optimizer state ({named})"
+
+
+def _list_sizes(spec: Settings) -> dict[str, int]:
+    """The whole numbers of a spec, and the largest of each list, by full name."""
+    sizes = {}
+    for name, kind in list_types(type(spec)).items():
+        value = getattr(spec, name)
+        values = value if isinstance(value, tuple) else (value,)
+        if strip(kind) in (int, tuple[int, ...]):
+            sizes[spec.full_name(name)] = max(values, default=0)
+    return sizes
 
 
 def count_rows_bytes(plan: Plan) -> dict[str, int]:
@@ -69,9 +81,9 @@ def check_parts(
 ) -> None:
     """Raises DeviceError if parts together exceed a limit; the error names the largest.
 
-    >>> check_parts({"rows (train.batch_size=9)": 4 * 10**12, "others": 5}, 24e9)
+    >>> check_parts({"rows (eval.num_rows=9)": 4 * 10**12, "rest": 5}, 24e9)
     Traceback (most recent call last):
-    jaxpt.errors.DeviceError: rows (train.batch_size=9): needs 4 TB, this machine has 24 GB
+    jaxpt.errors.DeviceError: rows (eval.num_rows=9): needs 4 TB, this machine has 24 GB
     """
     if sum(parts.values()) > limit:
         name, size = max(parts.items(), key=lambda part: part[1])
