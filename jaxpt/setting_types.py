@@ -13,6 +13,7 @@ by their spec.
 """
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Callable, Collection
@@ -158,11 +159,10 @@ class Settings:
     SECTION: ClassVar[str]
 
     def __post_init__(self) -> None:
-        names = list_types(type(self))
-        self.check_types({name: getattr(self, name) for name in names})
-        for name in names:
-            if isinstance(value := getattr(self, name), list):  # from JSON
-                object.__setattr__(self, name, as_tuples(value))
+        types = list_types(type(self))
+        self.check_types({name: getattr(self, name) for name in types})
+        for name, kind in types.items():
+            object.__setattr__(self, name, convert(getattr(self, name), kind))
 
     @classmethod
     def full_name(cls, name: str) -> str:
@@ -190,9 +190,14 @@ class Settings:
 
 def list_types(spec: Any) -> dict[str, Any]:
     """The types of a spec's fields that are settings."""
-    fields = [f for f in dataclasses.fields(spec) if "source" not in f.metadata]
-    is_spec = {f.name: dataclasses.is_dataclass(f.type) for f in fields}
-    return {f.name: f.type for f in fields if not is_spec[f.name]}
+    return _read_types(spec)
+
+
+@functools.cache
+def _read_types(spec: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(spec, include_extras=True)
+    fields = [f.name for f in dataclasses.fields(spec) if "source" not in f.metadata]
+    return {k: hints[k] for k in fields if not dataclasses.is_dataclass(hints[k])}
 
 
 def check_value(name: str, value: Any, kind: Any) -> None:
@@ -249,9 +254,11 @@ def fits(value: Any, kind: Any) -> bool:
             return False
         if not _fits_number(value, base, limits):
             return False
+    elif not isinstance(base, type):  # of a spec outside jaxpt
+        return True
     elif not isinstance(value, base):
         return False
-    elif base is str and not _is_text(value):
+    elif isinstance(value, str) and not _is_text(value):
         return False
     elif base is dict and not _is_plain(value):
         return False
@@ -347,7 +354,7 @@ def describe(kind: Any, value: Any = None) -> str:
         is_number and isinstance(value, int | base) and not isinstance(value, bool)
     )
     if not is_type:
-        return ", ".join([NOUNS[base], *texts])
+        return ", ".join([NOUNS.get(base, f"a {base}"), *texts])
     if base is int and not -MAX_INT32 <= value <= MAX_INT32:
         own = next((x for x in limits if isinstance(x, Limits)), Limits())
         if own.most is None:
@@ -369,7 +376,23 @@ def _describe_list(base: Any) -> str:
     if typing.get_origin(inner) is tuple:
         return f"a list of {number}lists"
     texts = [f", each {limit}" for limit in limits if str(limit)]
-    return f"a list of {number}{PLURALS[inner]}{''.join(texts)}"
+    return f"a list of {number}{PLURALS.get(inner, inner)}{''.join(texts)}"
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """A value of a type as a spec has it: JSON's lists as tuples.
+
+    A whole number that is not in int32, which JAX would not take, is a float if the
+    type is.
+
+    >>> convert([[0.5, 2**31]], tuple[tuple[float, float], ...])
+    ((0.5, 2147483648.0),)
+    """
+    base, _ = split_type(kind)
+    if typing.get_origin(base) is tuple:
+        return tuple(map(convert, value, _item_types(base, value) or ()))
+    is_large = isinstance(value, int) and abs(value) > MAX_INT32
+    return float(value) if base is float and is_large else value
 
 
 def as_tuples(value: Any) -> Any:

@@ -303,7 +303,7 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
     read, allowed = READERS[type(here)]
     try:
         section[part] = read(text)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         reason = f" ({error})" if type(here) is tuple else ""
         raise ConfigError(f"{flag}={text}: must be {allowed}{reason}") from None
     return name, section[part]

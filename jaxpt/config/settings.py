@@ -15,7 +15,7 @@ from jaxpt.errors import ConfigError, nearest, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES, find_section, is_outside
-from jaxpt.setting_types import Settings, as_tuples, check_value, refuse
+from jaxpt.setting_types import Settings, as_tuples, check_value, list_types, refuse
 from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
@@ -156,7 +156,11 @@ def find_sections(config: dict) -> dict[str, tuple[type[Settings], ...]]:
 def find_types(config: dict) -> dict[str, dict[str, Any]]:
     """The declared types of a plain config's settings, by section."""
     return {
-        name: {field.name: field.type for spec in specs for field in list_fields(spec)}
+        name: {
+            field.name: list_types(spec)[field.name]
+            for spec in specs
+            for field in list_fields(spec)
+        }
         for name, specs in find_sections(config).items()
     }
 
@@ -245,20 +249,23 @@ def to_dict(config: AnyConfig) -> dict:
         config = config.to_dict()
     if not isinstance(config, dict):
         raise refuse("config", config, "sections of settings")
-    return {
-        str(name): {str(k): _to_plain(f"{name}.{k}", v) for k, v in section.items()}
-        if isinstance(section, dict)
-        else _to_plain(str(name), section)
-        for name, section in config.items()
-    }
-
-
-def _to_plain(name: str, value: Any) -> Any:
     try:
-        return json.loads(json.dumps(value))
+        return json.loads(json.dumps(config))
     except (TypeError, ValueError, RecursionError):
-        allowed = "a number, a text, True, False, None, or lists or sections of these"
-        raise refuse(name, value, allowed) from None
+        raise _find_other_value(config) from None
+
+
+def _find_other_value(config: dict) -> ConfigError:
+    """The error of the first setting that JSON cannot have."""
+    sections = {k: v if isinstance(v, dict) else {"": v} for k, v in config.items()}
+    for section, fields in sections.items():
+        for field, value in fields.items():
+            name = f"{section}.{field}".rstrip(".")
+            try:
+                json.dumps({name: value})
+            except (TypeError, ValueError, RecursionError):
+                return refuse(name, value, "a number, a text, a list or a section")
+    return refuse("config", list(config), "sections with names of settings")
 
 
 def override(

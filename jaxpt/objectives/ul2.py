@@ -41,7 +41,14 @@ from jaxpt.ops.packing import exactly, mix, uniform
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
 from jaxpt.ops.segments import segment_lengths, segment_positions, segment_starts
 from jaxpt.rng import row_keys
-from jaxpt.setting_types import InnerFraction, Length, Limits, NonNegativeFloat, Rule
+from jaxpt.setting_types import (
+    InnerFraction,
+    Length,
+    Limits,
+    NonNegativeFloat,
+    Rule,
+    show_value,
+)
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -109,11 +116,9 @@ class Spec(prefix_lm.PrefixSpec):
 
     def _check_spans(self, densities: str, means: str) -> None:
         of_densities, of_means = getattr(self, densities), getattr(self, means)
-        if len(of_densities) != len(of_means):
-            raise ConfigError(
-                f"ul2.{means}={of_means}: must be the same number as ul2.{densities}="
-                f"{of_densities}"
-            )
+        is_good = len(of_densities) == len(of_means)
+        shown = show_value(of_densities)
+        self.check(means, is_good, f"the same number as ul2.{densities}={shown}")
         for density, mean in zip(of_densities, of_means, strict=True):
             num_noise, num_spans = noise.count_spans(self.row_length, density, mean)
             num_clean = self.row_length - num_noise

@@ -12,6 +12,7 @@ of the processor and 8 GB.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import math
@@ -33,10 +34,10 @@ NESTED = [[[]]]
 DEEP: list = []
 for _ in range(2000):
     DEEP = [DEEP]
-NUMBERS = [-1, 0, 1, 2, 3, 1000, 100_000, 2**24, 2**31 - 1, 2**31, 2**32]
-HUGE = [2**63, -(2**63), 10**40, -(10**40), 10**400]
-FLOATS = [-0.5, 0.5, -1e-30, 1e-30, 1e-45, 1e-9, 1e9, 3e38, -3e38, 1e39, 1e300]
-TEXTS = ["", " ", "a", "3", "0.5", "nan", "true", "auto", "none", "../..", "é\n"]
+NUMBERS = [-1, 0, 1, 2, 1000, 2**24, 2**31 - 1, 2**31]
+HUGE = [2**63, -(2**63), 10**40, 10**400]
+FLOATS = [-0.5, 0.5, 1e-30, 1e-45, 1e9, 3e38, -3e38, 1e39]
+TEXTS = ["", " ", "3", "nan", "true", "auto", "../..", "é\n"]
 TEXTS += ["x" * 10_000, "/proc/self/mem", "a\0b", "\ud800"]
 COLLECTIONS: list = [[], {}, {"a": 1}, NESTED, DEEP, [None], [{}], [[]], [True], [b"a"]]
 NO_NUMBERS = [math.nan, math.inf, -math.inf]
@@ -190,11 +191,17 @@ def _begin_finetuning(case: Case, task: str) -> None:
     make_finetune_plan(config)
 
 
-def _config(case: Case, text: Path) -> dict:
+@functools.cache
+def _read_defaults() -> str:
     from jaxpt.config.settings import default_config
+
+    return json.dumps(default_config().to_dict())
+
+
+def _config(case: Case, text: Path) -> dict:
     from jaxpt.objectives import OBJECTIVES
 
-    config = default_config().to_dict()
+    config = json.loads(_read_defaults())
     config["data"] |= {"path": str(text), "seq_len": 32, "documents": "line"}
     config["model"] |= {"d_model": 32, "d_ff": 64, "num_layers": 1, "num_heads": 2}
     config["train"]["trackers"] = []
