@@ -230,7 +230,7 @@ def show_value(value: Any) -> str:
     """
     try:
         is_plain = isinstance(value, str) and value.isprintable() and value != ""
-        text = value if is_plain else repr(value)
+        text = value if is_plain else repr(as_tuples(value))
     except (RecursionError, ValueError):  # an int of more than 4300 digits
         return f"a very large {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
