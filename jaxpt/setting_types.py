@@ -32,7 +32,7 @@ NOUNS = {
     dict: "sections of settings",
 }
 PLURALS = {int: "whole numbers", float: "numbers", str: "texts"}
-SHOWN, MAX_ALLOWED = 100, 1000  # characters of a value, and of what is allowed
+SHOWN, MAX_ALLOWED = 100, 1000  # characters of a value, of allowed values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -266,7 +266,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def _fits_number(value: float, base: type, limits: Collection[Any]) -> bool:
-    """Whether a number fits in int32 or float32, or in wider limits of its own."""
+    """Whether a number fits in int32 or float32, or in its own wider limits."""
     of_number = [limit for limit in limits if isinstance(limit, Limits)]
     if base is int:
         most = max([limit.most or 0 for limit in of_number] + [MAX_INT32])

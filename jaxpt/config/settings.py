@@ -142,9 +142,10 @@ def list_code(config: dict) -> list[str]:
     >>> list_code({"objective": "own.half", "compare": {"tasks": ["finetune:my.py:x"]}})
     ['own.half', 'my.py']
     """
+    outside = list_outside(config)  # which checks the section
     tasks = [name.split(":") for name in config.get("compare", {}).get("tasks", ())]
     files = [parts[1] for parts in tasks if parts[0] == FINETUNE and len(parts) > 1]
-    return [*list_outside(config), *files]
+    return [*outside, *files]
 
 
 def find_sections(config: dict) -> dict[str, tuple[type[Settings], ...]]:

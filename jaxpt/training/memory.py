@@ -1,5 +1,6 @@
 """The least memory that a run needs, by its sizes, against what this machine has."""
 
+import dataclasses
 import math
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ import jax
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import DeviceError
-from jaxpt.setting_types import Settings, list_types, strip
+from jaxpt.setting_types import list_types, strip
 from jaxpt.training.program import Program
 from jaxpt.training.sharding import count_bytes
 
@@ -43,24 +44,27 @@ def check_memory(program: Program) -> None:
 
 def _name_state(program: Program) -> str:
     sizes = _list_sizes(program.task.model_spec) | _list_sizes(program.task.spec)
-    largest = sorted(sizes, key=lambda name: sizes[name], reverse=True)[:3]
-    named = ", ".join(f"{name}={sizes[name]}" for name in largest)
+    largest = sorted(sizes, key=lambda name: sizes[name][1], reverse=True)[:3]
+    named = ", ".join(f"{name}={sizes[name][0]}" for name in largest)
     return f"parameters and optimizer state ({named})"
 
 
-def _list_sizes(spec: Settings) -> dict[str, int]:
-    """The whole numbers of a spec, and the largest of each list, by full name."""
-    sizes = {}
+def _list_sizes(spec: Any) -> dict[str, tuple[Any, float]]:
+    """The whole numbers of a spec, or lists of them, and their ratios to defaults."""
+    sizes, defaults = {}, {f.name: f.default for f in dataclasses.fields(spec)}
     for name, kind in list_types(type(spec)).items():
-        value = getattr(spec, name)
-        values = value if isinstance(value, tuple) else (value,)
         if strip(kind) in (int, tuple[int, ...]):
-            sizes[spec.full_name(name)] = max(values, default=0)
+            value = getattr(spec, name)
+            now, usual = (
+                max((1, *x) if isinstance(x, tuple) else (1, x))
+                for x in (value, defaults[name])
+            )
+            sizes[spec.full_name(name)] = value, now / usual
     return sizes
 
 
 def count_rows_bytes(plan: Plan) -> dict[str, int]:
-    """Bytes of the rows that are on the host at once, by what they are."""
+    """Bytes of the rows that are on the host at once, by name."""
     train, evaluation, length = plan.train, plan.eval, plan.spec.row_length
     num_steps = min(train.steps_per_call, train.steps)
     num_rows = max(evaluation.num_rows, evaluation.batch_size)
