@@ -14,7 +14,7 @@ from jaxpt.commands import (
     training,
 )
 from jaxpt.commands.flags import Command, command
-from jaxpt.errors import ConfigError, UserError, suggest
+from jaxpt.errors import ConfigError, UserError, is_out_of_memory, suggest
 from jaxpt.version import __version__
 
 
@@ -75,8 +75,8 @@ its runs over machines with --part or --ray (see launch/).
 A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 
 jaxpt COMMAND --help describes a command, with an example and its flags.
-Exit codes: 0 success, 2 bad input, 1 a bug, 128 + N stopped by signal N; of
-reproduce, 1 is a mean outside its interval.
+Exit codes: 0 success, 2 bad input or out of memory, 1 a bug, 128 + N stopped by signal
+N; of reproduce, 1 is a mean outside its interval.
 """
 
 
@@ -92,6 +92,11 @@ def _format_usage() -> str:
 
 
 USAGE = _format_usage()
+OUT_OF_MEMORY = (
+    "out of memory ({}): train.num_microbatches above 1, model.remat=full or a smaller "
+    "train.batch_size, eval.batch_size, data.seq_len or model needs less; jaxpt train "
+    "--dry_run reports what a run needs"
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -120,6 +125,11 @@ def _run(argv: list[str]) -> int:
         return COMMANDS[argv[0]](argv[1:])
     except UserError as error:
         log.error(str(error))
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        log.error(OUT_OF_MEMORY.format(" ".join(str(error).split())[:120]))
         return 2
     except BrokenPipeError:  # the reader of the output is gone: jaxpt list ... | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,8 @@
       DeviceError           devices, meshes, memory, several processes
       DivergedError         the loss is not finite
 
+So does an error for lack of memory (`is_out_of_memory`), which is one line, too.
+
 Other exit codes: 0 success, 1 a bug (with a traceback), 128 + N stopped by signal N
 after the run was saved (130 Ctrl-C, 143 SIGTERM), 141 the reader of a pipe is gone.
 """
@@ -87,6 +89,16 @@ class RandomWeightsWarning(UserWarning):
     Traceback (most recent call last):
     jaxpt.errors.RandomWeightsWarning: no head
     """
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or XLA could not allocate memory.
+
+    >>> is_out_of_memory(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating"))
+    True
+    """
+    is_full = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    return is_full or isinstance(error, MemoryError)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -106,7 +106,10 @@ class Command:
         if self.config != "pretraining":
             return describe_finetuning() if self.config else {}
         if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
-            parts = {"data": (TextSpec,), "tokenizer": SECTIONS["tokenizer"]}
+            parts: dict[str, tuple[type, ...]] = {
+                "data": (TextSpec,),
+                "tokenizer": SECTIONS["tokenizer"],
+            }
             return {name: describe_section(name, spec) for name, spec in parts.items()}
         names = self.sections or tuple(name for name in SECTIONS if name != "compare")
         return {k: v for k, v in describe_settings().items() if k in names}
@@ -300,7 +303,7 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
     read, allowed = READERS[type(here)]
     try:
         section[part] = read(text)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         reason = f" ({error})" if type(here) is tuple else ""
         raise ConfigError(f"{flag}={text}: must be {allowed}{reason}") from None
     return name, section[part]

@@ -27,7 +27,7 @@ from typing import Any
 
 from jaxpt import trust
 from jaxpt.config.config_files import read_config_file
-from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
+from jaxpt.config.finetuning import FinetunePlan, find_types, make_finetune_plan
 from jaxpt.config.sections import FINETUNE, CompareSpec
 from jaxpt.config.settings import override, to_dict
 from jaxpt.config.shipped import find_config, is_shipped
@@ -87,18 +87,15 @@ def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
     """The tasks of a comparison, with unique names.
 
     Raises:
-      UserError: a task is unknown or listed twice.
+      UserError: a task is listed twice.
     """
     tasks: dict[str, CompareTask] = {}
     for setting in spec.tasks:
         kind, _, path = setting.partition(":")
-        if kind == FINETUNE and path:
+        if kind == FINETUNE:
             name, sizes = Path(path.partition(":")[0]).stem, spec.task_sizes
-        elif kind in TASKS and path:
-            name, sizes = kind, ()
         else:
-            allowed = ", ".join(f"{each}:PATH" for each in (*TASKS, FINETUNE))
-            raise ConfigError(f"compare.tasks={setting}: must be one of {allowed}")
+            name, sizes = kind, ()
         if name in tasks:
             raise ConfigError(
                 f"compare.tasks={setting}: {name} is named twice; must be named once"
@@ -121,7 +118,8 @@ def make_task_plan(
     if not is_shipped(find_config(task.path)):
         trust.check(task.path.partition(":")[0], f"compare.tasks={task.setting}")
     config = to_dict(read_config_file(task.path))
-    config = override(config, settings, "compare.task_settings")
+    types = find_types(config)
+    config = override(config, settings, "compare.task_settings", types)
     config["data"] = config.get("data", {}) | {"num_train": size}
     config["train"] = config.get("train", {}) | {"seeds": (seed,)}
     return make_finetune_plan(config)

@@ -10,9 +10,9 @@ from ml_collections import ConfigDict
 
 from jaxpt import trust
 from jaxpt.config.settings import (
-    as_tuples,
     default_config,
     default_section,
+    find_types,
     list_code,
     list_outside,
     read_earlier,
@@ -22,6 +22,7 @@ from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.errors import ConfigError, UserError, suggest
 from jaxpt.files.folder import load_config as load_json_config
 from jaxpt.objectives import find, find_section
+from jaxpt.setting_types import as_tuples, check_value
 
 
 def load_config(source: str, outside: Iterable[str] = ()) -> ConfigDict:
@@ -106,28 +107,23 @@ def load_stored(path: str) -> ConfigDict:
         raise ConfigError(f"--config={path}: must hold sections of settings")
     stored = read_earlier(stored)
     outside = {find_section(name): find(name).Spec for name in list_outside(stored)}
+    types = find_types(stored)
     for name, value in stored.items():
-        if name == "objective" and isinstance(value, str):
+        if name == "objective":
             config.objective = value
             continue
-        if name in outside and isinstance(value, dict):
+        if name in outside:
             config[name] = ConfigDict(default_section(outside[name]))
         if name not in config:
             suggestion = suggest(name, config)
             raise ConfigError(f"--config={path}: {name}: unknown section{suggestion}")
-        if not isinstance(value, dict):
-            raise ConfigError(f"--config={path}: {name}: must be a section of settings")
         for field, setting in value.items():
             if field not in config[name]:
                 suggestion = suggest(field, config[name])
                 raise ConfigError(
                     f"--config={path}: {name}.{field}: unknown setting{suggestion}"
                 )
-            try:
-                config[name][field] = as_tuples(setting)
-            except TypeError:
-                kind = type(config[name][field]).__name__
-                raise ConfigError(
-                    f"--config={path}: {name}.{field}={setting!r}: must be a {kind}"
-                ) from None
+            kind = types[name][field]
+            check_value(f"--config={path}: {name}.{field}", setting, kind)
+            config[name][field] = as_tuples(setting)
     return config

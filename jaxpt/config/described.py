@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from jaxpt.config import finetuning
 from jaxpt.config.settings import SECTIONS, default_of, list_fields
+from jaxpt.setting_types import list_types, strip
 
 ENTRY = re.compile(r"  (\w+(?:, \w+)*): (.*)")
 
@@ -37,9 +38,12 @@ def describe_section(section: str, specs: tuple[type, ...]) -> list[Setting]:
     """The settings of a section, as their dataclasses declare them."""
     settings = []
     for spec in specs:
-        texts = read_attributes(spec)
+        texts, types = read_attributes(spec), list_types(spec)
         for field in list_fields(spec):
-            name, kind = f"{section}.{field.name}", inspect.formatannotation(field.type)
+            name, kind = (
+                f"{section}.{field.name}",
+                inspect.formatannotation(strip(types[field.name])),
+            )
             text = texts.get(field.name, "")
             default = repr(default_of(field))
             settings.append(Setting(name, kind, default, text, spec.__module__))

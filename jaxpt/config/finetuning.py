@@ -2,19 +2,33 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import ml_collections
 
-from jaxpt.config.checks import check, check_least
 from jaxpt.config.settings import AnyConfig, to_dict
 from jaxpt.errors import ConfigError, suggest
 from jaxpt.learn.groups import GroupSpec
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.task_heads import FORMS
+from jaxpt.setting_types import (
+    BelowOne,
+    InnerFraction,
+    Length,
+    Limits,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OneOf,
+    PositiveFloat,
+    PositiveInt,
+    Settings,
+    check_value,
+    list_types,
+    refuse,
+)
 from jaxpt.tasks import TASKS
-from jaxpt.tasks.task import Task, TaskSpec
+from jaxpt.tasks.task import OwnDropout, Task, TaskSpec
 from jaxpt.text.labelled.tables import TableSpec
 
 KEEPS = ("last", "best")
@@ -30,11 +44,10 @@ HIDDEN = {
     "normuon_beta",
     "ema_decay",
 }
-MAX_FLOAT32 = 3.4028234e38  # the largest float32
 
 
 @dataclasses.dataclass(frozen=True)
-class DataSpec(TableSpec):
+class DataSpec(Settings, TableSpec):
     """Where the labelled examples are; all splits have the same format.
 
     Attributes:
@@ -46,19 +59,20 @@ class DataSpec(TableSpec):
         contained in each larger one. 0: all.
     """
 
+    SECTION: ClassVar[str] = "data"
+
     train: str = ""
     dev: str = ""
     test: str = ""
     train_split: str = ""
     dev_split: str = ""
     test_split: str = ""
-    dev_share: float = 0.1
-    num_train: int = 0
+    dev_share: InnerFraction = 0.1
+    num_train: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check("data", self, "train", bool(self.train), "a file, or tfds:NAME")
-        check("data", self, "dev_share", 0 < self.dev_share < 1, "between 0 and 1")
-        check_least("data", self, 0, "num_train")
+        super().__post_init__()
+        self.check("train", bool(self.train), "a file, or tfds:NAME")
 
     def table(self, split: str) -> TableSpec | None:
         """The table of a split; None if the split has no path."""
@@ -67,14 +81,14 @@ class DataSpec(TableSpec):
             return None
         name, value = f"{split}_split", getattr(self, f"{split}_split")
         is_good = not value or path.startswith("tfds:")
-        check("data", self, name, is_good, f"'' with the file data.{split}={path}")
+        self.check(name, is_good, f"'' with the file data.{split}={path}")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(TableSpec)}
         fields |= {"path": path, "split": value}
         return TableSpec(**fields)
 
 
 @dataclasses.dataclass(frozen=True)
-class TuneSpec:
+class TuneSpec(Settings):
     """The grid of runs, and the training of each.
 
     Attributes:
@@ -97,38 +111,22 @@ class TuneSpec:
       log_seconds: between two lines of progress.
     """
 
-    lr: tuple[float, ...] = (2e-5,)
-    batch_size: tuple[int, ...] = (32,)
-    epochs: tuple[int, ...] = (3,)
-    seeds: tuple[int, ...] = (0,)
-    min_steps: int = 0
-    warmup_share: float = 0.1
-    evals: int = 0
-    keep: str = "last"
-    dropout: float = -1.0
-    lm_weight: float = -1.0
-    eval_batch_size: int = 64
-    num_lengths: int = 0
-    checkpoint_every: int = 0
-    log_seconds: float = 10.0
+    SECTION: ClassVar[str] = "train"
 
-    def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("epochs", 0), ("seeds", 0)):
-            values = getattr(self, name)
-            is_good = all(type(x) is int and least <= x < 2**31 for x in values)
-            _check_list(self, name, is_good, f"whole numbers from {least}")
-        is_good = all(type(x) in (int, float) and x > 0 for x in self.lr)
-        _check_list(self, "lr", is_good, "numbers above 0")
-        check_least("train", self, 0, "min_steps", "evals", "num_lengths")
-        check_least("train", self, 0, "checkpoint_every", "log_seconds")
-        check_least("train", self, 1, "eval_batch_size")
-        is_good = 0 <= self.warmup_share < 1
-        check("train", self, "warmup_share", is_good, "at least 0 and below 1")
-        check("train", self, "keep", self.keep in KEEPS, f"one of {', '.join(KEEPS)}")
-        is_good = self.dropout == -1 or 0 <= self.dropout < 1
-        check("train", self, "dropout", is_good, "-1, or at least 0 and below 1")
-        is_good = self.lm_weight == -1 or self.lm_weight >= 0
-        check("train", self, "lm_weight", is_good, "-1, or at least 0")
+    lr: Annotated[tuple[PositiveFloat, ...], Length(1, is_distinct=True)] = (2e-5,)
+    batch_size: Annotated[tuple[PositiveInt, ...], Length(1, is_distinct=True)] = (32,)
+    epochs: Annotated[tuple[NonNegativeInt, ...], Length(1, is_distinct=True)] = (3,)
+    seeds: Annotated[tuple[NonNegativeInt, ...], Length(1, is_distinct=True)] = (0,)
+    min_steps: NonNegativeInt = 0
+    warmup_share: BelowOne = 0.1
+    evals: NonNegativeInt = 0
+    keep: Annotated[str, OneOf(*KEEPS)] = "last"
+    dropout: OwnDropout = -1.0
+    lm_weight: Annotated[float, Limits(least=0, other=-1)] = -1.0
+    eval_batch_size: PositiveInt = 64
+    num_lengths: NonNegativeInt = 0
+    checkpoint_every: NonNegativeInt = 0
+    log_seconds: NonNegativeFloat = 10.0
 
 
 # The grid's lists, which may grow in a folder. The last two do not affect results.
@@ -199,6 +197,20 @@ def list_sections(task: str) -> dict[str, type]:
     }
 
 
+def find_types(config: dict) -> dict[str, dict[str, Any]]:
+    """The declared types of a plain config's settings, by section.
+
+    Raises:
+      ConfigError: the config names no task.
+    """
+    for name, section in config.items():
+        if not isinstance(section, dict):
+            raise refuse(name, section, "a section of settings")
+    task = config.get("task", {}).get("name", "")
+    check_value("task.name", task, str)
+    return {name: list_types(spec) for name, spec in list_sections(task).items()}
+
+
 def _fields(name: str, spec: type) -> list[dataclasses.Field]:
     hidden = {"optim": HIDDEN, "data": {"path", "split"}}.get(name, set())
     return [f for f in dataclasses.fields(spec) if f.name not in hidden]
@@ -211,17 +223,15 @@ def make_finetune_plan(config: AnyConfig) -> FinetunePlan:
       ConfigError: an unknown section or setting, or a value that is not allowed.
     """
     config = to_dict(config)
-    task = config.get("task", {}).get("name", "")
-    sections, made = list_sections(task), {}
+    find_types(config)
+    task, made = config["task"]["name"], {}
+    sections = list_sections(task)
     _check_names("config", config, sections)
     for name, spec in sections.items():
         values = dict(config.get(name, {}))
         if name == "task":
             del values["name"]
         _check_names(name, values, [field.name for field in _fields(name, spec)])
-        values = {k: tuple(v) if type(v) is list else v for k, v in values.items()}
-        for field, value in values.items():
-            _check_finite(f"{name}.{field}", value)
         made[name] = spec(**(values | ({"lr": 1.0} if name == "optim" else {})))
     plan = FinetunePlan(task, made.pop("task"), config=config, **made)
     _check_plan(plan)
@@ -261,15 +271,3 @@ def _check_names(place: str, names: Iterable[str], known: Collection[str]) -> No
                 f"{place}.{name}: unknown setting{suggestion}; {place} has "
                 f"{', '.join(known)}"
             )
-
-
-def _check_finite(name: str, value: Any) -> None:
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, int | float) and not abs(number) <= MAX_FLOAT32:
-            raise ConfigError(f"{name}={value}: must be finite in float32")
-
-
-def _check_list(spec: TuneSpec, name: str, is_good: bool, allowed: str) -> None:
-    values = getattr(spec, name)
-    is_good = is_good and 0 < len(values) == len(set(values))
-    check("train", spec, name, is_good, f"a list of {allowed}, each once")

@@ -3,14 +3,27 @@
 import dataclasses
 import functools
 import re
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from jaxpt.config.checks import check, check_least
 from jaxpt.config.trials import has_range, list_trials
 from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.setting_types import (
+    Fraction,
+    InnerFraction,
+    Length,
+    Limits,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OneOf,
+    PositiveFraction,
+    PositiveInt,
+    Rule,
+    Settings,
+)
 from jaxpt.statistics import ALPHA
 from jaxpt.text.phases import Phases, is_schedule, make_phases
+from jaxpt.zero_shot.tasks import TASKS
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
@@ -20,10 +33,60 @@ FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
 NAME = re.compile(r"\w[\w-]*", re.ASCII)
 # Compared by default: one objective of each kind, all of which read any rows.
 COMPARED = ("clm", "mlm", "span_corruption", "electra")
+MAX_LENGTH = 2**20  # tokens of a row
+MAX_SAMPLES = 1000  # of an evaluation, each generated and stored
+UNTIL = "until above 0, rising, at most 1"
+BatchSchedule = Annotated[
+    tuple[tuple[Fraction, PositiveFraction], ...],
+    Rule(
+        is_schedule,
+        f"pairs (until, share) such as ((0.5, 0.25),): {UNTIL}; share above 0, at most "
+        f"1",
+    ),
+]
+LengthSchedule = Annotated[
+    tuple[tuple[Fraction, PositiveInt], ...],
+    Rule(
+        is_schedule,
+        f"pairs (until, pieces) such as ((0.7, 4), (0.9, 2)): {UNTIL}; pieces a whole "
+        f"number",
+    ),
+]
+
+
+def is_task(name: str) -> bool:
+    """Whether an entry of `compare.tasks` names a known task and a path."""
+    kind, _, path = name.partition(":")
+    return kind in (*TASKS, FINETUNE) and bool(path)
+
+
+def are_sections(sections: dict) -> bool:
+    """Whether a dict has sections of settings, and the name of an objective at most."""
+    return all(
+        isinstance(value, str if name == "objective" else dict)
+        for name, value in sections.items()
+    )
+
+
+def are_overrides(overrides: dict) -> bool:
+    """Whether a dict has sections of settings for each of its names."""
+    values = overrides.values()
+    return all(isinstance(each, dict) and are_sections(each) for each in values)
+
+
+TaskName = Annotated[
+    str,
+    Rule(is_task, f"one of {', '.join(f'{n}:PATH' for n in (*TASKS, FINETUNE))}"),
+]
+SECTIONS = 'sections of settings, such as {"train": {"lr": (5e-4,)}}'
+OVERRIDES = (
+    'names with sections of settings, such as {"words": {"objective": "mlm", "mlm": '
+    '{"masking": "words"}}}'
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class LengthSpec:
+class LengthSpec(Settings):
     """The length of rows; `text.rows.forms.RowsSpec` has their other settings.
 
     Attributes:
@@ -33,16 +96,14 @@ class LengthSpec:
         takes precedence over `seq_len`. 0: derived from `seq_len`.
     """
 
-    seq_len: int = 128
-    row_length: int = 0
+    SECTION: ClassVar[str] = "data"
 
-    def __post_init__(self) -> None:
-        check_least("data", self, 1, "seq_len")
-        check_least("data", self, 0, "row_length")
+    seq_len: Annotated[int, Limits(least=1, most=MAX_LENGTH)] = 128
+    row_length: Annotated[int, Limits(least=0, most=MAX_LENGTH)] = 0
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainSpec:
+class TrainSpec(Settings):
     """Training of one run.
 
     Attributes:
@@ -80,58 +141,41 @@ class TrainSpec:
         compiled; JAX writes a trace to `<workdir>/profile`. 0 writes none.
     """
 
-    steps: int = 1000
-    seconds: float = 0.0
-    batch_size: int = 64
-    batch_schedule: tuple[tuple[float, float], ...] = ()
-    length_schedule: tuple[tuple[float, int], ...] = ()
-    seed: int = 0
-    num_microbatches: int = 1
-    steps_per_call: int = 10
-    backend: str = "jit"
-    fsdp: int = 1
-    tensor: int = 1
+    SECTION: ClassVar[str] = "train"
+
+    steps: PositiveInt = 1000
+    seconds: NonNegativeFloat = 0.0
+    batch_size: PositiveInt = 64
+    batch_schedule: BatchSchedule = ()
+    length_schedule: LengthSchedule = ()
+    seed: NonNegativeInt = 0
+    num_microbatches: PositiveInt = 1
+    steps_per_call: PositiveInt = 10
+    backend: Annotated[str, OneOf(*BACKENDS)] = "jit"
+    fsdp: NonNegativeInt = 1
+    tensor: PositiveInt = 1
     init_from: str = ""
-    log_every: int = 50
-    eval_every: int = 0
-    checkpoint_every: int = 500
-    keep_checkpoints: int = 2
-    trackers: tuple[str, ...] = ("tensorboard",)
-    profile_steps: int = 0
+    log_every: PositiveInt = 50
+    eval_every: NonNegativeInt = 0
+    checkpoint_every: NonNegativeInt = 500
+    keep_checkpoints: PositiveInt = 2
+    trackers: Annotated[
+        tuple[Annotated[str, OneOf(*TRACKERS)], ...], Length(is_distinct=True)
+    ] = ("tensorboard",)
+    profile_steps: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        check_least("train", self, 1, "steps", "batch_size", "num_microbatches")
-        check_least("train", self, 1, "steps_per_call", "log_every", "tensor")
-        check_least("train", self, 1, "keep_checkpoints")
-        check_least("train", self, 0, "seconds", "profile_steps", "fsdp")
+        super().__post_init__()
         for name in ("eval_every", "checkpoint_every"):
-            every = getattr(self, name)
-            is_good = every >= 0 and every % self.steps_per_call == 0
+            is_good = getattr(self, name) % self.steps_per_call == 0
             allowed = f"0 or a multiple of train.steps_per_call={self.steps_per_call}"
-            check("train", self, name, is_good, allowed)
+            self.check(name, is_good, allowed)
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
-        check("train", self, "num_microbatches", is_good, allowed)
-        until = "until above 0, rising, at most 1"
-        is_good = is_schedule(self.batch_schedule, lambda share: 0 < share <= 1)
-        allowed = f"pairs (until, share) such as ((0.5, 0.25),): {until}; share above 0"
-        check("train", self, "batch_schedule", is_good, f"{allowed}, at most 1")
-        is_good = is_schedule(
-            self.length_schedule, lambda pieces: type(pieces) is int and pieces >= 1
-        )
-        allowed = f"pairs (until, pieces) such as ((0.7, 4), (0.9, 2)): {until}; pieces"
-        check("train", self, "length_schedule", is_good, f"{allowed} a whole number")
-        is_good = 0 <= self.seed < 2**31
-        check("train", self, "seed", is_good, "from 0 to 2147483647")
-        is_good = self.backend in BACKENDS
-        check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
-        is_good = len(set(self.trackers)) == len(self.trackers)
-        is_good &= set(self.trackers) <= set(TRACKERS)
-        allowed = f"any of {', '.join(TRACKERS)}, each once"
-        check("train", self, "trackers", is_good, allowed)
+        self.check("num_microbatches", is_good, allowed)
         for name in ("fsdp", "tensor"):
             is_good = getattr(self, name) == 1 or self.backend == "jit"
-            check("train", self, name, is_good, f"1 with train.backend={self.backend}")
+            self.check(name, is_good, f"1 with train.backend={self.backend}")
 
     @functools.cached_property
     def phases(self) -> Phases:
@@ -141,7 +185,7 @@ class TrainSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalSpec:
+class EvalSpec(Settings):
     """Evaluation on held-out text.
 
     Attributes:
@@ -166,31 +210,24 @@ class EvalSpec:
         of a comparison show their samples in the report.
     """
 
-    num_rows: int = 0
-    batch_size: int = 64
-    probe_length: int = 64
-    probe_windows: int = 1
-    probe_passages: int = 3000
-    num_words: int = 0
-    word_context: int = 16
-    word_questions: int = 20
-    num_choices: int = 0
-    choice_questions: int = 1000
-    probe_every_eval: bool = False
-    samples: int = 1
+    SECTION: ClassVar[str] = "eval"
 
-    def __post_init__(self) -> None:
-        for name in ("num_words", "num_choices"):
-            is_good = getattr(self, name) == 0 or getattr(self, name) >= 2
-            check("eval", self, name, is_good, "0, or at least 2")
-        check_least("eval", self, 0, "num_rows", "samples", "probe_passages")
-        check_least("eval", self, 1, "choice_questions", "word_questions")
-        check_least("eval", self, 1, "batch_size", "probe_length", "probe_windows")
-        check_least("eval", self, 3, "word_context")
+    num_rows: NonNegativeInt = 0
+    batch_size: PositiveInt = 64
+    probe_length: Annotated[int, Limits(least=1, most=MAX_LENGTH)] = 64
+    probe_windows: PositiveInt = 1
+    probe_passages: NonNegativeInt = 3000
+    num_words: Annotated[int, Limits(least=2, other=0)] = 0
+    word_context: Annotated[int, Limits(least=3, most=MAX_LENGTH)] = 16
+    word_questions: PositiveInt = 20
+    num_choices: Annotated[int, Limits(least=2, other=0)] = 0
+    choice_questions: PositiveInt = 1000
+    probe_every_eval: bool = False
+    samples: Annotated[int, Limits(least=0, most=MAX_SAMPLES)] = 1
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareSpec:
+class CompareSpec(Settings):
     """A comparison: its objectives and the cost that is equal for all of them.
 
     Attributes:
@@ -236,32 +273,37 @@ class CompareSpec:
         config, such as {"train": {"lr": (5e-4,)}} for small networks.
     """
 
-    objectives: tuple[str, ...] = COMPARED
-    seeds: tuple[int, ...] = (0, 1, 2)
-    earlier_seeds: tuple[int, ...] = ()
-    alpha: float = ALPHA
-    budget: str = "flops"
-    amount: float = 0.0
-    num_evals: int = 0
-    overrides: dict = dataclasses.field(default_factory=dict)
+    SECTION: ClassVar[str] = "compare"
+
+    objectives: Annotated[tuple[str, ...], Length(1, is_distinct=True)] = COMPARED
+    seeds: Annotated[tuple[NonNegativeInt, ...], Length(1, is_distinct=True)] = (
+        *(0, 1, 2),
+    )
+    earlier_seeds: tuple[NonNegativeInt, ...] = ()
+    alpha: InnerFraction = ALPHA
+    budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
+    amount: NonNegativeFloat = 0.0
+    num_evals: NonNegativeInt = 0
+    overrides: Annotated[dict, Rule(are_overrides, OVERRIDES)] = dataclasses.field(
+        default_factory=dict
+    )
     tune: str = ""
-    tune_trials: int = 0
-    tune_share: float = 0.25
+    tune_trials: NonNegativeInt = 0
+    tune_share: InnerFraction = 0.25
     tune_by: str = "valid_loss"
-    tune_seed: int = 1_000_000
-    tune_fraction: float = 0.1
-    tasks: tuple[str, ...] = ()
-    task_sizes: tuple[int, ...] = (0,)
-    task_items: int = 0
-    task_settings: dict = dataclasses.field(default_factory=dict)
+    tune_seed: NonNegativeInt = 1_000_000
+    tune_fraction: InnerFraction = 0.1
+    tasks: Annotated[tuple[TaskName, ...], Length(is_distinct=True)] = ()
+    task_sizes: Annotated[tuple[NonNegativeInt, ...], Length(1, is_distinct=True)] = (
+        0,
+    )
+    task_items: NonNegativeInt = 0
+    task_settings: Annotated[dict, Rule(are_sections, SECTIONS)] = dataclasses.field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
-        for name, sections in self.overrides.items():
-            if not isinstance(sections, dict):
-                raise ConfigError(
-                    f"compare.overrides.{name}={sections!r}: must be sections of "
-                    f"settings"
-                )
+        super().__post_init__()
         known = OBJECTIVES
         for name in self.objectives:
             objective = self.overrides.get(name, {}).get("objective", name)
@@ -272,40 +314,17 @@ class CompareSpec:
                 f"among {', '.join(known)}; or other names (letters, digits, _ "
                 f"and -) whose compare.overrides.{name}.objective is among these"
             )
-            check("compare", self, "objectives", is_good, allowed)
-        for name in ("objectives", "seeds"):
-            values = getattr(self, name)
-            is_good = len(values) > 0 and len(set(values)) == len(values)
-            check("compare", self, name, is_good, "a list without repeats, not empty")
-        for name in ("seeds", "earlier_seeds"):
-            values = getattr(self, name)
-            is_good = all(type(n) is int and 0 <= n < 2**31 for n in values)
-            check("compare", self, name, is_good, "whole numbers from 0 to 2147483647")
-        is_good = 0 < self.alpha < 1
-        check("compare", self, "alpha", is_good, "between 0 and 1, both excluded")
+            self.check("objectives", is_good, allowed)
         is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
         allowed = (
             f"without those of compare.earlier_seeds={self.earlier_seeds}, or "
             f"compare.alpha={self.alpha:g} at most {ALPHA / 2:g} in each comparison"
         )
         is_good = is_new or self.alpha <= ALPHA / 2
-        check("compare", self, "seeds", is_good, allowed)
-        check_least("compare", self, 0, "num_evals", "task_items")
-        is_good = self.budget in BUDGETS
-        check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
+        self.check("seeds", is_good, allowed)
         is_good = (self.amount > 0) != (self.budget == "steps")
-        check(
-            "compare", self, "amount", is_good, "above 0 (for budget=steps, exactly 0)"
-        )
-        for name in ("tune_share", "tune_fraction"):
-            is_good = 0 < getattr(self, name) < 1
-            check("compare", self, name, is_good, "between 0 and 1, both excluded")
+        self.check("amount", is_good, "above 0 (for budget=steps, exactly 0)")
         self._check_tuning()
-        sizes = self.task_sizes
-        is_good = 0 < len(sizes) == len(set(sizes))
-        is_good = is_good and all(type(n) is int and n >= 0 for n in sizes)
-        allowed = "whole numbers from 0 (all labels), each once"
-        check("compare", self, "task_sizes", is_good, allowed)
 
     def list_trials(self, name: str) -> list[dict[str, Any]]:
         """The settings of a name's trials, by their full names; none if not tuned.
@@ -329,18 +348,17 @@ class CompareSpec:
     def _check_tuning(self) -> None:
         for name, sections in self.overrides.items():
             section = sections.get("compare", {})
-            if not isinstance(section, dict) or section.keys() - {"tune"}:
+            if section.keys() - {"tune"}:
                 raise ConfigError(
                     f"compare.overrides.{name}.compare={section}: must have only "
                     f"tune; the other settings are the same for all"
                 )
-        is_good = 0 <= self.tune_seed < 2**31 and self.tune_seed not in self.seeds
-        allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"
-        check("compare", self, "tune_seed", is_good, allowed)
+        is_good = self.tune_seed not in self.seeds
+        self.check("tune_seed", is_good, f"none of compare.seeds={self.seeds}")
         for name in self.objectives:
             self.list_trials(name)
         is_good = self.tune_trials == 0 or any(
             has_range(*self.find_tune(name)) for name in self.objectives
         )
         allowed = "0 without a range such as optim.lr=1e-4..1e-2 in compare.tune"
-        check("compare", self, "tune_trials", is_good, allowed)
+        self.check("tune_trials", is_good, allowed)

@@ -15,13 +15,14 @@ from jaxpt.errors import ConfigError, nearest, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES, find_section, is_outside
+from jaxpt.setting_types import Settings, as_tuples, check_value, list_types, refuse
 from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 AnyConfig = Any  # a ConfigDict, or plain values by section
 # Sections of the config, each a dataclass; fields set elsewhere are left out.
-SECTIONS: dict[str, tuple[type, ...]] = {
+SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "data": (TextSpec, LengthSpec, RowsSpec),
     "tokenizer": (TokenizerSpec,),
     "model": (ModelSpec,),
@@ -122,11 +123,16 @@ def suggest_setting(name: str, known: Collection[str]) -> str:
 
 
 def list_outside(config: dict) -> list[str]:
-    """The objectives outside jaxpt that a plain config names."""
+    """The objectives outside jaxpt that a plain config names.
+
+    Raises:
+      ConfigError: the config has other values than sections of settings.
+    """
+    check_sections(config)
     compare = config.get("compare", {})
     names = [config.get("objective"), *compare.get("objectives", ())]
     overrides = compare.get("overrides", {}).values()
-    names += [each.get("objective") for each in overrides if isinstance(each, dict)]
+    names += [each.get("objective") for each in overrides]
     return list(dict.fromkeys(name for name in names if is_outside(name)))
 
 
@@ -136,15 +142,28 @@ def list_code(config: dict) -> list[str]:
     >>> list_code({"objective": "own.half", "compare": {"tasks": ["finetune:my.py:x"]}})
     ['own.half', 'my.py']
     """
+    outside = list_outside(config)  # which checks the section
     tasks = [name.split(":") for name in config.get("compare", {}).get("tasks", ())]
     files = [parts[1] for parts in tasks if parts[0] == FINETUNE and len(parts) > 1]
-    return [*list_outside(config), *files]
+    return [*outside, *files]
 
 
-def find_sections(config: dict) -> dict[str, tuple[type, ...]]:
+def find_sections(config: dict) -> dict[str, tuple[type[Settings], ...]]:
     """The sections that a plain config may have, each with its dataclasses."""
     outside = {find_section(n): (OBJECTIVES[n].Spec,) for n in list_outside(config)}
     return SECTIONS | outside
+
+
+def find_types(config: dict) -> dict[str, dict[str, Any]]:
+    """The declared types of a plain config's settings, by section."""
+    return {
+        name: {
+            field.name: list_types(spec)[field.name]
+            for spec in specs
+            for field in list_fields(spec)
+        }
+        for name, specs in find_sections(config).items()
+    }
 
 
 def list_fields(spec: type) -> list[dataclasses.Field]:
@@ -176,33 +195,24 @@ def read_earlier(config: dict) -> dict:
     return config
 
 
-def as_tuples(value: Any) -> Any:
-    """A setting's value, with lists as tuples.
-
-    >>> as_tuples([[0.25, 0], [1, 1]])
-    ((0.25, 0), (1, 1))
-    """
-    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
-
-
 def read_sections(config: dict) -> dict[str, dict]:
     """The settings that a plain config has, by section, lists as tuples.
 
     Raises:
-      ConfigError: an unknown section or setting.
+      ConfigError: an unknown section or setting, or a value that is not of its
+        setting's type.
     """
-    parts, sections = {}, find_sections(config)
+    parts, types = {}, find_types(config)
     for name in config:
-        if name not in sections and name != "objective":
-            listed = ", ".join(["objective", *sections])
-            suggestion = suggest(name, sections)
+        if name not in types and name != "objective":
+            listed = ", ".join(["objective", *types])
+            suggestion = suggest(name, types)
             raise ConfigError(
                 f"{name}: unknown section{suggestion}; must be one of {listed}"
             )
-    for name, specs in sections.items():
-        known = {field.name for spec in specs for field in list_fields(spec)}
+    for name, known in types.items():
         settings = config.get(name, {})
-        for key in settings:
+        for key, value in settings.items():
             if key not in known:
                 suggestion = suggest_setting(
                     f"{name}.{key}", [f"{name}.{k}" for k in known]
@@ -211,8 +221,18 @@ def read_sections(config: dict) -> dict[str, dict]:
                     f"{name}.{key}: unknown setting{suggestion}; {name} has "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
+            check_value(f"{name}.{key}", value, known[key])
         parts[name] = {k: as_tuples(v) for k, v in settings.items()}
     return parts
+
+
+def check_sections(config: dict) -> None:
+    """Raises ConfigError unless sections are dicts, and `compare` names objectives."""
+    check_value("objective", config.get("objective", ""), str)
+    for name, section in config.items():
+        if name != "objective" and not isinstance(section, dict):
+            raise refuse(name, section, "a section of settings")
+    CompareSpec.check_types(config.get("compare", {}))
 
 
 def pick_fields(spec: type, section: dict) -> dict:
@@ -221,23 +241,52 @@ def pick_fields(spec: type, section: dict) -> dict:
 
 
 def to_dict(config: AnyConfig) -> dict:
-    """A config as plain JSON values, tuples as lists."""
+    """A config as plain JSON values, tuples as lists.
+
+    Raises:
+      ConfigError: a value that JSON does not have.
+    """
     if isinstance(config, ml_collections.ConfigDict):
         config = config.to_dict()
-    return json.loads(json.dumps(config))
+    if not isinstance(config, dict):
+        raise refuse("config", config, "sections of settings")
+    try:
+        return json.loads(json.dumps(config))
+    except (TypeError, ValueError, RecursionError):
+        raise _find_other_value(config) from None
 
 
-def override(config: dict, changes: dict, place: str = "compare.overrides") -> dict:
+def _find_other_value(config: dict) -> ConfigError:
+    """The error of the first setting that JSON cannot have."""
+    sections = {k: v if isinstance(v, dict) else {"": v} for k, v in config.items()}
+    for section, fields in sections.items():
+        for field, value in fields.items():
+            name = f"{section}.{field}".rstrip(".")
+            try:
+                json.dumps({name: value})
+            except (TypeError, ValueError, RecursionError):
+                return refuse(name, value, "a number, a text, a list or a section")
+    return refuse("config", list(config), "sections with names of settings")
+
+
+def override(
+    config: dict,
+    changes: dict,
+    place: str = "compare.overrides",
+    types: dict[str, dict[str, Any]] | None = None,
+) -> dict:
     """A copy of a plain config with `changes` put in.
 
     Args:
       changes: {"objective": name, "section": {"field": value}}.
       place: where they come from, for errors.
+      types: the declared types of the settings, if they are not `find_types`'s.
 
     Raises:
       ConfigError: an unknown setting, or a value of another type.
     """
     config = json.loads(json.dumps(config))
+    types = find_types(config) if types is None else types
     for section, fields in changes.items():
         if section == "objective":
             config[section] = fields
@@ -253,11 +302,7 @@ def override(config: dict, changes: dict, place: str = "compare.overrides") -> d
                 known = [f"{k}.{each}" for k, v in sections.items() for each in v]
                 suggestion = suggest_setting(name, known)
                 raise ConfigError(f"{place}: {name}: unknown setting{suggestion}")
-            old = config[section][field]
-            is_number = isinstance(old, float) and type(value) is int
-            if type(old) is not type(value) and not is_number:
-                raise ConfigError(
-                    f"{place}: {name}={value!r}: must be a {type(old).__name__}"
-                )
+            if kind := types.get(section, {}).get(field):
+                check_value(f"{place}: {name}", value, kind)
             config[section][field] = value
     return config

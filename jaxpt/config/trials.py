@@ -123,5 +123,5 @@ def _read_value(text: str) -> Any:
     """A number, a bool or None in Python's syntax; otherwise the text itself."""
     try:
         return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return text

@@ -1,17 +1,27 @@
 """The settings of generation, and the changes that they make to scores of tokens."""
 
 import dataclasses
-import math
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.errors import ConfigError
+from jaxpt.setting_types import (
+    Limits,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    Settings,
+)
+
+NumBeams = Annotated[int, Limits(least=1, most=1000)]
 
 
 @dataclasses.dataclass(frozen=True)
-class SampleSpec:
+class SampleSpec(Settings):
     """The settings of generation.
 
     Attributes:
@@ -30,37 +40,24 @@ class SampleSpec:
       suppress_tokens: ids that are never generated.
     """
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-    num_beams: int = 1
+    SECTION: ClassVar[str] = "--"
+
+    temperature: NonNegativeFloat = 1.0
+    top_k: NonNegativeInt = 0
+    top_p: PositiveFraction = 1.0
+    repetition_penalty: PositiveFloat = 1.0
+    num_beams: NumBeams = 1
     length_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
-    min_new_tokens: int = 0
-    suppress_tokens: tuple[int, ...] = ()
+    no_repeat_ngram_size: NonNegativeInt = 0
+    min_new_tokens: NonNegativeInt = 0
+    suppress_tokens: tuple[NonNegativeInt, ...] = ()
+
+    @classmethod
+    def full_name(cls, name: str) -> str:
+        return f"--{name}"
 
     def __post_init__(self) -> None:
-        for name, is_good, allowed in (
-            ("temperature", 0 <= self.temperature < math.inf, "at least 0, finite"),
-            ("top_k", self.top_k >= 0, "at least 0 (0 keeps all)"),
-            ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
-            (
-                "repetition_penalty",
-                0 < self.repetition_penalty < math.inf,
-                "above 0, finite (1 is off)",
-            ),
-            ("num_beams", self.num_beams >= 1, "at least 1"),
-            ("length_penalty", math.isfinite(self.length_penalty), "finite"),
-            (
-                "no_repeat_ngram_size",
-                self.no_repeat_ngram_size >= 0,
-                "at least 0 (0 is off)",
-            ),
-            ("min_new_tokens", self.min_new_tokens >= 0, "at least 0"),
-        ):
-            if not is_good:
-                raise ConfigError(f"--{name}={getattr(self, name)}: must be {allowed}")
+        super().__post_init__()
         is_sampled = self.temperature not in (0, 1) or self.top_k or self.top_p < 1
         if self.num_beams > 1 and is_sampled:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import FillsGaps, Unmasks
 from jaxpt.rng import stream
+from jaxpt.setting_types import Limits, NonNegativeInt, check_value
 from jaxpt.training.data import likelihood_rows
 from jaxpt.training.generation_defaults import Defaults
 from jaxpt.training.program import Program
@@ -25,6 +26,7 @@ from jaxpt.training.task import find_banned, find_stops
 from jaxpt.training.workdir import LoadedRun, load_corpora, load_run
 
 GAP, GAP_TOKENS = "[MASK]", 64  # of a text with a gap; the longest that is written
+NumSamples = Annotated[int, Limits(least=1, most=100_000)]
 SIDE = 12  # tokens of context shown on each side of a word
 Ability = TypeVar("Ability")
 
@@ -54,9 +56,8 @@ def generate_texts(
     Raises:
       UserError: the run cannot generate, or a flag is out of range.
     """
+    check_draws(num_samples, seed, num_tokens, num_steps)
     spec = _merge_settings(run.program.task.generation, sampling, num_samples)
-    if num_samples < 1:
-        raise ConfigError(f"--num_samples={num_samples}: must be at least 1")
     if spec.num_beams > 1 and num_samples > 1:
         raise ConfigError(
             f"--num_samples={num_samples}: must be 1 with --num_beams="
@@ -81,6 +82,16 @@ def generate_texts(
     names = "clm or span_corruption"
     decoder = _require(program.decoder, program, kind, names)
     return writer.decode(decoder, prompts, num_tokens, num_samples)
+
+
+def check_draws(
+    num_samples: int = 1, seed: int = 0, num_tokens: int = 0, num_steps: int = 0
+) -> None:
+    """Raises ConfigError unless these are numbers that generation can have."""
+    check_value("--num_samples", num_samples, NumSamples)
+    check_value("--seed", seed, int)
+    check_value("--num_tokens", num_tokens, NonNegativeInt)
+    check_value("--num_steps", num_steps, NonNegativeInt)
 
 
 def _merge_settings(

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,11 @@ import optax
 from jax.tree_util import KeyPath
 from jaxtyping import PyTree
 
-from jaxpt.errors import ConfigError
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer, set_schedule_step
 from jaxpt.nn.scan import path_name
+from jaxpt.setting_types import NonNegativeInt, OneOf, PositiveFraction, Settings
 
 FORMS = ("plain", "electra")
 # A layer of a Transformer or an LSTM.
@@ -38,7 +38,7 @@ EMBEDDING_MODULES = ("embed", "decoder_embed", "project", "words", "contexts")
 
 
 @dataclasses.dataclass(frozen=True)
-class GroupSpec:
+class GroupSpec(Settings):
     """Layer-wise learning rate decay and gradual unfreezing.
 
     Attributes:
@@ -50,27 +50,22 @@ class GroupSpec:
         trains all groups from the start.
     """
 
-    decay: float = 1.0
-    form: str = "plain"
-    unfreeze: int = 0
+    SECTION: ClassVar[str] = "groups"
+
+    decay: PositiveFraction = 1.0
+    form: Annotated[str, OneOf(*FORMS)] = "plain"
+    unfreeze: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        _check(self, "decay", 0 < self.decay <= 1, "above 0, at most 1")
-        _check(self, "form", self.form in FORMS, f"one of {', '.join(FORMS)}")
+        super().__post_init__()
         is_good = self.form == "plain" or self.decay < 1
-        _check(self, "form", is_good, "plain with groups.decay=1")
-        _check(self, "unfreeze", self.unfreeze >= 0, "at least 0")
+        self.check("form", is_good, "plain with groups.decay=1")
 
     def check_epochs(self, num_epochs: float) -> None:
         """Raises UserError if some groups would not be trained within the run."""
         is_good = self.unfreeze == 0 or self.unfreeze < num_epochs
         allowed = f"below the run's {num_epochs} epochs, or some would never be trained"
-        _check(self, "unfreeze", is_good, allowed)
-
-
-def _check(spec: GroupSpec, name: str, is_good: bool, allowed: str) -> None:
-    if not is_good:
-        raise ConfigError(f"groups.{name}={getattr(spec, name)}: must be {allowed}")
+        self.check("unfreeze", is_good, allowed)
 
 
 class Depths(NamedTuple):

@@ -2,9 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from typing import Annotated, ClassVar
 
-from jaxpt.errors import ConfigError
+from jaxpt.setting_types import (
+    BelowOne,
+    Fraction,
+    Limits,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OneOf,
+    PositiveFloat,
+    PositiveFraction,
+    Settings,
+)
 
 SCHEDULES = (
     "cosine",
@@ -18,6 +28,7 @@ SCHEDULES = (
 )
 WARMUP_SHAPES = ("linear", "flat")
 DECAY_SHAPES = ("sqrt", "linear", "exponential")
+OwnDecay = Annotated[float, Limits(least=0, below=1, other=-1)]
 
 # The optimizers' defaults of the settings whose value is -1; an optimizer does not use
 # the settings that are missing here. Sources: optax's AdamW and Lion (Chen et al.
@@ -49,7 +60,7 @@ SCHEDULES_READING = {
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimSpec:
+class OptimSpec(Settings):
     """An optimizer, gradient clipping, a schedule, and an EMA of the parameters.
 
     A setting that the optimizer or the schedule does not use must keep its default.
@@ -109,45 +120,44 @@ class OptimSpec:
         which a run evaluates, exports and generates; 0 is off.
     """
 
-    name: str = "adamw"
-    lr: float = 1e-3
-    lr_width: int = 0
-    lr_tokens: int = 0
-    schedule: str = "cosine"
-    warmup_steps: int = 0
-    warmup_type: str = "linear"
-    min_lr_ratio: float = 0.0
-    decay_fraction: float = 0.2
-    decay_shape: str = "sqrt"
-    slant_ratio: float = 32.0
-    slant_cut: float = 0.1
-    beta1: float = -1.0
-    beta2: float = -1.0
-    epsilon: float = -1.0
+    SECTION: ClassVar[str] = "optim"
+
+    name: Annotated[str, OneOf(*OPTIMIZER_DEFAULTS)] = "adamw"
+    lr: PositiveFloat = 1e-3
+    lr_width: NonNegativeInt = 0
+    lr_tokens: NonNegativeInt = 0
+    schedule: Annotated[str, OneOf(*SCHEDULES)] = "cosine"
+    warmup_steps: NonNegativeInt = 0
+    warmup_type: Annotated[str, OneOf(*WARMUP_SHAPES)] = "linear"
+    min_lr_ratio: Fraction = 0.0
+    decay_fraction: PositiveFraction = 0.2
+    decay_shape: Annotated[str, OneOf(*DECAY_SHAPES)] = "sqrt"
+    slant_ratio: Annotated[float, Limits(least=1)] = 32.0
+    slant_cut: BelowOne = 0.1
+    beta1: OwnDecay = -1.0
+    beta2: OwnDecay = -1.0
+    epsilon: Annotated[float, Limits(above=0, other=-1)] = -1.0
     bias_correction: bool = True
     parameter_scale: bool = True
-    muon_lr: float = 0.02
-    momentum: float = 0.95
-    normuon_beta: float = 0.9
-    weight_decay: float = 0.0
+    muon_lr: PositiveFloat = 0.02
+    momentum: BelowOne = 0.95
+    normuon_beta: BelowOne = 0.9
+    weight_decay: NonNegativeFloat = 0.0
     decay_overrides: str = ""
     cautious_decay: bool = False
-    clip_norm: float = 1.0
-    ema_decay: float = 0.0
+    clip_norm: NonNegativeFloat = 1.0
+    ema_decay: BelowOne = 0.0
 
     def __post_init__(self) -> None:
-        _check(
-            self, "name", self.name in OPTIMIZER_DEFAULTS, one_of(OPTIMIZER_DEFAULTS)
-        )
-        _check(self, "schedule", self.schedule in SCHEDULES, one_of(SCHEDULES))
+        super().__post_init__()
         for name, reader in _list_unread(self).items():
             default = type(self).__dataclass_fields__[name].default
             is_good = getattr(self, name) == default
-            _check(self, name, is_good, f"{default}, as {reader} does not use it")
+            self.check(name, is_good, f"{default}, as {reader} does not use it")
         for name, value in OPTIMIZER_DEFAULTS[self.name].items():
             if getattr(self, name) == -1:
                 object.__setattr__(self, name, value)
-        _check_values(self)
+        _check_together(self)
         self.list_decays()
 
     def scale_rates(self, width: int, tokens: int) -> "OptimSpec":
@@ -182,7 +192,7 @@ class OptimSpec:
             decays[text.strip()] = value = _read_number(number)
             is_good = bool(text.strip()) and 0 <= value < math.inf
             allowed = "texts with a decay of at least 0 each, such as embed=0, head=0.1"
-            _check(self, "decay_overrides", is_good, allowed)
+            self.check("decay_overrides", is_good, allowed)
         return decays
 
     def settings(self) -> dict:
@@ -209,56 +219,33 @@ def _list_unread(spec: OptimSpec) -> dict[str, str]:
     }
 
 
-def _check_values(spec: OptimSpec) -> None:
-    read = spec.settings()
+def _check_together(spec: OptimSpec) -> None:
+    """Raises UserError for settings that exclude each other."""
     is_exponential = spec.schedule == "wsd" and spec.decay_shape == "exponential"
-    for name, is_good, allowed in (
-        ("lr", spec.lr > 0, "above 0"),
-        ("lr_width", spec.lr_width >= 0, "at least 0 (no scaling)"),
-        ("lr_tokens", spec.lr_tokens >= 0, "at least 0 (no scaling)"),
-        ("warmup_steps", spec.warmup_steps >= 0, "at least 0"),
-        ("warmup_type", spec.warmup_type in WARMUP_SHAPES, one_of(WARMUP_SHAPES)),
+    spec.check_all(
         (
-            "warmup_type",
-            spec.warmup_steps > 0 or spec.warmup_type == "linear",
-            "linear with optim.warmup_steps=0",
-        ),
-        (
-            "min_lr_ratio",
-            0 <= spec.min_lr_ratio <= 1,
-            "a fraction of optim.lr, from 0 to 1",
-        ),
-        (
-            "min_lr_ratio",
-            spec.min_lr_ratio > 0 or not is_exponential,
-            "above 0 with optim.decay_shape=exponential",
-        ),
-        ("decay_fraction", 0 < spec.decay_fraction <= 1, "above 0, at most 1"),
-        ("decay_shape", spec.decay_shape in DECAY_SHAPES, one_of(DECAY_SHAPES)),
-        (
-            "warmup_steps",
-            spec.warmup_steps == 0 or spec.schedule != "slanted_triangle",
-            "0 with optim.schedule=slanted_triangle, which includes a rise",
-        ),
-        (
-            "warmup_type",
-            spec.warmup_type == "linear" or not spec.schedule.endswith("_linear"),
-            f"linear with optim.schedule={spec.schedule}",
-        ),
-        ("slant_ratio", spec.slant_ratio >= 1, "at least 1"),
-        ("slant_cut", 0 <= spec.slant_cut < 1, "at least 0 and below 1"),
-        ("beta1", 0 <= spec.beta1 < 1, "at least 0 and below 1, or -1"),
-        ("beta2", 0 <= spec.beta2 < 1, "at least 0 and below 1, or -1"),
-        ("epsilon", spec.epsilon > 0, "above 0, or -1"),
-        ("muon_lr", spec.muon_lr > 0, "above 0"),
-        ("momentum", 0 <= spec.momentum < 1, "at least 0 and below 1"),
-        ("normuon_beta", 0 <= spec.normuon_beta < 1, "at least 0 and below 1"),
-        ("weight_decay", spec.weight_decay >= 0, "at least 0"),
-        ("clip_norm", spec.clip_norm >= 0, "at least 0 (0 does not clip)"),
-        ("ema_decay", 0 <= spec.ema_decay < 1, "at least 0 (off) and below 1"),
-    ):
-        if name in read:
-            _check(spec, name, is_good, allowed)
+            (
+                "warmup_type",
+                spec.warmup_steps > 0 or spec.warmup_type == "linear",
+                "linear with optim.warmup_steps=0",
+            ),
+            (
+                "min_lr_ratio",
+                spec.min_lr_ratio > 0 or not is_exponential,
+                "above 0 with optim.decay_shape=exponential",
+            ),
+            (
+                "warmup_steps",
+                spec.warmup_steps == 0 or spec.schedule != "slanted_triangle",
+                "0 with optim.schedule=slanted_triangle, which includes a rise",
+            ),
+            (
+                "warmup_type",
+                spec.warmup_type == "linear" or not spec.schedule.endswith("_linear"),
+                f"linear with optim.schedule={spec.schedule}",
+            ),
+        )
+    )
 
 
 def _read_number(text: str) -> float:
@@ -267,13 +254,3 @@ def _read_number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-def one_of(names: Iterable[str]) -> str:
-    """The names as the allowed values in an error."""
-    return f"one of {', '.join(names)}"
-
-
-def _check(spec: OptimSpec, name: str, is_good: bool, allowed: str) -> None:
-    if not is_good:
-        raise ConfigError(f"optim.{name}={getattr(spec, name)}: must be {allowed}")

@@ -5,13 +5,25 @@ is one that a named family needs.
 """
 
 import dataclasses
-import math
+from typing import Annotated, ClassVar
 
 import jax
 
-from jaxpt.errors import ConfigError
 from jaxpt.ops.kernel_choice import KERNELS
 from jaxpt.ops.losses import LogitOptions
+from jaxpt.setting_types import (
+    BelowOne,
+    Limits,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OneOf,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Rule,
+    Settings,
+    refuse,
+)
 
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post", "output", "both")
@@ -24,41 +36,22 @@ DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
+MAX_LAYERS = 1000  # of a stack
+MAX_UNROLLED = 200  # layers that are compiled one by one
+MAX_WIDTH = 2**24
+Width = Annotated[int, Limits(least=1, most=MAX_WIDTH)]
+DerivedWidth = Annotated[int, Limits(least=0, most=MAX_WIDTH)]
+NumLayers = Annotated[int, Limits(least=1, most=MAX_LAYERS)]
+SCALING = "() or (factor >= 1, low > 0, high > low, length >= 1), length whole"
 
-# The allowed values of each field.
-AT_LEAST_1 = ("num_layers", "d_model", "num_heads", "d_ff", "max_len")
-AT_LEAST_0 = (
-    "vocab_size",
-    "num_decoder_layers",
-    "embedding_size",
-    "num_kv_heads",
-    "head_dim",
-    "num_types",
-    "position_offset",
-    "window",
-    "global_every",
-    "unrotated_every",
-    "loss_chunk",
-    "attention_scalar",
-    "attention_softcap",
-    "logit_softcap",
-    "z_loss",
-)
-ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
-RATES = ("dropout", "embed_dropout", "attention_dropout")
-CHOICES = {
-    "norm": NORMS,
-    "norm_position": NORM_POSITIONS,
-    "activation": ACTIVATIONS,
-    "qk_norm": QK_NORMS,
-    "qkv_bias": QKV_BIASES,
-    "positions": POSITIONS,
-    "relative_directions": DIRECTIONS,
-    "init": INITS,
-    "dtype": DTYPES,
-    "remat": REMATS,
-    "attention": KERNELS,
-}
+
+def _is_scaling(value: tuple[float, ...]) -> bool:
+    """Whether a value of `rotary_scaling` is allowed."""
+    if len(value) != 4:
+        return not value
+    factor, low, high, length = value
+    return factor >= 1 and 0 < low < high and length >= 1 and length == int(length)
+
 
 # Fields for how a model is computed, not which model it is; no checkpoint has them.
 COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
@@ -88,11 +81,14 @@ LAYOUT = (
     "head_transform",
 )
 # Fields for initialization and training; configs of transformers lack most of them.
-TRAINING = (*RATES, "init", "init_std", "z_loss")
+TRAINING = (
+    *("dropout", "embed_dropout", "attention_dropout"),
+    *("init", "init_std", "z_loss"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(Settings):
     """Sizes and choices of a Transformer with one stack, or with two.
 
     Attributes:
@@ -209,88 +205,90 @@ class ModelSpec:
         "dots" (all but its products with weights) or "full" (all but its input).
     """
 
-    vocab_size: int = 0
-    num_layers: int = 2
-    num_decoder_layers: int = 0
-    d_model: int = 128
-    num_heads: int = 4
-    d_ff: int = 512
-    max_len: int = 128
-    embedding_size: int = 0
-    num_kv_heads: int = 0
-    head_dim: int = 0
-    num_types: int = 0
-    norm: str = "layernorm"
-    norm_position: str = "pre"
-    norm_epsilon: float = 1e-5
+    SECTION: ClassVar[str] = "model"
+
+    vocab_size: NonNegativeInt = 0
+    num_layers: NumLayers = 2
+    num_decoder_layers: Annotated[int, Limits(least=0, most=MAX_LAYERS)] = 0
+    d_model: Width = 128
+    num_heads: Width = 4
+    d_ff: Width = 512
+    max_len: PositiveInt = 128
+    embedding_size: DerivedWidth = 0
+    num_kv_heads: DerivedWidth = 0
+    head_dim: DerivedWidth = 0
+    num_types: NonNegativeInt = 0
+    norm: Annotated[str, OneOf(*NORMS)] = "layernorm"
+    norm_position: Annotated[str, OneOf(*NORM_POSITIONS)] = "pre"
+    norm_epsilon: PositiveFloat = 1e-5
     norm_bias: bool = True
     norm_offset: bool = False
     parallel_residual: bool = False
     shared_norm: bool = False
     embed_norm: bool = False
-    activation: str = "gelu"
+    activation: Annotated[str, OneOf(*ACTIVATIONS)] = "gelu"
     gated_mlp: bool = False
-    positions: str = "learned"
-    position_offset: int = 0
-    rotary_base: float = 10000.0
-    rotary_scaling: tuple[float, ...] = ()
-    rotary_fraction: float = 1.0
-    unrotated_every: int = 0
-    window: int = 0
-    global_every: int = 0
+    positions: Annotated[str, OneOf(*POSITIONS)] = "learned"
+    position_offset: NonNegativeInt = 0
+    rotary_base: PositiveFloat = 10000.0
+    rotary_scaling: Annotated[tuple[float, ...], Rule(_is_scaling, SCALING)] = ()
+    rotary_fraction: PositiveFraction = 1.0
+    unrotated_every: NonNegativeInt = 0
+    window: NonNegativeInt = 0
+    global_every: NonNegativeInt = 0
     global_last: bool = False
-    local_rotary_base: float = 0.0
+    local_rotary_base: NonNegativeFloat = 0.0
     relative_bias: bool = False
-    relative_buckets: int = 32
-    relative_max_distance: int = 128
-    relative_directions: str = "auto"
+    relative_buckets: Annotated[int, Limits(least=4)] = 32
+    relative_max_distance: PositiveInt = 128
+    relative_directions: Annotated[str, OneOf(*DIRECTIONS)] = "auto"
     scale_attention: bool = True
-    attention_scalar: int = 0
-    attention_softcap: float = 0.0
-    qk_norm: str = "none"
+    attention_scalar: NonNegativeInt = 0
+    attention_softcap: NonNegativeFloat = 0.0
+    qk_norm: Annotated[str, OneOf(*QK_NORMS)] = "none"
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
-    qkv_bias: str = "auto"
+    qkv_bias: Annotated[str, OneOf(*QKV_BIASES)] = "auto"
     tie_embeddings: bool = True
     scale_embeddings: bool = False
     scale_logits: bool = False
     head_bias: bool = False
     head_transform: bool = False
-    logit_softcap: float = 0.0
-    z_loss: float = 0.0
-    dropout: float = 0.0
-    embed_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    init: str = "normal"
-    init_std: float = 0.02
-    dtype: str = "auto"
-    attention: str = "auto"
-    loss_chunk: int = 0
+    logit_softcap: NonNegativeFloat = 0.0
+    z_loss: NonNegativeFloat = 0.0
+    dropout: BelowOne = 0.0
+    embed_dropout: BelowOne = 0.0
+    attention_dropout: BelowOne = 0.0
+    init: Annotated[str, OneOf(*INITS)] = "normal"
+    init_std: PositiveFloat = 0.02
+    dtype: Annotated[str, OneOf(*DTYPES)] = "auto"
+    attention: Annotated[str, OneOf(*KERNELS)] = "auto"
+    loss_chunk: NonNegativeInt = 0
     scan_layers: bool = False
-    remat: str = "none"
+    remat: Annotated[str, OneOf(*REMATS)] = "none"
 
     def __post_init__(self) -> None:
-        if isinstance(self.rotary_scaling, list):  # from JSON
-            object.__setattr__(self, "rotary_scaling", tuple(self.rotary_scaling))
-        for names, is_good, allowed in (
-            (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
-            (AT_LEAST_0, lambda x: 0 <= x < math.inf, "at least 0, and finite"),
-            (ABOVE_0, lambda x: 0 < x < math.inf, "above 0, and finite"),
-            (RATES, lambda x: 0 <= x < 1, "at least 0 and below 1"),
-        ):
-            for name in names:
-                value = getattr(self, name)
-                _check(is_good(value), name, value, allowed)
-        for name, choices in CHOICES.items():
-            value = getattr(self, name)
-            _check(value in choices, name, value, f"one of {', '.join(choices)}")
+        super().__post_init__()
         self._check_together()
 
     def _check_together(self) -> None:
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
+        unrolled = f"at most {MAX_UNROLLED} with model.scan_layers=False"
         for name, value, is_good, allowed in (
+            (
+                "num_layers",
+                self.num_layers,
+                self.scan_layers or self.num_layers <= MAX_UNROLLED,
+                unrolled,
+            ),
+            (
+                "num_decoder_layers",
+                self.num_decoder_layers,
+                self.scan_layers or self.num_decoder_layers <= MAX_UNROLLED,
+                unrolled,
+            ),
             (
                 "num_heads",
                 self.num_heads,
@@ -314,8 +312,7 @@ class ModelSpec:
             (
                 "rotary_fraction",
                 self.rotary_fraction,
-                0 < self.rotary_fraction <= 1
-                and (self.rotary_width > 0 or self.positions != "rotary")
+                (self.rotary_width > 0 or self.positions != "rotary")
                 and (self.rotary_width % 2 == 0 or self.positions != "rotary"),
                 "above 0 and at most 1, and with rotary positions that times "
                 f"{self.head_width}, a head's width, rounded down, even and at least 2",
@@ -368,7 +365,7 @@ class ModelSpec:
             (
                 "relative_buckets",
                 self.relative_buckets,
-                self.relative_buckets >= 4 and self.relative_buckets % 4 == 0,
+                self.relative_buckets % 4 == 0,
                 "a multiple of 4",
             ),
             (
@@ -376,19 +373,6 @@ class ModelSpec:
                 self.global_every,
                 self.window > 0 or self.global_every == 0,
                 "0 with model.window=0",
-            ),
-            (
-                "local_rotary_base",
-                self.local_rotary_base,
-                self.local_rotary_base >= 0,
-                "at least 0",
-            ),
-            (
-                "rotary_scaling",
-                self.rotary_scaling,
-                _is_scaling(self.rotary_scaling),
-                "() or (factor >= 1, low > 0, high > low, length >= 1), all finite, "
-                "length whole",
             ),
             (
                 "scan_layers",
@@ -410,7 +394,8 @@ class ModelSpec:
                 "more than half of model.relative_buckets",
             ),
         ):
-            _check(is_good, name, value, allowed)
+            if not is_good:
+                raise refuse(self.full_name(name), value, allowed)
 
     @property
     def embedding_dim(self) -> int:
@@ -564,19 +549,3 @@ def _normal(spec: ModelSpec) -> dict:
         "norm_bias": spec.norm == "rmsnorm",
     }
     return {key: value for key, value in values.items() if not is_idle.get(key)}
-
-
-def _is_scaling(value: tuple[float, ...]) -> bool:
-    """Whether a value of `rotary_scaling` is allowed."""
-    if not isinstance(value, tuple) or len(value) != 4:
-        return value == ()
-    if not all(type(number) in (int, float) for number in value):
-        return False
-    factor, low, high, length = value
-    is_ordered = factor >= 1 and 0 < low < high and length >= 1
-    return is_ordered and max(value) < math.inf and length == int(length)
-
-
-def _check(is_good: bool, name: str, value: object, allowed: str) -> None:
-    if not is_good:
-        raise ConfigError(f"model.{name}={value}: must be {allowed}")

@@ -54,6 +54,7 @@ from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import count_hidden
 from jaxpt.objectives.objective import Keys, Sums, map_rows
 from jaxpt.ops import noise
+from jaxpt.setting_types import BelowOne, InnerFraction, NonNegativeInt
 from jaxpt.text.tokens.vocab import Vocab
 
 # The share of the weights that an update keeps, and their least value.
@@ -75,16 +76,15 @@ class Spec(mlm.Spec):
 
     SECTION: ClassVar[str] = "adaptive_mlm"
 
-    mask_rate: float = 0.4
+    mask_rate: InnerFraction = 0.4
     _: dataclasses.KW_ONLY
-    mask_rate_end: float = 0.15
-    update_every: int = 200
+    mask_rate_end: BelowOne = 0.15
+    update_every: NonNegativeInt = 200
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check("masking", self.masking == "tokens", "tokens")
         self.check("static_masks", self.static_masks == 0, "0")
-        self.check("update_every", self.update_every >= 0, "at least 0")
 
     def init_state(self, vocab: Vocab) -> "TokenState":
         weights = jnp.full(vocab.size, self.mask_rate, jnp.float32)

@@ -18,7 +18,7 @@ model keeps its own start.
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,7 @@ from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term
 from jaxpt.ops import bart_noise, edits, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import Fraction, Limits
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -60,25 +61,21 @@ class Spec(ObjectiveSpec):
     READS: ClassVar = ObjectiveSpec.READS | {"sentence_ids"}
     NETWORKS: ClassVar = (EncoderDecoder,)
 
-    permute_sentences: float = 1.0
-    infill_rate: float = 0.3
-    poisson_mean: float = 3.0
-    mask_rate: float = 0.0
-    delete_rate: float = 0.0
-    insert_rate: float = 0.0
-    rotate: float = 0.0
+    permute_sentences: Fraction = 1.0
+    infill_rate: Fraction = 0.3
+    poisson_mean: Annotated[float, Limits(above=0, most=100)] = 3.0
+    mask_rate: Fraction = 0.0
+    delete_rate: Fraction = 0.0
+    insert_rate: Fraction = 0.0
+    rotate: Fraction = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         noised = ("infill_rate", "mask_rate", "delete_rate")
-        for name in ("permute_sentences", "rotate", "insert_rate", *noised):
-            self.check(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         total = sum(getattr(self, name) for name in noised)
         if not total < 1:
             rates = ", ".join(f"bart.{name}={getattr(self, name)}" for name in noised)
             raise ConfigError(f"{rates}: must be less than 1 together, not {total:g}")
-        mean = self.poisson_mean
-        self.check("poisson_mean", 0 < mean <= 100, "above 0, at most 100")
 
     @classmethod
     def for_seq_len(cls, seq_len: int, **settings: Any) -> "Spec":

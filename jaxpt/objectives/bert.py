@@ -13,7 +13,7 @@ masks again at every step.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from jaxpt.objectives.objective import (
 )
 from jaxpt.objectives.spec import Needs, Term
 from jaxpt.ops import edits, losses
+from jaxpt.setting_types import NonNegativeInt, OneOf
 from jaxpt.text.tokens.vocab import Vocab
 
 # Of each sentence task, the rows' key of its label, and the form of rows that has it.
@@ -57,14 +58,8 @@ class Spec(mlm.Spec):
     READS: ClassVar = mlm.Spec.READS | {"type_ids", *LABELS.values()}
     NETWORKS: ClassVar = (PairMaskedLM,)
 
-    max_predictions: int = 0
-    sentence_task: str = "nsp"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("max_predictions", self.max_predictions >= 0, "at least 0")
-        is_good = self.sentence_task in TASKS
-        self.check("sentence_task", is_good, f"one of {', '.join(TASKS)}")
+    max_predictions: NonNegativeInt = 0
+    sentence_task: Annotated[str, OneOf(*TASKS)] = "nsp"
 
     @property
     def num_masked(self) -> int:

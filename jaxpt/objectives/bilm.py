@@ -17,14 +17,14 @@ the input of every layer and of the softmax.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import MAX_LAYERS, ModelSpec
 from jaxpt.nn.networks.bilm import BiLm, make_masks
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.recurrent import BEGIN_TEXT, END_TEXT
@@ -38,6 +38,7 @@ from jaxpt.objectives.objective import (
 )
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term
 from jaxpt.ops import losses
+from jaxpt.setting_types import Length, Limits, PositiveFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -60,27 +61,19 @@ class Spec(ObjectiveSpec):
         {"num_chars", "char_width", "filters", "num_highway", "cell_clip", "proj_clip"}
     )
 
-    num_chars: int = 50
-    char_width: int = 16
-    filters: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
-    num_highway: int = 2
-    cell_clip: float = 3.0
-    proj_clip: float = 3.0
+    num_chars: Annotated[int, Limits(least=3, most=1000)] = 50
+    char_width: PositiveInt = 16
+    filters: Annotated[tuple[PositiveInt, ...], Length(1)] = (
+        *(32, 32, 64, 128, 256, 512, 1024),
+    )
+    num_highway: Annotated[int, Limits(least=0, most=MAX_LAYERS)] = 2
+    cell_clip: PositiveFloat = 3.0
+    proj_clip: PositiveFloat = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_good = bool(self.filters) and min(self.filters) >= 1
         least = max(len(self.filters), 3)  # a filter must fit, and the two marks
-        self.check_all(
-            (
-                ("char_width", self.char_width >= 1, "at least 1"),
-                ("filters", is_good, "numbers of at least 1"),
-                ("num_chars", self.num_chars >= least, f"at least {least}"),
-                ("num_highway", self.num_highway >= 0, "at least 0"),
-                ("cell_clip", self.cell_clip > 0, "above 0"),
-                ("proj_clip", self.proj_clip > 0, "above 0"),
-            )
-        )
+        self.check("num_chars", self.num_chars >= least, f"at least {least}")
 
     @property
     def lengths(self) -> dict[str, int]:

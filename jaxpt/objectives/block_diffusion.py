@@ -53,6 +53,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.packing import add, uniform_rate
 from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
 # Spreads the rates of a row's blocks evenly: the fraction of another irrational number
@@ -176,11 +177,7 @@ class Spec(masked_diffusion.Spec):
     SECTION: ClassVar[str] = "block_diffusion"
     NETWORKS: ClassVar = (BlockDiffusionLM,)
 
-    block_size: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("block_size", self.block_size >= 1, "at least 1")
+    block_size: PositiveInt = 4
 
     @property
     def lengths(self) -> dict[str, int]:

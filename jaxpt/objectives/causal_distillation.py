@@ -22,6 +22,7 @@ from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Needs, Teacher, Term
 from jaxpt.ops import losses
 from jaxpt.ops.chunked_loss import DistillationScores
+from jaxpt.setting_types import NonNegativeFloat, PositiveFloat
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -37,12 +38,8 @@ class Spec(Teaching, clm.Spec):
     NETWORKS: ClassVar = (CausalStudent,)
 
     _: dataclasses.KW_ONLY
-    kl_weight: float = 0.5
-    clm_weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("clm_weight", self.clm_weight >= 0, "at least 0")
+    kl_weight: PositiveFloat = 0.5
+    clm_weight: NonNegativeFloat = 0.5
 
     @property
     def terms(self) -> dict[str, Term]:

@@ -29,7 +29,7 @@ import dataclasses
 import functools
 import logging
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.metrics import add
 from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import Fraction, InnerFraction, Rule
 from jaxpt.text.phases import is_schedule
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -81,22 +82,21 @@ class Spec(ObjectiveSpec):
     NETWORKS: ClassVar = (CausalMaskedLM,)
     MIN_LENGTH: ClassVar[int] = 2
 
-    mlm_share: float = 0.5
-    mlm_schedule: tuple[tuple[float, float], ...] = ()
-    mask_rate: float = 0.15
-    replace_mask: float = 0.8
-    replace_random: float = 0.1
+    mlm_share: Fraction = 0.5
+    mlm_schedule: Annotated[
+        tuple[tuple[Fraction, Fraction], ...],
+        Rule(
+            is_schedule,
+            "pairs (until, share) such as ((0.25, 0.0),): until above 0, increasing, "
+            "at most 1; share from 0 to 1",
+        ),
+    ] = ()
+    mask_rate: InnerFraction = 0.15
+    replace_mask: Fraction = 0.8
+    replace_random: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_rate("mask_rate")
-        self.check("mlm_share", 0 <= self.mlm_share <= 1, "from 0 to 1")
-        self.check(
-            "mlm_schedule",
-            is_schedule(self.mlm_schedule, lambda share: 0 <= share <= 1),
-            "pairs (until, share) such as ((0.25, 0.0),): until above 0, increasing, "
-            "at most 1; share from 0 to 1",
-        )
         check_fractions(self, self.replace_mask, self.replace_random)
 
     @classmethod

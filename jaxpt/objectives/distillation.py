@@ -43,6 +43,12 @@ from jaxpt.objectives.spec import (
 )
 from jaxpt.ops import edits, losses
 from jaxpt.ops.chunked_loss import DistillationScores
+from jaxpt.setting_types import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    list_types,
+)
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -68,18 +74,18 @@ class Teaching(ObjectiveSpec):
     _: dataclasses.KW_ONLY
     teacher: str = ""
     teacher_model: ModelSpec | dict | None = model_of("teacher")
-    student_layers: tuple[int, ...] = ()
+    student_layers: tuple[NonNegativeInt, ...] = ()
     freeze_positions: bool = False
-    temperature: float = 2.0
-    kl_weight: float = 5.0
+    temperature: PositiveFloat = 2.0
+    kl_weight: PositiveFloat = 5.0
 
     def __post_init__(self) -> None:
         if isinstance(self.teacher_model, dict):  # from a config
+            is_good = {*self.teacher_model} <= {*list_types(ModelSpec)}
+            self.check("teacher_model", is_good, "the model section of a run")
             teacher = ModelSpec(**self.teacher_model) if self.teacher_model else None
             object.__setattr__(self, "teacher_model", teacher)
         super().__post_init__()
-        self.check("temperature", self.temperature > 0, "above 0")
-        self.check("kl_weight", self.kl_weight > 0, "above 0")
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -125,14 +131,9 @@ class Spec(Teaching, mlm.Spec):
     NETWORKS: ClassVar = (MaskedStudent,)
 
     _: dataclasses.KW_ONLY
-    mlm_weight: float = 2.0
-    cosine_weight: float = 1.0
+    mlm_weight: NonNegativeFloat = 2.0
+    cosine_weight: NonNegativeFloat = 1.0
     restrict_kl: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("mlm_weight", self.mlm_weight >= 0, "at least 0")
-        self.check("cosine_weight", self.cosine_weight >= 0, "at least 0")
 
     @property
     def predictions(self) -> Predictions:

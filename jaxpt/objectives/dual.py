@@ -53,6 +53,7 @@ from jaxpt.ops import losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.packing import exactly, mix, pack, uniform_rate
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
 
 BOTH = "clm_loss+diffusion_loss"  # which are packed together
@@ -112,12 +113,7 @@ class Spec(masked_diffusion.Spec):
     NETWORKS: ClassVar = (DualLM,)
     MIN_LENGTH: ClassVar[int] = 2
 
-    diffusion_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        is_good = 0 < self.diffusion_share <= 1
-        self.check("diffusion_share", is_good, "above 0, at most 1")
+    diffusion_share: PositiveFraction = 0.5
 
     @property
     def lengths(self) -> dict[str, int]:

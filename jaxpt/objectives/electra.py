@@ -17,7 +17,7 @@ discriminator, not as wide and half as deep.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,7 @@ from jaxpt.objectives.spec import Term
 from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import Fraction, OneOf, PositiveFloat, PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -73,32 +74,14 @@ class Spec(Masking):
     SECTION: ClassVar[str] = "electra"
     NETWORKS: ClassVar = (Electra,)
 
-    replace_mask: float = 0.85
-    generator_size: float = 0.25
-    temperature: float = 1.0
-    generator_weight: float = 1.0
-    discriminator_weight: float = 50.0
+    replace_mask: Fraction = 0.85
+    generator_size: PositiveFraction = 0.25
+    temperature: PositiveFloat = 1.0
+    generator_weight: PositiveFloat = 1.0
+    discriminator_weight: PositiveFloat = 50.0
     _: dataclasses.KW_ONLY
-    share_embeddings: str = "shared"
-    variant: str = "full"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_all(
-            (
-                ("replace_mask", 0 <= self.replace_mask <= 1, "from 0 to 1"),
-                ("generator_size", 0 < self.generator_size <= 1, "above 0, at most 1"),
-                ("temperature", self.temperature > 0, "above 0"),
-                ("generator_weight", self.generator_weight > 0, "above 0"),
-                ("discriminator_weight", self.discriminator_weight > 0, "above 0"),
-                ("variant", self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}"),
-                (
-                    "share_embeddings",
-                    self.share_embeddings in SHARING,
-                    f"one of {', '.join(SHARING)}",
-                ),
-            )
-        )
+    share_embeddings: Annotated[str, OneOf(*SHARING)] = "shared"
+    variant: Annotated[str, OneOf(*VARIANTS)] = "full"
 
     @classmethod
     def read_earlier(cls, settings: dict) -> dict:

@@ -57,6 +57,7 @@ from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term, filled_by
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import Fraction
 from jaxpt.text.tokens.vocab import Vocab
 
 NUM_ADDED = 4  # PRE, SUF, MID, EOT
@@ -121,14 +122,9 @@ class Spec(ObjectiveSpec):
     NETWORKS: ClassVar = (FillInTheMiddleLM,)
     MIN_LENGTH: ClassVar[int] = 2
 
-    rate: float = 0.5
-    spm_share: float = 0.5
+    rate: Fraction = 0.5
+    spm_share: Fraction = 0.5
     max_documents: int = filled_by("max_documents", 0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("rate", 0 <= self.rate <= 1, "from 0 to 1")
-        self.check("spm_share", 0 <= self.spm_share <= 1, "from 0 to 1")
 
     @property
     def whole_length(self) -> int:

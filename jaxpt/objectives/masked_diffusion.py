@@ -32,6 +32,7 @@ from jaxpt.objectives import mlm
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops.packing import uniform_rate
+from jaxpt.setting_types import InnerFraction, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -104,13 +105,8 @@ class Spec(ObjectiveSpec):
     SECTION: ClassVar[str] = "masked_diffusion"
     NETWORKS: ClassVar = (DiffusionLM,)
 
-    min_rate: float = 1e-3
-    bound_samples: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_rate("min_rate")
-        self.check("bound_samples", self.bound_samples >= 1, "at least 1")
+    min_rate: InnerFraction = 1e-3
+    bound_samples: PositiveInt = 8
 
     @property
     def needs(self) -> Needs:

@@ -36,6 +36,7 @@ from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Needs, Predictions, Term
 from jaxpt.ops import losses
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import PositiveFloat, PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -63,13 +64,8 @@ class Spec(clm.Spec):
     SECTION: ClassVar[str] = "masked_input_clm"
     NETWORKS: ClassVar = (TwicePassedLM,)
 
-    max_rate: float = 0.5
-    masked_weight: float = 0.4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("max_rate", 0 < self.max_rate <= 1, "above 0, at most 1")
-        self.check("masked_weight", self.masked_weight > 0, "above 0")
+    max_rate: PositiveFraction = 0.5
+    masked_weight: PositiveFloat = 0.4
 
     @property
     def lengths(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ The settings and the draw that MLM, ELECTRA and the objectives built on them sha
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,12 @@ from jaxpt.objectives.objective import get_segments, keep_keys
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import noise, word_masking
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import BelowOne, InnerFraction, Limits, NonNegativeInt, OneOf
 from jaxpt.text.tokens.vocab import Vocab
 
 # The loss term of masked tokens.
 MASKED = Term("masked token", positions="masked_positions")
+MASKINGS = ("tokens", "words", "spans")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,30 +49,19 @@ class Masking(ObjectiveSpec):
 
     READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"progress"}
 
-    mask_rate: float = 0.15
+    mask_rate: InnerFraction = 0.15
     _: dataclasses.KW_ONLY
-    masking: str = "tokens"
-    span_p: float = 0.2
-    max_span_length: int = 10
-    static_masks: int = 0
-    mask_rate_end: float = 0.0
+    masking: Annotated[str, OneOf(*MASKINGS)] = "tokens"
+    span_p: InnerFraction = 0.2
+    max_span_length: Annotated[int, Limits(least=1, most=2**20)] = 10
+    static_masks: NonNegativeInt = 0
+    mask_rate_end: BelowOne = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_rate("mask_rate")
-        if self.mask_rate_end != 0:
-            self.check_rate("mask_rate_end")
         is_good = not (self.static_masks and self.mask_rate_end)
         end = f"{self.SECTION}.mask_rate_end={self.mask_rate_end}"
-        self.check_all(
-            (
-                ("masking", self.masking in SAMPLERS, f"one of {', '.join(SAMPLERS)}"),
-                ("span_p", 0 < self.span_p < 1, "above 0 and below 1"),
-                ("max_span_length", self.max_span_length >= 1, "at least 1"),
-                ("static_masks", self.static_masks >= 0, "at least 0"),
-                ("static_masks", is_good, f"0 with {end}, under which masks change"),
-            )
-        )
+        self.check("static_masks", is_good, f"0 with {end}, under which masks change")
 
     @property
     def needs(self) -> Needs:
@@ -224,8 +215,6 @@ def _choose_spans(
 
 
 # The strategies: (rng, row, count, vocab, spec) -> the result of `choose`.
-SAMPLERS: dict[str, Callable[..., Choice]] = {
-    "tokens": _choose_tokens,
-    "words": _choose_words,
-    "spans": _choose_spans,
-}
+SAMPLERS: dict[str, Callable[..., Choice]] = dict(
+    zip(MASKINGS, (_choose_tokens, _choose_words, _choose_spans), strict=True)
+)

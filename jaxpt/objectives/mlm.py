@@ -25,6 +25,7 @@ from jaxpt.objectives.objective import Keys, Masks, Sums
 from jaxpt.objectives.spec import ObjectiveSpec, Term
 from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
+from jaxpt.setting_types import Fraction
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -43,8 +44,8 @@ class Spec(Masking):
     SECTION: ClassVar[str] = "mlm"
     NETWORKS: ClassVar = (MaskedLM,)
 
-    replace_mask: float = 0.8
-    replace_random: float = 0.1
+    replace_mask: Fraction = 0.8
+    replace_random: Fraction = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,11 +58,11 @@ class Spec(Masking):
 
 def check_fractions(spec: ObjectiveSpec, mask: float, random: float) -> None:
     """Raises UserError unless a spec's two `replace_` are fractions of one whole."""
-    if not (min(mask, random) >= 0 and mask + random <= 1 + 1e-9):
+    if mask + random > 1 + 1e-9:
         name = spec.SECTION
         raise ConfigError(
-            f"{name}.replace_mask={mask}, {name}.replace_random={random}: both must be "
-            f"at least 0, and their sum at most 1"
+            f"{name}.replace_mask={mask}, {name}.replace_random={random}: their sum "
+            f"must be at most 1"
         )
 
 

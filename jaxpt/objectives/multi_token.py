@@ -33,7 +33,7 @@ Departure: the loss is a mean over tokens, in the source a sum.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,7 @@ from jaxpt.objectives import clm
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import ObjectiveSpec, Term
 from jaxpt.ops import losses
+from jaxpt.setting_types import Fraction, Length, NonNegativeFloat
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -63,15 +64,8 @@ class Spec(clm.Spec):
     SECTION: ClassVar[str] = "multi_token"
     READS: ClassVar = ObjectiveSpec.READS | {"progress"}
 
-    offset_weights: tuple[float, ...] = (0.5, 0.25)
-    fade_end: float = 2 / 3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        weights = self.offset_weights
-        is_good = len(weights) > 0 and all(0 <= w < float("inf") for w in weights)
-        self.check("offset_weights", is_good, "one or more weights of at least 0")
-        self.check("fade_end", 0 <= self.fade_end <= 1, "from 0 to 1")
+    offset_weights: Annotated[tuple[NonNegativeFloat, ...], Length(1)] = (0.5, 0.25)
+    fade_end: Fraction = 2 / 3
 
     @property
     def terms(self) -> dict[str, Term]:

@@ -45,13 +45,12 @@ added.
 """
 
 import dataclasses
-import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import MAX_LAYERS, ModelSpec
 from jaxpt.nn.networks.multi_token import MultiTokenLM
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives import clm
@@ -59,6 +58,7 @@ from jaxpt.objectives.multi_token import shift_targets
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import ObjectiveSpec, Predictions, Term
 from jaxpt.ops import losses
+from jaxpt.setting_types import Fraction, Limits, NonNegativeFloat, OneOf, Rule
 from jaxpt.text.phases import is_schedule
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -88,27 +88,16 @@ class Spec(clm.Spec):
     READS: ClassVar = ObjectiveSpec.READS | {"progress"}
     NETWORKS: ClassVar = (MultiTokenLM,)
 
-    variant: str = "sequential"
-    num_extra: int = 0
-    weight_schedule: tuple[tuple[float, float], ...] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        pairs = self.weight_schedule
-        is_good = is_schedule(pairs, lambda weight: 0 <= weight < math.inf)
-        is_good = is_good and (not pairs or pairs[-1][0] == 1)
-        self.check_all(
-            (
-                ("variant", self.variant in VARIANTS, f"one of {', '.join(VARIANTS)}"),
-                ("num_extra", self.num_extra >= 0, "at least 0"),
-                (
-                    "weight_schedule",
-                    is_good,
-                    "pairs (until, weight) such as ((0.7, 0.3), (1.0, 0.1)): until "
-                    "increasing to 1, weights of at least 0",
-                ),
-            )
-        )
+    variant: Annotated[str, OneOf(*VARIANTS)] = "sequential"
+    num_extra: Annotated[int, Limits(least=0, most=MAX_LAYERS)] = 0
+    weight_schedule: Annotated[
+        tuple[tuple[Fraction, NonNegativeFloat], ...],
+        Rule(
+            lambda pairs: is_schedule(pairs) and (not pairs or pairs[-1][0] == 1),
+            "pairs (until, weight) such as ((0.7, 0.3), (1.0, 0.1)): until increasing "
+            "to 1, weights of at least 0",
+        ),
+    ] = ()
 
     @property
     def offsets(self) -> range:

@@ -29,6 +29,7 @@ from jaxpt.nn.networks.skip_gram import SkipGram
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import edits
+from jaxpt.setting_types import BelowOne, NonNegativeFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -48,21 +49,10 @@ class Spec(ObjectiveSpec):
     NETWORKS: ClassVar = (SkipGram,)
     MIN_LENGTH: ClassVar[int] = 2
 
-    window: int = 5
-    num_negatives: int = 5
-    negative_power: float = 0.75
-    subsample: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_all(
-            (
-                ("window", self.window >= 1, "at least 1"),
-                ("num_negatives", self.num_negatives >= 1, "at least 1"),
-                ("negative_power", self.negative_power >= 0, "at least 0"),
-                ("subsample", 0 <= self.subsample < 1, "at least 0 and below 1"),
-            )
-        )
+    window: PositiveInt = 5
+    num_negatives: PositiveInt = 5
+    negative_power: NonNegativeFloat = 0.75
+    subsample: BelowOne = 1e-3
 
     @property
     def lengths(self) -> dict[str, int]:

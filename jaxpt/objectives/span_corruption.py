@@ -12,7 +12,7 @@ never noise, as it is this close.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,7 @@ from jaxpt.ops import edits, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import is_last, segment_lengths
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import InnerFraction, Limits
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -47,13 +48,11 @@ class Spec(ObjectiveSpec):
     NETWORKS: ClassVar = (EncoderDecoder,)
     MIN_LENGTH: ClassVar[int] = 2
 
-    noise_density: float = 0.15
-    mean_span_length: float = 3.0
+    noise_density: InnerFraction = 0.15
+    mean_span_length: Annotated[float, Limits(least=1)] = 3.0
     max_documents: int = filled_by("max_documents", 0)
 
     def __post_init__(self) -> None:
-        check_documents(self.max_documents)
-        check_noise(self.noise_density, self.mean_span_length)
         super().__post_init__()
         most = f"at most {self.row_length}, the tokens of a row"
         self.check("mean_span_length", self.mean_span_length <= self.row_length, most)
@@ -84,7 +83,9 @@ class Spec(ObjectiveSpec):
 
         Packed rows are shorter, so that even the documents that grow most fit.
         """
-        check_noise(noise_density, mean_span_length)
+        cls.check_types(
+            {"noise_density": noise_density, "mean_span_length": mean_span_length}
+        )
         if seq_len < 3:
             raise ConfigError(
                 f"data.seq_len={seq_len}: span_corruption needs at least 3"
@@ -123,23 +124,6 @@ class Spec(ObjectiveSpec):
         """[EOS] closes a text that the encoder reads; sentinels are its gaps."""
         after = (vocab.require("eos"),)
         return dataclasses.replace(super().text_form(vocab), after=after)
-
-
-def check_documents(num: int) -> None:
-    """Raises UserError for a negative number of packed documents."""
-    if num < 0:
-        raise ConfigError(f"data.max_documents={num}: must be at least 0")
-
-
-def check_noise(density: float, mean_span: float) -> None:
-    """Raises UserError if T5's arithmetic has no solution."""
-    name = "span_corruption"
-    if not 0 < density < 1:
-        raise ConfigError(
-            f"{name}.noise_density={density}: must be between 0 and 1, both excluded"
-        )
-    if not mean_span >= 1:
-        raise ConfigError(f"{name}.mean_span_length={mean_span}: must be at least 1")
 
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:

@@ -11,7 +11,7 @@ the source adds after masking, are not edges of a span.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +22,11 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import SpanMaskedLM
 from jaxpt.objectives import mlm
-from jaxpt.objectives.masking import MASKED, choose, map_masked_rows
+from jaxpt.objectives.masking import MASKED, MASKINGS, choose, map_masked_rows
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Term
 from jaxpt.ops import edits, losses, word_masking
+from jaxpt.setting_types import OneOf, PositiveFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -47,16 +48,10 @@ class Spec(mlm.Spec):
     LOSS_FREE: ClassVar = frozenset({"place_width"})
 
     _: dataclasses.KW_ONLY
-    masking: str = "spans"
-    max_targets: int = 15
-    place_width: int = 200
-    boundary_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("max_targets", self.max_targets >= 1, "at least 1")
-        self.check("place_width", self.place_width >= 1, "at least 1")
-        self.check("boundary_weight", self.boundary_weight > 0, "above 0")
+    masking: Annotated[str, OneOf(*MASKINGS)] = "spans"
+    max_targets: PositiveInt = 15
+    place_width: PositiveInt = 200
+    boundary_weight: PositiveFloat = 1.0
 
     @property
     def terms(self) -> dict[str, Term]:

@@ -6,7 +6,7 @@ written for its network. docs/design.md prints the contract on one page.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
 from jaxpt.ops.packing import Law, count_slots
+from jaxpt.setting_types import Settings
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -142,7 +143,7 @@ def model_of(setting: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveSpec:
+class ObjectiveSpec(Settings):
     """The base of every objective's settings: declares, with defaults for most.
 
     Attributes:
@@ -163,6 +164,7 @@ class ObjectiveSpec:
     row_length: int = filled_by("row_length")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.row_length < self.MIN_LENGTH:
             raise ConfigError(
                 f"data.row_length={self.row_length}: {self.SECTION} needs at least "
@@ -296,22 +298,6 @@ class ObjectiveSpec:
                 f"{self.needs.num_types} for {self.SECTION}"
             )
         return kind
-
-    def check(self, name: str, is_good: bool, allowed: str) -> None:
-        """Raises UserError, naming the setting, unless its value is good."""
-        if not is_good:
-            value = getattr(self, name)
-            raise ConfigError(f"{self.SECTION}.{name}={value}: must be {allowed}")
-
-    def check_all(self, rules: Iterable[tuple[str, bool, str]]) -> None:
-        """`check` of each (name, is_good, allowed), in order."""
-        for rule in rules:
-            self.check(*rule)
-
-    def check_rate(self, name: str) -> None:
-        """Raises UserError unless 0 < rate < 1."""
-        is_good = 0 < getattr(self, name) < 1
-        self.check(name, is_good, "between 0 and 1, both excluded")
 
 
 def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:

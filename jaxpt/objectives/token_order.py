@@ -43,6 +43,7 @@ from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Predictions, Term
 from jaxpt.ops import chunked_loss, losses
 from jaxpt.ops import masks as attention_masks
+from jaxpt.setting_types import PositiveFloat
 from jaxpt.text.tokens.vocab import Vocab
 
 NUM_OFFSETS = 18  # e^-17 is less than half of float32's epsilon
@@ -108,11 +109,7 @@ class Spec(clm.Spec):
     SECTION: ClassVar[str] = "token_order"
     NETWORKS: ClassVar = (TokenOrderLM,)
 
-    order_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("order_weight", self.order_weight > 0, "above 0")
+    order_weight: PositiveFloat = 1.0
 
     @property
     def predictions(self) -> Predictions:

@@ -21,9 +21,7 @@ of mean 64 is one span, which would be the suffix in every row.
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,13 +35,20 @@ from jaxpt.nn.networks.one_stack import PrefixLM
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import prefix_lm
 from jaxpt.objectives.objective import get_segments, make_train_step, target_loss
-from jaxpt.objectives.span_corruption import check_documents
 from jaxpt.objectives.spec import Needs, Predictions, Term, filled_by
 from jaxpt.ops import edits, noise
 from jaxpt.ops.packing import exactly, mix, uniform
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
 from jaxpt.ops.segments import segment_lengths, segment_positions, segment_starts
 from jaxpt.rng import row_keys
+from jaxpt.setting_types import (
+    InnerFraction,
+    Length,
+    Limits,
+    NonNegativeFloat,
+    Rule,
+    show_value,
+)
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -72,6 +77,10 @@ class Denoiser:
         return num_spans + (is_rolled & (num_noise > num_spans))
 
 
+Densities = Annotated[tuple[InnerFraction, ...], Length(1)]
+MeanSpans = Annotated[tuple[Annotated[float, Limits(least=1)], ...], Length(1)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec(prefix_lm.PrefixSpec):
     """The denoisers, and how often each is drawn.
@@ -89,40 +98,27 @@ class Spec(prefix_lm.PrefixSpec):
     SECTION: ClassVar[str] = "ul2"
     NETWORKS: ClassVar = (EncoderDecoder, PrefixLM)
 
-    rates: tuple[float, float, float] = (2.0, 1.0, 4.0)
-    r_densities: tuple[float, ...] = (0.15, 0.15)
-    r_mean_spans: tuple[float, ...] = (3.0, 8.0)
-    x_densities: tuple[float, ...] = (0.5, 0.5, 0.15, 0.5)
-    x_mean_spans: tuple[float, ...] = (3.0, 8.0, 64.0, 64.0)
+    rates: Annotated[
+        tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat],
+        Rule(any, "three weights, of R, S and X, none below 0 and one above"),
+    ] = (2.0, 1.0, 4.0)
+    r_densities: Densities = (0.15, 0.15)
+    r_mean_spans: MeanSpans = (3.0, 8.0)
+    x_densities: Densities = (0.5, 0.5, 0.15, 0.5)
+    x_mean_spans: MeanSpans = (3.0, 8.0, 64.0, 64.0)
     random_roll: bool = True
     max_documents: int = filled_by("max_documents", 0)
 
     def __post_init__(self) -> None:
-        check_documents(self.max_documents)
         super().__post_init__()
-        rates = self.rates
-        is_good = len(rates) == 3 and all(0 <= rate < math.inf for rate in rates)
-        allowed = "three weights, of R, S and X, none below 0 and one above"
-        self.check("rates", is_good and sum(rates) > 0, allowed)
         for kind in "rx":
             self._check_spans(f"{kind}_densities", f"{kind}_mean_spans")
 
     def _check_spans(self, densities: str, means: str) -> None:
         of_densities, of_means = getattr(self, densities), getattr(self, means)
-        rules: tuple[tuple[str, tuple[float, ...], Callable, str], ...] = (
-            (densities, of_densities, lambda x: 0 < x < 1, "above 0 and below 1"),
-            (means, of_means, lambda x: x >= 1, "at least 1"),
-        )
-        for name, values, is_good, allowed in rules:
-            if not values or not all(map(is_good, values)):
-                raise ConfigError(
-                    f"ul2.{name}={values}: must be numbers, each {allowed}"
-                )
-        if len(of_densities) != len(of_means):
-            raise ConfigError(
-                f"ul2.{means}={of_means}: must be the same number as ul2.{densities}="
-                f"{of_densities}"
-            )
+        is_good = len(of_densities) == len(of_means)
+        shown = show_value(of_densities)
+        self.check(means, is_good, f"the same number as ul2.{densities}={shown}")
         for density, mean in zip(of_densities, of_means, strict=True):
             num_noise, num_spans = noise.count_spans(self.row_length, density, mean)
             num_clean = self.row_length - num_noise

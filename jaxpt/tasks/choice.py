@@ -7,12 +7,13 @@ Radford et al. 2018 and BERT's SWAG (Devlin et al. 2019, section 4.4).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.setting_types import Length
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel, class_loss
 from jaxpt.tasks.task import (
@@ -52,13 +53,9 @@ class Spec(TaskSpec):
 
     question: str = "question"
     context: str = ""
-    options: tuple[str, ...] = ("choices",)
+    options: Annotated[tuple[str, ...], Length(1)] = ("choices",)
     answer: str = "answer"
     first: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("options", len(self.options) > 0, "columns, one at least")
 
     @property
     def columns(self) -> list[str]:

@@ -21,6 +21,7 @@ from jaxpt.tasks.metrics import class_metrics, class_report, label_set_metrics
 from jaxpt.tasks.model import apply_head, class_loss
 from jaxpt.tasks.task import (
     Described,
+    LabelNames,
     Labels,
     Row,
     Sums,
@@ -58,7 +59,7 @@ class Spec(TaskSpec):
     text: str = "sentence"
     pair: str = ""
     label: str = "label"
-    labels: tuple[str, ...] = ()
+    labels: LabelNames = ()
     label_names: tuple[str, ...] = ()
     positive: str = ""
     separator: str = ""
@@ -69,8 +70,6 @@ class Spec(TaskSpec):
         super().__post_init__()
         is_good = not self.both_orders or bool(self.pair)
         self.check("both_orders", is_good, "False without task.pair")
-        is_good = len(set(self.labels)) == len(self.labels) != 1
-        self.check("labels", is_good, "two labels or more, each once; or ()")
         is_good = len(self.label_names) in (0, len(self.labels))
         self.check("label_names", is_good, "one for each of task.labels, or ()")
         is_good = self.positive in ("", *self.labels)

@@ -26,6 +26,7 @@ from jaxtyping import Bool, Int
 
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.ops import losses
+from jaxpt.setting_types import NonNegativeInt, PositiveInt
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head
 from jaxpt.tasks.span_metrics import (
@@ -34,7 +35,15 @@ from jaxpt.tasks.span_metrics import (
     best_null_threshold,
     normalize_answer,
 )
-from jaxpt.tasks.task import Described, Labels, Row, Sums, TaskSpec, most_common
+from jaxpt.tasks.task import (
+    Described,
+    Labels,
+    OwnDropout,
+    Row,
+    Sums,
+    TaskSpec,
+    most_common,
+)
 from jaxpt.text.labelled.tables import Table
 
 PAD_LOGIT = -1e9  # the logit of padding
@@ -78,8 +87,8 @@ class Spec(TaskSpec):
     TUNES: ClassVar[bool] = True
     METRICS: ClassVar[tuple[str, ...]] = ("f1", "exact_match")
 
-    max_len: int = 384
-    dropout: float = 0.0  # as in BERT and all later models
+    max_len: NonNegativeInt = 384
+    dropout: OwnDropout = 0.0  # as in BERT and all later models
     question: str = "question"
     context: str = "context"
     answers: str = "answers"
@@ -88,10 +97,10 @@ class Spec(TaskSpec):
     group: str = ""
     has_null: bool = False
     null_threshold: float = 0.0
-    stride: int = 128
-    max_question: int = 64
-    max_answer: int = 30
-    num_best: int = 20
+    stride: PositiveInt = 128
+    max_question: PositiveInt = 64
+    max_answer: PositiveInt = 30
+    num_best: PositiveInt = 20
     metric: str = "f1"
 
     def __post_init__(self) -> None:
@@ -100,8 +109,6 @@ class Spec(TaskSpec):
         self.check("answers", is_good, "a column, or '' with task.spans")
         is_good = not self.null_mark or (bool(self.spans) and self.has_null)
         self.check("null_mark", is_good, "'' without task.spans and task.has_null")
-        for name in ("stride", "max_question", "max_answer", "num_best"):
-            self.check(name, getattr(self, name) >= 1, "at least 1")
 
     def tune(
         self, predictions: "list[Prediction]", examples: "list[Example]"

@@ -21,6 +21,7 @@ from jaxpt.tasks.model import apply_head, class_loss
 from jaxpt.tasks.span_metrics import SCHEMES, entity_metrics, find_scheme, need_seqeval
 from jaxpt.tasks.task import (
     Described,
+    LabelNames,
     Labels,
     Row,
     Sums,
@@ -58,13 +59,8 @@ class Spec(TaskSpec):
 
     words: str = "0"
     tags: str = "1"
-    labels: tuple[str, ...] = ()
+    labels: LabelNames = ()
     metric: str = "entity_f1"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        is_good = len(set(self.labels)) == len(self.labels) != 1
-        self.check("labels", is_good, "two tags or more, each once; or ()")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,12 +11,13 @@ head chooses the vector to read (`jaxpt.nn.task_heads`).
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import jax
 import numpy as np
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import DataError
+from jaxpt.setting_types import Limits, NonNegativeInt, Rule, Settings
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel
 from jaxpt.text.labelled.tables import Table
@@ -45,8 +46,18 @@ class Described:
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+OwnDropout = Annotated[float, Limits(least=0, below=1, other=-1)]
+LabelNames = Annotated[
+    tuple[str, ...],
+    Rule(
+        lambda labels: len(set(labels)) == len(labels) != 1,
+        "two labels or more, each once; or ()",
+    ),
+]
+
+
 @dataclasses.dataclass(frozen=True)
-class TaskSpec:
+class TaskSpec(Settings):
     """The settings that all tasks share.
 
     Attributes:
@@ -59,6 +70,7 @@ class TaskSpec:
       dropout: before the outputs; -1 is the family's.
     """
 
+    SECTION: ClassVar[str] = "task"
     # Input of the head: "text" is one vector a row; "tokens" all hidden states; "" for
     # no head: the network generates the answer.
     READS: ClassVar[str] = "text"
@@ -79,25 +91,18 @@ class TaskSpec:
     # Whether `tune` chooses anything.
     TUNES: ClassVar[bool] = False
 
-    max_len: int = 128
+    max_len: NonNegativeInt = 128
     head: str = "auto"
-    dropout: float = -1.0
+    dropout: OwnDropout = -1.0
 
     def __post_init__(self) -> None:
-        self.check("max_len", self.max_len >= 0, "at least 0")
-        is_good = self.dropout == -1 or 0 <= self.dropout < 1
-        self.check("dropout", is_good, "-1, or at least 0 and below 1")
+        super().__post_init__()
         for name in self.COLUMNS:
             is_good = name in self.OPTIONAL or bool(getattr(self, name))
             self.check(name, is_good, "a column")
         if self.METRICS:
             is_good = self.main_metric in self.METRICS
             self.check("metric", is_good, f"one of {', '.join(self.METRICS)}")
-
-    def check(self, name: str, is_good: bool, allowed: str) -> None:
-        """Raises UserError, naming the setting, unless its value is good."""
-        if not is_good:
-            raise ConfigError(f"task.{name}={getattr(self, name)}: must be {allowed}")
 
     @property
     def columns(self) -> Collection[str]:

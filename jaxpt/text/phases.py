@@ -20,7 +20,7 @@ the short rows of a batch one by one, here the pieces of a row come together.
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,15 +91,10 @@ def value_until(schedule: Schedule, end: float) -> float:
     return next((value for until, value in schedule if end <= until), 1)
 
 
-def is_schedule(pairs: tuple, is_good: Callable[[float], bool]) -> bool:
-    """Whether a setting is pairs (until, value) with rising `until` and good values."""
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        return False
-    if not all(type(value) in (int, float) for pair in pairs for value in pair):
-        return False
+def is_schedule(pairs: Schedule) -> bool:
+    """Whether `until` rises in pairs (until, value), from above 0 to at most 1."""
     ends = [0, *(until for until, _ in pairs)]
-    is_rising = all(a < b <= 1 for a, b in itertools.pairwise(ends))
-    return is_rising and all(is_good(value) for _, value in pairs)
+    return all(a < b <= 1 for a, b in itertools.pairwise(ends))
 
 
 def find_phase(phases: Phases, step: int) -> int:

@@ -1,18 +1,21 @@
 """The settings `data.*` of a text and its splits."""
 
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 from jaxpt.errors import ConfigError
+from jaxpt.setting_types import MAX_INT64, InnerFraction, Limits, OneOf, Settings
 from jaxpt.text.sources.source import SourceSpec, parse_mixture
 from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 SPLITS = ("auto", "documents", "position")
 UNITS = ("tokens", "documents")
+NumChars = Annotated[int, Limits(least=0, most=MAX_INT64)]
 
 
 @dataclass(frozen=True)
-class TextSpec:
+class TextSpec(Settings):
     """The settings `data.*` of a text: its sources, size and splits.
 
     Attributes:
@@ -47,41 +50,26 @@ class TextSpec:
         ~/.cache/jaxpt.
     """
 
+    SECTION: ClassVar[str] = "data"
+
     path: str = "sotu"
     mixture: tuple[str, ...] = ()
-    mixture_unit: str = "tokens"
+    mixture_unit: Annotated[str, OneOf(*UNITS)] = "tokens"
     valid_path: str = ""
     text_field: str = "text"
     label_field: str = ""
     tfds_data_dir: str = ""
     documents: str = "file"
-    sentences: str = ""
-    split: str = "auto"
-    valid_fraction: float = 0.1
-    limit_chars: int = 0
-    heldout_chars: int = 0
+    sentences: Annotated[str, OneOf(*SENTENCES)] = ""
+    split: Annotated[str, OneOf(*SPLITS)] = "auto"
+    valid_fraction: InnerFraction = 0.1
+    limit_chars: NumChars = 0
+    heldout_chars: NumChars = 0
     cache_dir: str = ""
     tokenizer: TokenizerSpec = field(default_factory=TokenizerSpec)
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("split", SPLITS),
-            ("mixture_unit", UNITS),
-            ("sentences", SENTENCES),
-        ):
-            value = getattr(self, name)
-            if value not in allowed:
-                listed = ", ".join(repr(item) for item in allowed)
-                raise ConfigError(f"data.{name}={value!r}: must be one of {listed}")
-        if not 0 < self.valid_fraction < 1:
-            raise ConfigError(
-                f"data.valid_fraction={self.valid_fraction}: must be between 0 and 1"
-            )
-        for name in ("limit_chars", "heldout_chars"):
-            if getattr(self, name) < 0:
-                raise ConfigError(
-                    f"data.{name}={getattr(self, name)}: must be 0 or more"
-                )
+        super().__post_init__()
         if self.heldout_chars and not self.limit_chars:
             raise ConfigError(
                 f"data.heldout_chars={self.heldout_chars}: needs data.limit_chars, "

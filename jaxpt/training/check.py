@@ -15,6 +15,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import make_feed
 from jaxpt.training.initial_state import check_start
 from jaxpt.training.measure import FROM_FEATURES, Measured, measure
+from jaxpt.training.memory import check_memory
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task
 from jaxpt.training.trackers import check_installed
@@ -58,6 +59,7 @@ def check_run(
     )
     check_installed(task.plan.train.trackers)
     program = program or Program(task)
+    check_memory(program)
     feed = make_feed(task, corpora["train"], program.choose_rows)
     if not has_begun:
         check_start(task, tokenizer)

@@ -9,6 +9,7 @@ tensor   devices with the same rows, each with a shard of the heads, of the MLP'
 """
 
 import math
+import operator
 import re
 from typing import Any
 
@@ -230,5 +231,7 @@ def count_bytes(shapes: Any) -> tuple[int, int]:
         (math.prod(h), leaf.size) for h, leaf in zip(shard_shapes, leaves, strict=True)
     ]
     sizes = [leaf.dtype.itemsize for leaf in leaves]
-    per_device, whole = (int(np.dot(n, sizes)) for n in zip(*pairs, strict=True))
+    per_device, whole = (
+        sum(map(operator.mul, numbers, sizes)) for numbers in zip(*pairs, strict=True)
+    )
     return per_device, whole

@@ -5,6 +5,7 @@ import re
 import pytest
 from tiny_refusals import check_refusal, refused
 
+from jaxpt.config.plan import make_plan
 from jaxpt.objectives import (
     adaptive_mlm,
     bart,
@@ -32,17 +33,17 @@ from jaxpt.objectives import (
 
 MASKING = """
     masking=word: must be one of tokens, words, spans
-    span_p=0.0: must be above 0 and below 1; span_p=1.0
-    max_span_length=0: must be at least 1
+    span_p=0.0: must be between 0 and 1; span_p=1.0
+    max_span_length=0: must be from 1
     static_masks=-1: must be at least 0
     static_masks=2 & mask_rate_end=0.1: must be 0 with
-    mask_rate_end=1.0: must be between 0 and 1
+    mask_rate_end=1.0: must be at least 0 and below 1
     mask_rate=1.0: must be between 0 and 1
 """
 MLM = """
     mask_rate=0.0; mask_rate=1.0; mask_rate=nan
-    replace_mask=-0.1 ... both must; replace_mask=nan ... both must
-    replace_mask=0.8 & replace_random=0.3 ... , mlm.replace_random=0.3: both must
+    replace_mask=-0.1; replace_mask=nan
+    replace_mask=0.8 & replace_random=0.3 ... , mlm.replace_random=0.3: their sum must
 """
 SPAN_CORRUPTION = """
     noise_density=0.0; noise_density=1.0; mean_span_length=0.5; mean_span_length=nan
@@ -65,7 +66,7 @@ SPANBERT = """
     place_width=0: must be at least 1
     boundary_weight=0.0: must be above 0
     mask_rate=0.0: must be between
-    replace_mask=1.1 ... spanbert.replace_random=
+    replace_mask=0.95 ... spanbert.replace_random=0.1: their sum
 """
 BART = """
     infill_rate=-0.1: must be from 0 to 1; infill_rate=nan; permute_sentences=1.5
@@ -84,15 +85,15 @@ UL2 = """
     rates=(0.0, 0.0, 0.0): must be three weights
     rates=(1.0, -1.0, 1.0); rates=(1.0, 1.0); rates=(1.0, nan, 1.0)
     rates=(inf, 1.0, 1.0)
-    r_densities=(0.0, 0.15) ... above 0 and below 1
+    r_densities=(0.0, 0.15) ... between 0 and 1
     x_mean_spans=(0.5, 8.0, 64.0, 64.0) ... at least 1
     x_mean_spans=(3.0,) ... the same number as ul2.x_densities
     r_densities=() & r_mean_spans=()
 """
 DISTILLATION = """
     temperature=0.0: must be above 0; kl_weight=0.0; mlm_weight=-1.0; cosine_weight=nan
-    mask_rate=1.0; replace_mask=-0.1 ... both must
-    replace_mask=0.8 & replace_random=0.3 ... both must
+    mask_rate=1.0; replace_mask=-0.1
+    replace_mask=0.8 & replace_random=0.3 ... their sum must
 """
 BILM = """
     num_chars=6; char_width=0; filters=(); filters=(4, 0); num_highway=-1
@@ -105,7 +106,7 @@ FIM = """
     rate=-0.1: must be from 0 to 1; rate=nan; spm_share=1.5: must be from 0 to 1
 """
 MULTI_TOKEN = """
-    offset_weights=(): must be one or more; offset_weights=(0.5, -0.1)
+    offset_weights=(); offset_weights=(0.5, -0.1)
     offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
 """
 MULTI_TOKEN_HEADS = """
@@ -182,8 +183,9 @@ def test_a_row_of_one_token_is_refused(objective, refuses):
 
 @pytest.mark.parametrize("objective", [span_corruption, ul2])
 def test_a_negative_number_of_documents_is_refused(objective, refuses):
-    start = "data.max_documents=-1: must be at least 0"
-    check_refusal(lambda: objective.Spec(24, max_documents=-1), [start], refuses)
+    config = {"objective": objective.Spec.SECTION, "data": {"max_documents": -1}}
+    start = "data.max_documents=-1: must be at least 1"
+    check_refusal(lambda: make_plan(config), [start], refuses)
 
 
 def test_a_sequence_too_short_for_its_modes_is_refused(refuses):

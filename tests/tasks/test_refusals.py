@@ -9,8 +9,8 @@ CLASSIFICATION = """
     labels=('a',); label_names=('x',) & labels=('a', 'b') ... label_names
     metric=wit; metric=mcc & separator=,; both_orders=True; positive=a; dropout=1.0
 """
-TAGGING = "words=; metric=f1; labels=('O',); max_len=-1"
-SPAN_QA = "answers=; null_mark=X; stride=0; metric=em"
+TAGGING = "words=''; metric=f1; labels=('O',); max_len=-1"
+SPAN_QA = "answers=''; null_mark=X; stride=0; metric=em"
 TEXT_TO_TEXT = """
     kind=essay; inputs=(); keys=('a', 'b'); target=gold*
     labels=('0', '1') & kind=number; words=('a', 'b'); drop=x; metric=rouge1

@@ -1,8 +1,17 @@
 """AdaptSpec: the fine-tuning method and its settings (full, LoRA, adapters, ...)."""
 
 import dataclasses
+from typing import Annotated, ClassVar
 
-from jaxpt.errors import ConfigError
+from jaxpt.setting_types import (
+    BelowOne,
+    NonNegativeInt,
+    OneOf,
+    PositiveFloat,
+    PositiveInt,
+    Rule,
+    Settings,
+)
 
 METHODS = (
     "full",
@@ -31,10 +40,16 @@ METHODS_READING = {
 # Houlsby et al. 2019 use a constant; Pfeiffer et al. divide the width.
 HOULSBY_SIZE = 64
 PFEIFFER_REDUCTION = 16
+TARGETS = "names of matrices without repeats, not empty"
+
+
+def _are_targets(names: tuple[str, ...]) -> bool:
+    is_list = len(names) > 0 and len(set(names)) == len(names)
+    return is_list and all(name.strip("/") for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
-class AdaptSpec:
+class AdaptSpec(Settings):
     """Which parameters are trained and added in fine-tuning, in addition to the head.
 
     Attributes:
@@ -59,39 +74,27 @@ class AdaptSpec:
         of the labels first, and then those of random tokens.
     """
 
-    method: str = "full"
-    rank: int = 8
-    alpha: float = 16.0
+    SECTION: ClassVar[str] = "adapt"
+
+    method: Annotated[str, OneOf(*METHODS)] = "full"
+    rank: PositiveInt = 8
+    alpha: PositiveFloat = 16.0
     rslora: bool = False
-    targets: tuple[str, ...] = ("query", "value")
-    dropout: float = 0.0
-    size: int = 0
-    prompt_length: int = 20
-    prompt_init: str = "vocab"
+    targets: Annotated[tuple[str, ...], Rule(_are_targets, TARGETS)] = (
+        *("query", "value"),
+    )
+    dropout: BelowOne = 0.0
+    size: NonNegativeInt = 0
+    prompt_length: PositiveInt = 20
+    prompt_init: Annotated[str, OneOf(*PROMPT_INITS)] = "vocab"
 
     def __post_init__(self) -> None:
-        _check(self, "method", self.method in METHODS, f"one of {', '.join(METHODS)}")
+        super().__post_init__()
         for name, methods in METHODS_READING.items():
             default = type(self).__dataclass_fields__[name].default
             is_good = self.method in methods or getattr(self, name) == default
             allowed = f"{default}, as adapt.method={self.method} does not use it"
-            _check(self, name, is_good, allowed)
-        is_list = len(self.targets) > 0 and len(set(self.targets)) == len(self.targets)
-        is_list &= all(isinstance(x, str) and x.strip("/") for x in self.targets)
-        for name, is_good, allowed in (
-            ("rank", self.rank >= 1, "at least 1"),
-            ("alpha", self.alpha > 0, "above 0"),
-            ("targets", is_list, "names of matrices without repeats, not empty"),
-            ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
-            ("size", self.size >= 0, "at least 0 (0 is the method's default)"),
-            ("prompt_length", self.prompt_length >= 1, "at least 1"),
-            (
-                "prompt_init",
-                self.prompt_init in PROMPT_INITS,
-                f"one of {', '.join(PROMPT_INITS)}",
-            ),
-        ):
-            _check(self, name, is_good, allowed)
+            self.check(name, is_good, allowed)
 
     @property
     def scale(self) -> float:
@@ -121,8 +124,3 @@ class AdaptSpec:
         if self.size or self.method != "pfeiffer":
             return self.size or HOULSBY_SIZE
         return max(d_model // PFEIFFER_REDUCTION, 1)
-
-
-def _check(spec: AdaptSpec, name: str, is_good: bool, allowed: str) -> None:
-    if not is_good:
-        raise ConfigError(f"adapt.{name}={getattr(spec, name)}: must be {allowed}")

@@ -2,11 +2,12 @@
 
 import bisect
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
 from jaxpt.errors import ConfigError
+from jaxpt.setting_types import Fraction, NonNegativeInt, OneOf, PositiveInt, Settings
 from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
 from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
@@ -31,7 +32,7 @@ Frame = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after
 
 
 @dataclass(frozen=True)
-class RowsSpec:
+class RowsSpec(Settings):
     """The form of rows; the settings `data.*` of the same names.
 
     Attributes:
@@ -58,41 +59,24 @@ class RowsSpec:
       UserError: a setting is not allowed.
     """
 
-    row_length: int
-    rows: str = "chunks"
-    long_documents: str = "split"
-    max_documents: int = 8
+    SECTION: ClassVar[str] = "data"
+
+    row_length: PositiveInt
+    rows: Annotated[str, OneOf(*FORMS)] = "chunks"
+    long_documents: Annotated[str, OneOf(*LONG_DOCUMENTS)] = "split"
+    max_documents: PositiveInt = 8
     isolate_documents: bool = True
     sentence_ids: bool = False
     add_special_tokens: bool = False
-    dupe_factor: int = 10
-    short_seq_prob: float = 0.1
-    seed: int = 0
+    dupe_factor: PositiveInt = 10
+    short_seq_prob: Fraction = 0.1
+    seed: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        for setting, value, allowed in (
-            ("rows", self.rows, FORMS),
-            ("long_documents", self.long_documents, LONG_DOCUMENTS),
-        ):
-            if value not in allowed:
-                raise ConfigError(
-                    f"data.{setting}={value!r}: must be one of {', '.join(allowed)}"
-                )
-        least = NUM_SPECIALS + 2 if self.rows in PAIRS else 1
-        for name, low in (
-            ("row_length", least),
-            ("max_documents", 1),
-            ("dupe_factor", 1),
-        ):
-            if getattr(self, name) < low:
-                where = " for sentence pairs" if low > 1 else ""
-                raise ConfigError(
-                    f"data.{name}={getattr(self, name)}: must be at least {low}{where}"
-                )
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ConfigError(
-                f"data.short_seq_prob={self.short_seq_prob}: must be from 0 to 1"
-            )
+        super().__post_init__()
+        least = NUM_SPECIALS + 2
+        is_good = self.rows not in PAIRS or self.row_length >= least
+        self.check("row_length", is_good, f"at least {least} for sentence pairs")
         if self.sentence_ids and self.rows in PAIRS:
             raise ConfigError(
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "

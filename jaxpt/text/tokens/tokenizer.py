@@ -10,10 +10,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, ClassVar, TypeGuard
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk
+from jaxpt.setting_types import Length, Limits, OneOf, Settings
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import (
     Framing,
@@ -30,10 +31,11 @@ from jaxpt.text.tokens.vocab import SPECIALS
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 KINDS = ("char", "byte", *SUBWORDS, "file")
+MAX_VOCAB, MAX_SENTINELS = 2**24, 2**16
 
 
 @dataclass(frozen=True)
-class TokenizerSpec:
+class TokenizerSpec(Settings):
     """The settings `tokenizer.*`.
 
     Attributes:
@@ -53,15 +55,28 @@ class TokenizerSpec:
       UserError: a setting is not allowed.
     """
 
-    kind: str = "char"
+    SECTION: ClassVar[str] = "tokenizer"
+
+    kind: Annotated[str, OneOf(*KINDS)] = "char"
     path: str = ""
-    vocab_size: int = 8192
-    specials: tuple[str, ...] = ()
-    num_sentinels: int = 0
+    vocab_size: Annotated[int, Limits(least=1, most=MAX_VOCAB)] = 8192
+    specials: Annotated[
+        tuple[Annotated[str, OneOf(*SPECIALS)], ...], Length(is_distinct=True)
+    ] = ()
+    num_sentinels: Annotated[int, Limits(least=0, most=MAX_SENTINELS)] = 0
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        _check_spec(self)
+        super().__post_init__()
+        is_file = self.kind == "file"
+        allowed = "the name of a file" if is_file else "''"
+        self.check(
+            "path",
+            bool(self.path) == is_file,
+            f"{allowed} with tokenizer.kind={self.kind}",
+        )
+        is_good = self.kind == "wordpiece" or not self.lowercase
+        self.check("lowercase", is_good, f"False with tokenizer.kind={self.kind}")
 
 
 def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
@@ -262,9 +277,7 @@ def _make_symbols(data: dict) -> Tokenizer:
     if data["kind"] not in ("char", "byte"):
         raise DataError(f"kind is {data['kind']!r}: must be char, byte or have a core")
     specials = tuple(specials)
-    _check_spec(
-        TokenizerSpec(data["kind"], specials=specials, num_sentinels=num_sentinels)
-    )
+    TokenizerSpec(data["kind"], specials=specials, num_sentinels=num_sentinels)
     if data["kind"] == "byte":
         num_bytes = data.get("num_bytes", 256)
         if num_bytes not in (245, 256):
@@ -278,29 +291,6 @@ def _make_symbols(data: dict) -> Tokenizer:
     ):
         raise DataError("characters must be single characters sorted by code point")
     return CharTokenizer(characters, specials, num_sentinels)
-
-
-def _check_spec(spec: TokenizerSpec) -> None:
-    if spec.kind not in KINDS:
-        raise DataError(f"tokenizer.kind={spec.kind!r}: one of {', '.join(KINDS)}")
-    if bool(spec.path) != (spec.kind == "file"):
-        allowed = "must name the file" if spec.kind == "file" else "must be empty"
-        raise DataError(
-            f"tokenizer.path={spec.path!r}: {allowed} with tokenizer.kind {spec.kind!r}"
-        )
-    if spec.lowercase and spec.kind != "wordpiece":
-        raise DataError("tokenizer.lowercase=True: only with tokenizer.kind wordpiece")
-    for name in spec.specials:
-        if name not in SPECIALS:
-            raise DataError(
-                f"tokenizer.specials has {name!r}: any of {', '.join(SPECIALS)}"
-            )
-    if len(set(spec.specials)) < len(spec.specials):
-        raise DataError(f"tokenizer.specials={spec.specials}: each at most once")
-    if spec.num_sentinels < 0:
-        raise DataError(
-            f"tokenizer.num_sentinels={spec.num_sentinels}: must be 0 or more"
-        )
 
 
 def _is_list_of_text(value: Any) -> TypeGuard[list[str]]:
