@@ -206,7 +206,7 @@ def test_a_resealed_card_is_read(folder):
         ({"vocab_size": 8}, ["tokenizer.json", "7", "8"]),
         ({"format": 1}, ["card.json", "format 1", "format 2; prepare the text again"]),
         ({"format": 3}, ["card.json", "format 3", "format 2"]),
-        ({"files": {"../x": {}}}, ["card.json", "'../x'", "not a file of a store"]),
+        ({"files": {"../x": {"bytes": 0, "sha256": ""}}}, ["card.json", "'../x'", "not a file of a store"]),
         ({"format": "1"}, ["card.json", "format '1'"]),
     ],
 )
