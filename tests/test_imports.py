@@ -15,7 +15,8 @@ FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
-    *("version", "errors", "interrupts", "dims", "rng", "trust", "distributed", "files", "logs"),
+    *("version", "errors", "interrupts", "dims", "rng", "trust"),
+    *("distributed", "files", "logs"),
     *("text", "ops", "nn", "learn", "objectives"),
     *("statistics", "evaluation", "generation", "zero_shot", "analysis", "tasks"),
     *(

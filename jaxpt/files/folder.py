@@ -17,8 +17,8 @@ LOCK = ".lock"
 OLDEST = (0, 2)  # the oldest version whose runs are readable
 UNVERSIONED = "0.1.0"  # did not store its version
 REPORT = "runs.json"  # in the folder of a report: the runs that it compares
-PARTIAL = ".partial"  # in a folder that `new_folder` writes
-_FILES, _MOVED = "files", "moved.json"  # in the former
+# In a folder that `new_folder` writes: its files so far, then the names of all.
+PARTIAL, MOVED = ".partial", ".partial.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 # Of a stored config; `jaxpt.config` checks the settings of its sections.
 CONFIG = {"version?": str, "objective?": str, str: {str: object}}
@@ -117,22 +117,27 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
         raise CheckpointError(f"{flag}={folder}: must be a new or an empty folder")
 
     names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
-    has_others = names - {LOCK} and PARTIAL not in names
+    has_others = names - {LOCK} and not names & {PARTIAL, MOVED}
     if has_others or (os.path.lexists(folder) and not os.path.isdir(folder)):
         refuse()  # before a lock is written there
     with hold(folder, flag):
         if not is_new(folder):
             refuse()
-        place = folder / PARTIAL / _FILES
+        place = folder / PARTIAL
         try:
             with _writing(folder, flag):
-                place.mkdir(parents=True)
+                place.mkdir()
             yield place
             with _writing(folder, flag):
-                _move(place, folder)
-        finally:
-            with contextlib.suppress(OSError):  # the next one removes it
-                disk.remove(folder / PARTIAL)
+                names = sorted(os.listdir(place))
+                disk.replace(folder / MOVED, json.dumps(names).encode())
+                disk.move(place, folder, names)
+                place.rmdir()
+                (folder / MOVED).unlink()  # last: now the folder is complete
+        except BaseException:
+            with contextlib.suppress(OSError):  # the next one removes the rest
+                _remove_remains(folder)
+            raise
 
 
 @contextlib.contextmanager
@@ -145,24 +150,14 @@ def _writing(folder: Path, flag: str) -> Iterator[None]:
         ) from error
 
 
-def _move(place: Path, folder: Path) -> None:
-    """Moves the content of a place into a folder; a record of it comes first."""
-    names = sorted(os.listdir(place))
-    disk.replace(folder / PARTIAL / _MOVED, json.dumps(names).encode())
-    disk.move(place, folder, names)
-    (folder / PARTIAL / _MOVED).unlink()
-
-
 def _remove_remains(folder: Path) -> None:
-    """Removes what a killed process has left of `new_folder`."""
-    partial = folder / PARTIAL
-    if partial.is_symlink() or not partial.is_dir():
-        return
+    """Removes what `new_folder` has left, if its process was killed."""
     with contextlib.suppress(OSError, ValueError):  # no file has been moved
-        for name in schema.parse(disk.read(partial / _MOVED), [str]):
+        for name in schema.parse(disk.read(folder / MOVED), [str]):
             if Path(name).name == name:
                 disk.remove(folder / name)
-    disk.remove(partial)
+    disk.remove(folder / PARTIAL)
+    disk.remove(folder / MOVED)
 
 
 def is_new(folder: Path) -> bool:

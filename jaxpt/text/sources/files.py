@@ -26,7 +26,7 @@ BLOCK_BYTES = 1 << 16
 PACKINGS = (".gz", ".zst", ".xz")
 # A file that unpacks to more than this many times its size is refused, once it has
 # unpacked to so many bytes: text is packed to a third or a tenth.
-MAX_RATIO, MIN_UNPACKED = 200, 1 << 26
+MAX_RATIO, MIN_UNPACKED = 200, 1 << 22
 
 
 def split_suffixes(file: Path) -> tuple[str, str]:
@@ -148,6 +148,9 @@ def read_whole(file: Path, setting: str = "data.path=") -> bytes:
     Raises:
       UserError: as `read_bytes`, or it is larger.
     """
+    if not split_suffixes(file)[1]:
+        with reading(file, setting):
+            return disk.read(file)
     return _join(read_bytes(file, setting), file, setting)
 
 
