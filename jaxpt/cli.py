@@ -107,8 +107,8 @@ def main(argv: list[str] | None = None) -> int:
     with logs.terminal(), interrupts.repeated():
         try:
             code = _run(argv)
-        except SystemExit as exit_:  # of --help
-            code = exit_.code
+        except SystemExit:  # of --help
+            code = 0
         error = logs.flush_output()
         if error is None:
             return code
@@ -140,7 +140,7 @@ def _run(argv: list[str]) -> int:
     except OSError as error:
         if error.errno not in SYSTEM:
             raise
-        if error.filename is None:  # of what is printed; files have names
+        if error.filename is None:  # of standard output; files have names
             logs.drop_output(error)  # `main` reports it
             return 2
         log.error(f"{error.filename}: {error.strerror}")

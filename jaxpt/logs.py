@@ -39,7 +39,7 @@ class TerminalHandler(logging.Handler):
     console: rich.console.Console | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints a record; a run goes on if nobody can read it (`drop_output`)."""
+        """Prints a record; progress that cannot be printed is dropped."""
         try:
             self._print(record)
         except OSError as error:

@@ -35,7 +35,7 @@ def _wrap_jax() -> None:
 
     read = functools.partial(_read_or_remove, compilation_cache.get_executable_and_time)
     compilation_cache.get_executable_and_time = read
-    LRUCache.put = functools.partialmethod(_put, LRUCache.put)
+    setattr(LRUCache, "put", functools.partialmethod(_put, LRUCache.put))  # noqa: B010
 
 
 def _put(cache: Any, put: Callable, key: str, value: bytes) -> None:

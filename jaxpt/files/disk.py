@@ -54,7 +54,9 @@ def replace(path: str | os.PathLike, data: bytes) -> None:
             os.unlink(partial)
 
 
-def open_regular(path: str | os.PathLike, follows_links: bool = True) -> BinaryIO:
+def open_regular(
+    path: str | os.PathLike, follows_links: bool = True
+) -> io.BufferedReader:
     """Opens a file to read, which must be a regular one or a link to one.
 
     A FIFO or a terminal would be waited for, and a device such as /dev/zero has no end.
@@ -69,7 +71,7 @@ def open_regular(path: str | os.PathLike, follows_links: bool = True) -> BinaryI
     except ValueError as error:  # of a name with NUL, or that cannot be encoded
         raise OSError(errno.EINVAL, f"is not a file's name: {error}", path) from error
     if stat.S_ISREG(mode := os.fstat(handle).st_mode):
-        return os.fdopen(handle, "rb")
+        return open(handle, "rb")
     os.close(handle)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -129,9 +129,9 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
                 place.mkdir()
             yield place
             with _writing(folder, flag):
-                names = sorted(os.listdir(place))
-                disk.replace(folder / MOVED, json.dumps(names).encode())
-                disk.move(place, folder, names)
+                made = sorted(os.listdir(place))
+                disk.replace(folder / MOVED, json.dumps(made).encode())
+                disk.move(place, folder, made)
                 place.rmdir()
                 (folder / MOVED).unlink()  # last: now the folder is complete
         except BaseException:

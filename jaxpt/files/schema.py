@@ -115,8 +115,10 @@ def _is_kind(value: Any, schema: Schema) -> bool:
         return isinstance(value, str) and value in schema
     if schema is None or schema is object:
         return schema is object or value is None
-    if isinstance(schema, range) or schema is int:
-        return type(value) is int and value in (_COUNT if schema is int else schema)
+    if isinstance(schema, range):
+        return type(value) is int and value in schema
+    if schema is int:
+        return type(value) is int and value in _COUNT
     if schema in (float, numbers.Real):
         return _is_number(value, schema is float)
     return isinstance(value, schema)

@@ -37,8 +37,8 @@ from jaxpt.zero_shot.tasks import (
 from jaxpt.zero_shot.text_tasks import read_shots
 
 FOLDER = "evaluations"
-_FIGURE = {"value": numbers.Real, "method": str}
-_FIGURE |= dict.fromkeys(("low", "high"), (numbers.Real, None))
+_END = (numbers.Real, None)
+_FIGURE = {"value": numbers.Real, "method": str, "low": _END, "high": _END}
 # The schema of a stored result.
 RESULT_FORM = {
     "task": str,

@@ -24,8 +24,8 @@ from jaxpt.files import disk, schema
 # grew by half of the bytes read, and reading took twice the time.
 BLOCK_BYTES = 1 << 16
 PACKINGS = (".gz", ".zst", ".xz")
-# A file that unpacks to more than this many times its size is refused, once it has
-# unpacked to so many bytes: text is packed to a third or a tenth.
+# A file that unpacks to more than this many times its size is refused, after this
+# number of bytes. Packed text has a third or a tenth of its size.
 MAX_RATIO, MIN_UNPACKED = 200, 1 << 22
 
 

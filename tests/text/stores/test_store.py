@@ -180,6 +180,7 @@ def test_no_flipped_bit_passes(intact, tmp_path_factory, name, data):
     message = str(caught.value)
     assert len(message.splitlines()) == 1 and str(folder / name) in message
 
+
 FILE = {"bytes": 0, "sha256": ""}  # of a card
 
 
