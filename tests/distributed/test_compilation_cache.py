@@ -5,6 +5,7 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
@@ -33,7 +34,7 @@ def compile_anew():
     with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         program = jax.jit(lambda x: jnp.sin(x) * 3.25)
-        assert program(jnp.zeros(7))[0] == 0
+        assert not np.asarray(program(np.zeros(7))).any()
     return [str(each.message) for each in messages]
 
 
