@@ -1,10 +1,10 @@
 """The command line: `jaxpt COMMAND [flags]`. `jaxpt.commands` has the commands."""
 
+import errno
 import logging
-import os
 import sys
 
-from jaxpt import logs
+from jaxpt import interrupts, logs
 from jaxpt.commands import (
     discovery,
     downstream,
@@ -97,11 +97,32 @@ OUT_OF_MEMORY = (
     "train.batch_size, eval.batch_size, data.seq_len or model needs less; jaxpt train "
     "--dry_run reports what a run needs"
 )
+# Errors of files that no command has turned into a `UserError`, but which are not bugs.
+SYSTEM = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EIO, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EMFILE),
+    *(errno.EPIPE, errno.ENFILE, errno.ENXIO, errno.ENODEV, errno.EBUSY, errno.ESTALE),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns its exit code, as `jaxpt.errors` lists them."""
     argv = sys.argv[1:] if argv is None else argv
+    logs.open_streams()
+    with logs.terminal(), interrupts.repeated():
+        try:
+            code = _run(argv)
+        except SystemExit:  # of --help
+            code = 0
+        error = logs.flush_output()
+        if error is None:
+            return code
+        if not isinstance(error, BrokenPipeError):  # jaxpt list ... | head
+            logging.getLogger(__name__).error(f"standard output: {error.strerror}")
+        return 141 if isinstance(error, BrokenPipeError) else code or 2
+
+
+def _run(argv: list[str]) -> int:
     if argv[:1] == ["help"] and len(argv) > 1:
         argv = [argv[1], "--help"]
     if not argv or argv[0] in ("help", "-h", "--help", "-help"):
@@ -110,11 +131,6 @@ def main(argv: list[str] | None = None) -> int:
     if argv[0] in ("version", "--version", "-version"):
         print(f"jaxpt {__version__}")
         return 0
-    with logs.terminal():
-        return _run(argv)
-
-
-def _run(argv: list[str]) -> int:
     log = logging.getLogger(__name__)
     try:
         if argv[0] not in COMMANDS:
@@ -131,9 +147,14 @@ def _run(argv: list[str]) -> int:
             raise
         log.error(OUT_OF_MEMORY.format(" ".join(str(error).split())[:120]))
         return 2
-    except BrokenPipeError:  # the reader of the output is gone: jaxpt list ... | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except OSError as error:
+        if error.errno not in SYSTEM:
+            raise
+        if error.filename is None:  # of standard output; files have names
+            logs.drop_output(error)  # `main` reports it
+            return 2
+        log.error(f"{error.filename}: {error.strerror}")
+        return 2
     except KeyboardInterrupt:
         log.error("interrupted")
         return 130

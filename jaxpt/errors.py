@@ -10,7 +10,8 @@
 So does an error for lack of memory (`is_out_of_memory`), which is one line, too.
 
 Other exit codes: 0 success, 1 a bug (with a traceback), 128 + N stopped by signal N
-after the run was saved (130 Ctrl-C, 143 SIGTERM), 141 the reader of a pipe is gone.
+after the run was saved (129 SIGHUP, 130 Ctrl-C, 143 SIGTERM), 141 the reader of a
+pipe is gone.
 """
 
 import difflib

@@ -12,6 +12,7 @@ A command's result is printed to standard output and is not logged.
 
 import contextlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -38,7 +39,14 @@ class TerminalHandler(logging.Handler):
     console: rich.console.Console | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints a record; a stream that is closed raises as `print` does."""
+        """Prints a record; progress that cannot be printed is dropped."""
+        try:
+            self._print(record)
+        except OSError as error:
+            if record.levelno < logging.WARNING:
+                drop_output(error)
+
+    def _print(self, record: logging.LogRecord) -> None:
         text, is_progress = record.getMessage(), record.levelno < logging.WARNING
         if not is_progress:
             text = f"jaxpt: {record.levelname.lower()}: {text}"
@@ -90,6 +98,45 @@ class _Above(logging.Handler):
 
 
 _terminal: TerminalHandler | None = None
+_lost: OSError | None = None  # of standard output
+
+
+def open_streams() -> None:
+    """Opens standard streams that were closed (`>&-`) as /dev/null.
+
+    Otherwise, the next file that is opened would get their place.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, closefd=False))
+
+
+def drop_output(error: OSError) -> None:
+    """Sends standard output, which cannot be written, to /dev/null from now on."""
+    global _lost
+    _lost = _lost or error
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()  # what could not be written
+
+
+def flush_output() -> OSError | None:
+    """Flushes standard output; the error because of which it was dropped, if any."""
+    global _lost
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        drop_output(error)
+    lost, _lost = _lost, None
+    return lost
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Logging: which stream has what, `run.log`, and nothing for those who only import."""
 
+import errno
 import io
 import json
 import logging
@@ -117,3 +118,40 @@ def test_a_handler_that_a_library_adds_to_the_root_prints_no_line_again(capsys):
         root.removeHandler(handler)
     assert capsys.readouterr().err == "jaxpt: error: wrong\n"
     assert stream.getvalue() == ""
+
+
+class Full(io.StringIO):
+    """A stream that cannot be written."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_run_goes_on_if_nobody_can_read_it(speech, tmp_path, monkeypatch, capsys):
+    """But the command says that its output is lost."""
+    write_config(tmp_path / "config.py", speech, train__steps=2)
+    command = ["train", "--config", str(tmp_path / "config.py"), "--workdir"]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Full())
+        assert main([*command, str(tmp_path / "run")]) == 2
+    assert (tmp_path / "run" / "result.json").exists()
+    err = capsys.readouterr().err
+    assert err == "jaxpt: error: standard output: No space left on device\n"
+    assert main([*command, str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.parametrize(
+    "shell, code",
+    [
+        ("settings train >/dev/full", 2),
+        ("settings --help >/dev/full", 2),
+        ("settings train >&-", 0),
+        ("settings train >&- 2>&-", 0),
+        ("list nothing >&- 2>&- <&-", 2),
+    ],
+)
+def test_standard_streams_may_be_closed_or_full(shell, code):
+    command = f"{sys.executable} -m jaxpt {shell}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) == ("full" in shell)

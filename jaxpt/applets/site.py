@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxpt.applets.examples import choose_examples
-from jaxpt.errors import CheckpointError, ConfigError
-from jaxpt.files.folder import is_new
+from jaxpt.errors import ConfigError
+from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs
 from jaxpt.training.workdir import DIVERGED, LoadedRun, load_run
 
 STATIC = Path(__file__).parent / "static"
-# The page is written last, so that a page belongs to a complete site.
 PAGE = ("app.js", "style.css", "LICENSES.txt", "index.html")
 RUNTIME = "ort.wasm"
 # A script's share of a file: browsers limit the length of one text.
@@ -49,8 +48,14 @@ def write_site(
         missing, or the folder is not empty or cannot be written.
     """
     onnx_files.require(precision)
-    if not is_new(folder):
-        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
+    with new_folder(folder) as place:
+        return _write_site(workdirs, folder, place, precision)
+
+
+def _write_site(
+    workdirs: Sequence[Path], folder: Path, place: Path, precision: str
+) -> list[str]:
+    """Writes the content of a folder to another place."""
     files: dict[str, bytes] = {}
     manifests, lines = [], []
     for name, workdir in name_runs(workdirs).items():
@@ -76,7 +81,7 @@ def write_site(
     files["runtime.js"] = _write_script("runtime.js", gzip.compress(runtime, mtime=0))
     files |= {name: (STATIC / name).read_bytes() for name in PAGE}
     for name, data in files.items():
-        write_file(folder, name, data)
+        write_file(place, name, data)
     size = sum(map(len, files.values()))
     lines.append(f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB")
     return lines

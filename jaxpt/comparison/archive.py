@@ -37,11 +37,12 @@ from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, hold, load_json, load_measured, write_json
 from jaxpt.report.answer import list_shared
 from jaxpt.report.formats import to_plain
-from jaxpt.report.studies import STUDY, Study, load_study
+from jaxpt.report.studies import REPORT, STUDY, Study, load_study
 from jaxpt.report.summary import summarise
 from jaxpt.statistics.intervals import repeat_interval
 from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.metrics_log import METRICS_FILE
+from jaxpt.training.result import SCHEMA
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import NAMES, load_examples, write_examples
 
@@ -106,7 +107,7 @@ def archive(
             checksums.write(folder / name, checksums.read(workdir / name))
         for name in FIGURES if has_pictures else ():
             if picture := report["figures"].get(name):
-                data = (workdir / Path(picture).name).read_bytes()
+                data = disk.read(workdir / Path(picture).name)
                 checksums.write(folder / Path(picture).name, data)
         flat = {
             f"{name}/{metric}": values
@@ -124,19 +125,14 @@ def archive(
 
 
 def _load_report(workdir: Path) -> dict:
-    report = load_json(workdir / "report.json", REPEAT_HINT, REPEAT_HINT)
-    if "metrics" not in report:
-        raise UserError(
-            f"{workdir / 'report.json'}: is of an earlier version; {REPEAT_HINT}"
-        )
-    return report
+    return load_json(workdir / "report.json", REPORT, REPEAT_HINT, REPEAT_HINT)
 
 
 def _copy_run(source: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for name in RUN_FILES:
         if (source / name).is_file():
-            disk.replace(target / name, (source / name).read_bytes())
+            disk.replace(target / name, disk.read(source / name))
 
 
 def _copy_config(command: str, folder: Path) -> str:
@@ -150,7 +146,7 @@ def _copy_config(command: str, folder: Path) -> str:
     if path.suffix != ".py":
         return config
     try:
-        checksums.write(folder / SOURCE, path.read_bytes())
+        checksums.write(folder / SOURCE, disk.read(path))
     except OSError as error:
         raise UserError(
             f"--command: its config {path} cannot be read: {error.strerror}"
@@ -244,7 +240,7 @@ def redraw_verdicts(study: Study) -> list[dict]:
     for entry in report["runs"]:
         name, seed = entry["name"], entry["seed"]
         place = run_path(folder, name, seed)
-        result = rename_result(load_measured(place / "result.json"))
+        result = rename_result(load_measured(place / "result.json", SCHEMA))
         run = describe_run(result, name, place, folder, spec)
         if (run["objective"], run["seed"]) != (entry["objective"], seed):
             raise UserError(f"{place}: is not the run {run_name(name, seed)}")

@@ -141,7 +141,7 @@ def _load_steps(workdir: Path, name: str) -> int | None:
     path = _steps_path(workdir, name)
     if not path.exists():
         return None
-    return load_measured(path)["steps"]
+    return load_measured(path, {"steps": int})["steps"]
 
 
 def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:

@@ -18,6 +18,7 @@ from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.statistics.assumptions import describe_seeds
+from jaxpt.training.result import SCHEMA
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import DIVERGED, check_same, load_divergence, load_examples
 
@@ -55,7 +56,7 @@ def collect_run(prepared: Prepared, workdir: Path, name: str, seed: int) -> dict
     check_same(folder, plan, prepared.tokenizer, prepared.corpora)
     if record := load_divergence(folder):
         return describe_divergence(record, name, folder, workdir)
-    result = rename_result(load_measured(folder / "result.json"))
+    result = rename_result(load_measured(folder / "result.json", SCHEMA))
     return describe_run(result, name, folder, workdir, prepared.spec)
 
 

@@ -21,6 +21,7 @@ seed are fine-tuned on the same ones. The results are stored in the run's folder
 
 import dataclasses
 import hashlib
+import numbers
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,21 @@ from jaxpt.zero_shot.tasks import TASKS, list_tasks
 PREFIX = "task"  # of the metrics' names
 MARGIN = 0.01  # of equivalence: see `jaxpt.statistics.verdicts`
 RESULTS, EXAMPLES = "tasks.json", "task_examples.npz"
+# The schema of tasks.json.
+RESULTS_FORM = {
+    "asked": {str: str},
+    "tasks": [
+        {
+            **dict.fromkeys(("task", "metric", "label", "title", "reference"), str),
+            "higher_is_better": bool,
+            "margin": float,
+            "num_labels?": int,
+            "constant?": (numbers.Real, None),
+            "finetune_seconds?": float,
+        }
+    ],
+    "metrics": {str: (numbers.Real, None)},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +261,7 @@ def evaluate_run(
 def has_results(folder: Path, identity: dict[str, str]) -> bool:
     """Whether a run has results of exactly these tasks on these data."""
     path = folder / RESULTS
-    return path.exists() and load_measured(path)["asked"] == identity
+    return path.exists() and load_measured(path, RESULTS_FORM)["asked"] == identity
 
 
 def _can_score(folder: Path) -> bool:
@@ -275,7 +291,7 @@ def _finetune(
         return finetune(plan, source, place, log, reuse)
     except DivergedError as error:
         log(str(error))
-        return load_measured(place / "result.json")
+        return load_measured(place / "result.json", {str: object})
 
 
 def _describe_zero_shot(
@@ -355,5 +371,5 @@ def describe_tasks(
     path = folder / RESULTS
     if not path.exists():
         raise ConfigError(f"{path}: is missing; do the comparison's runs again")
-    stored = load_measured(path)
+    stored = load_measured(path, RESULTS_FORM)
     return stored["tasks"], stored["metrics"], load_examples(folder, EXAMPLES)

@@ -9,6 +9,7 @@ and machines train the same runs.
 """
 
 import contextlib
+import numbers
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, na
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError, UserError
+from jaxpt.files import folder as folders
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.objectives import OBJECTIVES
@@ -40,6 +42,19 @@ from jaxpt.training.teacher import lacks_teacher, with_teacher
 from jaxpt.training.workdir import flatten, with_defaults
 
 CONFIG, PLANS = "compare.json", "plans.json"
+# The schema of plans.json: the config of each objective, and how it was tuned.
+PLANS_FORM = {
+    "plans": {str: {"config": folders.CONFIG, "filled": str}},
+    "tuning": {
+        str: {
+            "by": str,
+            "chosen": {str: object},
+            "at_edge": [str],
+            "flops?": float,
+            "trials": [{"settings": {str: object}, "value": (numbers.Real, None)}],
+        }
+    },
+}
 MAX_NAMED = 8  # run names in a message
 FIRST = "prepare it first, with --part=prepare, in a folder that all machines share"
 # Settings that may change later: finished runs need not be trained again.
@@ -352,7 +367,7 @@ def _load_stored(workdir: Path) -> dict:
         raise CheckpointError(
             f"--workdir={workdir}: holds no prepared comparison; {FIRST}"
         )
-    return load_json(path, FIRST)
+    return load_json(path, PLANS_FORM, FIRST)
 
 
 def load_compared_config(workdir: Path) -> dict:

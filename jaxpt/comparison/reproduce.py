@@ -1,7 +1,6 @@
 """Repeats an archived study and compares its means with the stated intervals."""
 
 import copy
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
+    PLANS_FORM,
     Prepared,
     load_compared_config,
     load_plans,
@@ -19,7 +19,8 @@ from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files.folder import hold, load_json, write_config, write_json
 from jaxpt.report.formats import format_number, is_number
-from jaxpt.report.studies import Study
+from jaxpt.report.studies import REPORT, Study
+from jaxpt.training.workdir import DATA
 
 TOLERANCE = 1e-6  # by which a mean may lie outside an interval of no width
 
@@ -69,7 +70,7 @@ def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
             f"{folder}: has no intervals; a study needs two seeds to be reproduced"
         )
     config = load_compared_config(folder)
-    plans = load_json(folder / PLANS, "must be a study's")
+    plans = load_json(folder / PLANS, PLANS_FORM, "must be a study's")
     if data:
         plans = copy.deepcopy(plans)
         for part in [config, *(plan["config"] for plan in plans["plans"].values())]:
@@ -78,7 +79,7 @@ def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
         _prepare(study, config, plans, workdir)
         do_part(Part("runs"), config, workdir)
         do_part(Part("report"), config, workdir)
-    report = json.loads((workdir / "report.json").read_bytes())
+    report = load_json(workdir / "report.json", REPORT, "repeat the command")
     return compare_means(study, report)
 
 
@@ -106,7 +107,7 @@ def _check_text(study: Study, prepared: Prepared) -> None:
     """Raises UserError if the text is not that of the study."""
     first = study.report["runs"][0]
     place = run_path(study.folder, first["name"], first["seed"])
-    stored = load_json(place / "data.json", "must be a run's")
+    stored = load_json(place / "data.json", DATA, "must be a run's")
     if stored != {name: split.fingerprint for name, split in prepared.corpora.items()}:
         path = prepared.config["data"]["path"]
         raise UserError(f"data.path={path}: is not the text of {study.folder}")

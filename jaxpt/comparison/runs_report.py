@@ -1,6 +1,5 @@
 """Reports finished runs that were trained separately (`jaxpt report`)."""
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from jaxpt.comparison.inequalities import (
 )
 from jaxpt.comparison.naming import name_runs
 from jaxpt.errors import CheckpointError, ConfigError, UserError
+from jaxpt.files import disk, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.statistics import ALPHA
@@ -129,9 +129,10 @@ def _relative_path(run: FoundRun, workdir: Path) -> str:
 def _list_figures(workdir: Path) -> set[str]:
     """The PNGs of the report to be replaced, if it can be read."""
     try:
-        names = json.loads((workdir / "report.json").read_bytes())["figures"].values()
+        data = disk.read(workdir / "report.json")
+        names = schema.parse(data, {"figures": {str: str}})["figures"].values()
         return {name for name in names if Path(name).name == name and ".png" in name}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError):
         return set()
 
 

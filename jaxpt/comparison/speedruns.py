@@ -83,13 +83,22 @@ def describe_machines(study: Study) -> str:
     return "; ".join(machines) or "a machine that was not recorded"
 
 
+# The schema of the targets.
+RULES = {
+    "min_seeds": int,
+    "max_p": float,
+    "settings": {str: object},
+    "objectives": {str: {"metric": str, "above?": float, "below?": float}},
+}
+
+
 def load_targets(root: Path) -> dict:
     """The rules of results/speedruns.
 
     Raises:
       UserError: there are none, or they are not JSON.
     """
-    rules = load_json(root / TARGETS, "must have the targets of speedruns")
+    rules = load_json(root / TARGETS, RULES, "must have the targets of speedruns")
     for rule in rules["objectives"].values():
         rule["metric"] = accept_metric(rule["metric"], f"{root / TARGETS}: metric")
     return rules

@@ -23,6 +23,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxpt.distributed import compilation_cache
 from jaxpt.errors import DeviceError, UserError
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
@@ -45,9 +46,7 @@ def set_up_jax() -> None:
     _keep_freed_memory()
     cache_dir = jax.config.values["jax_compilation_cache_dir"]  # or its variable
     cache = cache_dir or str(Path.home() / ".cache" / "jaxpt" / "xla")
-    jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    compilation_cache.set_folder(cache)
 
 
 def _widen_cpu_pool() -> None:

@@ -14,9 +14,10 @@ import os
 from pathlib import Path
 
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.files import disk
+from jaxpt.files import disk, schema
 
 FILE = "checksums.json"
+_FORM = {"files": {str: [{"bytes": int, "sha256": str}]}, "sha256": str}
 REMEDY = "restore it, or use another folder"
 
 
@@ -28,7 +29,7 @@ def write(path: Path, data: bytes) -> None:
     """
     files, new = _load(path.parent), _measure(data)
     try:
-        here = _measure(path.read_bytes()) if path.exists() else None
+        here = _measure(disk.read(path)) if path.exists() else None
         stored = files.get(path.name, [])
         if here == new and new in stored and not path.is_symlink():
             return
@@ -49,7 +50,7 @@ def read(path: Path, remedy: str = REMEDY) -> bytes:
       OSError: it cannot be read.
       UserError: the file or the folder's checksums were altered.
     """
-    data = path.read_bytes()  # first, as a writer stores the checksum before the data
+    data = disk.read(path)  # first, as a writer stores the checksum before the data
     stored = _load(path.parent).get(path.name)
     if stored is not None and _measure(data) not in stored:
         raise _altered(path, remedy)
@@ -59,7 +60,7 @@ def read(path: Path, remedy: str = REMEDY) -> bytes:
 def read_log(path: Path, remedy: str = REMEDY) -> bytes:
     """Like `read`, for a log: compares the recorded prefix only."""
     stored = _load(path.parent).get(path.name, [])
-    data = path.read_bytes() if path.exists() or not stored else b""
+    data = disk.read(path) if path.exists() or not stored else b""
     if stored and _measure(data[: stored[0]["bytes"]]) not in stored:
         raise _altered(path, remedy)
     return data
@@ -84,7 +85,7 @@ def adopt_existing(folder: Path, names: tuple[str, ...]) -> None:
         if name in files or not path.is_file():
             continue
         try:
-            files[name] = [_measure(path.read_bytes())]
+            files[name] = [_measure(disk.read(path))]
         except OSError as error:
             raise _fault(path, f"cannot be read: {error.strerror}") from error
     _store(folder, files)
@@ -106,15 +107,15 @@ def _measure(data: bytes) -> dict:
 def _load(folder: Path) -> dict[str, list[dict]]:
     path = folder / FILE
     try:
-        data = path.read_bytes()
+        data = disk.read(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise _fault(path, f"cannot be read: {error.strerror}") from error
     try:
-        files = json.loads(data)["files"]
+        files = schema.parse(data, _FORM)["files"]
         is_whole = data == _encode(files)
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except ValueError:
         is_whole = False
     if not is_whole:
         advice = "restore it, or delete it: then the files"

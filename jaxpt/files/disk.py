@@ -4,13 +4,25 @@ A link in the place of a file is replaced, or refused; its target is never chang
 """
 
 import contextlib
+import errno
+import io
 import os
 import re
 import secrets
 import shutil
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+WHOLE_BYTES = 1 << 31  # the most of a file that is read into memory as a whole
+TOO_LARGE = f"is larger than {WHOLE_BYTES >> 30} GiB, which is not read as a whole"
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
 
 
@@ -40,6 +52,61 @@ def replace(path: str | os.PathLike, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(partial)
+
+
+def open_regular(
+    path: str | os.PathLike, follows_links: bool = True
+) -> io.BufferedReader:
+    """Opens a file to read, which must be a regular one or a link to one.
+
+    A FIFO or a terminal would be waited for, and a device such as /dev/zero has no end.
+
+    Raises:
+      OSError: it cannot be opened, or is not a regular file; `strerror` is the reason.
+    """
+    try:
+        # Without waiting for the other end of a FIFO.
+        flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follows_links else os.O_NOFOLLOW)
+        handle = os.open(path, flags)
+    except ValueError as error:  # of a name with NUL, or that cannot be encoded
+        raise OSError(errno.EINVAL, f"is not a file's name: {error}", path) from error
+    if stat.S_ISREG(mode := os.fstat(handle).st_mode):
+        return open(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    kind = _KINDS.get(stat.S_IFMT(mode), "not a file")
+    raise OSError(errno.EINVAL, f"is {kind}; must be a regular file", path)
+
+
+def read(path: str | os.PathLike) -> bytes:
+    """Reads a whole file of at most `WHOLE_BYTES`.
+
+    Raises:
+      OSError: as `open_regular`, or the file is larger.
+    """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > WHOLE_BYTES:
+            raise OSError(errno.EFBIG, TOO_LARGE, path)
+        return file.read()
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """Reads a whole text file in UTF-8, with "\\n" for every kind of line end.
+
+    Raises:
+      OSError: as `read`.
+      UnicodeDecodeError: it is not UTF-8.
+    """
+    return io.TextIOWrapper(io.BytesIO(read(path)), encoding="utf-8").read()
+
+
+def move(source: Path, target: Path, names: Iterable[str]) -> None:
+    """Moves files and folders into another folder of the same file system."""
+    flush(source)
+    for name in names:
+        os.replace(source / name, target / name)
+    flush(target)
 
 
 def write_all(handle: int, data: bytes | memoryview) -> int:

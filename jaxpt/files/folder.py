@@ -10,14 +10,18 @@ from typing import NoReturn
 
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError
-from jaxpt.files import checksums, disk, lock
+from jaxpt.files import checksums, disk, lock, schema
 from jaxpt.version import __version__
 
 LOCK = ".lock"
 OLDEST = (0, 2)  # the oldest version whose runs are readable
 UNVERSIONED = "0.1.0"  # did not store its version
 REPORT = "runs.json"  # in the folder of a report: the runs that it compares
+# In a folder that `new_folder` writes: its files so far, then the names of all.
+PARTIAL, MOVED = ".partial", ".partial.json"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+# Of a stored config; `jaxpt.config` checks the settings of its sections.
+CONFIG = {"version?": str, "objective?": str, str: {str: object}}
 
 _held: set[Path] = set()  # locked by this process
 _warned: set[Path] = set()  # warned about missing checksums
@@ -28,10 +32,13 @@ class _HeldElsewhere(Exception):
 
 
 @contextlib.contextmanager
-def hold(workdir: Path) -> Iterator[None]:
+def hold(workdir: Path, flag: str = "--workdir") -> Iterator[None]:
     """Locks a folder for writing; reentrant. Reading needs no lock.
 
     Of several processes of a run, process 0 holds the lock.
+
+    Args:
+      flag: that has the folder's name, for errors.
 
     Raises:
       UserError: another process holds it, or a subfolder is a link; nothing is written.
@@ -39,7 +46,7 @@ def hold(workdir: Path) -> Iterator[None]:
 
     def refuse() -> NoReturn:
         raise CheckpointError(
-            f"--workdir={workdir}: another process is writing into this folder; wait "
+            f"{flag}={workdir}: another process is writing into this folder; wait "
             f"until it has ended, or use another folder"
         )
 
@@ -86,7 +93,71 @@ def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
                 f"followed; put the folder itself there"
             )
     disk.sweep(workdir)
+    _remove_remains(workdir)
     return True
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
+    """Yields a place for the content of a new folder, which is moved there at the end.
+
+    If the process is killed or fails, the folder is new to the next one that locks it,
+    which removes what is left. So the same command can be repeated.
+
+    Args:
+      folder: missing or empty.
+      flag: that has its name, for errors.
+
+    Raises:
+      UserError: the folder is not empty, cannot be written, or another process writes
+        into it; nothing has been written.
+    """
+
+    def refuse() -> NoReturn:
+        raise CheckpointError(f"{flag}={folder}: must be a new or an empty folder")
+
+    names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
+    has_others = names - {LOCK} and not names & {PARTIAL, MOVED}
+    if has_others or (os.path.lexists(folder) and not os.path.isdir(folder)):
+        refuse()  # before a lock is written there
+    with hold(folder, flag):
+        if not is_new(folder):
+            refuse()
+        place = folder / PARTIAL
+        try:
+            with _writing(folder, flag):
+                place.mkdir()
+            yield place
+            with _writing(folder, flag):
+                made = sorted(os.listdir(place))
+                disk.replace(folder / MOVED, json.dumps(made).encode())
+                disk.move(place, folder, made)
+                place.rmdir()
+                (folder / MOVED).unlink()  # last: now the folder is complete
+        except BaseException:
+            with contextlib.suppress(OSError):  # the next one removes the rest
+                _remove_remains(folder)
+            raise
+
+
+@contextlib.contextmanager
+def _writing(folder: Path, flag: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{flag}={folder}: cannot be written: {error.strerror}"
+        ) from error
+
+
+def _remove_remains(folder: Path) -> None:
+    """Removes what `new_folder` has left, if its process was killed."""
+    with contextlib.suppress(OSError, ValueError):  # no file has been moved
+        for name in schema.parse(disk.read(folder / MOVED), [str]):
+            if Path(name).name == name:
+                disk.remove(folder / name)
+    disk.remove(folder / PARTIAL)
+    disk.remove(folder / MOVED)
 
 
 def is_new(folder: Path) -> bool:
@@ -121,28 +192,32 @@ def write_json(path: Path, values: dict) -> None:
     checksums.write(path, (json.dumps(values, indent=2) + "\n").encode())
 
 
-def load_json(path: Path, hint: str, remedy: str = checksums.REMEDY) -> dict:
+def load_json(
+    path: Path,
+    form: schema.Schema,
+    hint: str,
+    remedy: str = checksums.REMEDY,
+) -> dict:
     """Reads a JSON file of a run; warns once if a run's folder has no checksums.
 
     Args:
+      form: its schema (`jaxpt.files.schema`).
       hint: the advice in the error about a missing or unreadable file.
       remedy: the advice in the error about an altered file.
 
     Raises:
-      UserError: it is missing, was altered, or is not JSON.
+      UserError: it is missing, was altered, is not JSON or does not have the schema.
     """
     try:
         data = checksums.read(path, remedy)
         _warn_without_checksum(path)
-        return json.loads(data.decode())
+        return schema.parse(data, form)
     except FileNotFoundError:
         raise CheckpointError(f"{path}: not found; {hint}") from None
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}; {hint}") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path}: not readable as JSON ({error}); {hint}"
-        ) from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}; {hint}") from None
 
 
 def write_config(path: Path, config: dict) -> None:
@@ -158,36 +233,31 @@ def load_config(path: Path, hint: str) -> dict:
     Raises:
       UserError: as `load_json`; or an incompatible version wrote it.
     """
-    config = load_json(path, hint)
-    if isinstance(config, dict):
-        note = "" if "version" in config else " (it names no version)"
-        version = str(config.pop("version", UNVERSIONED)) + note
-        if _number(version) < OLDEST:
-            raise CheckpointError(
-                f"{path}: was written by jaxpt {version}; jaxpt {__version__} reads "
-                f"neither its settings nor its checkpoints: use that version, or train "
-                f"again"
-            )
-    section = config.get("tokenizer") if isinstance(config, dict) else None
+    config = load_json(path, CONFIG, hint)
+    note = "" if "version" in config else " (it names no version)"
+    version = config.pop("version", UNVERSIONED) + note
+    if _number(version) < OLDEST:
+        raise CheckpointError(
+            f"{path}: was written by jaxpt {version}; jaxpt {__version__} reads "
+            f"neither its settings nor its checkpoints: use that version, or train "
+            f"again"
+        )
+    section = config.get("tokenizer", {})
     tokenizer_path = path.with_name("tokenizer.json")
-    if (
-        isinstance(section, dict)
-        and section.get("kind") == "file"
-        and tokenizer_path.is_file()
-    ):
+    if section.get("kind") == "file" and tokenizer_path.is_file():
         config["tokenizer"] = section | {"path": str(tokenizer_path)}
     return config
 
 
 def _number(version: str) -> tuple[int, ...]:
     parts = version.split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdigit())
+    return tuple(int(part) for part in parts if part.isdecimal())
 
 
-def load_measured(path: Path) -> dict:
+def load_measured(path: Path, form: schema.Schema) -> dict:
     """Reads a JSON file of measurements, which are repeated if it is deleted."""
     again = "delete it, and the command that wrote it measures again"
-    return load_json(path, again, again)
+    return load_json(path, form, again, again)
 
 
 def _warn_without_checksum(path: Path) -> None:

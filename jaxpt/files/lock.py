@@ -1,6 +1,7 @@
 """File locks, which end with their process."""
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from jaxpt.errors import CheckpointError
 
 _held: set[int] = set()
+MAX_ATTEMPTS = 100  # as the last holder may remove the folder each time
 
 
 def _release_in_fork() -> None:
@@ -63,13 +65,15 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
 def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
     """Takes the lock; returns its descriptor and adds created folders to `made`."""
     has_called = False
-    while True:
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         places = (path.parent, *path.parent.parents)
         made[:0] = [folder for folder in places if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:  # the last holder has just removed the folder
+            if attempt == MAX_ATTEMPTS:  # no: the file system makes no files, as /proc
+                raise
             continue
         try:
             try:
@@ -86,3 +90,4 @@ def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
             os.close(handle)
             raise
         os.close(handle)
+    raise OSError(errno.EAGAIN, "is removed each time by other processes")

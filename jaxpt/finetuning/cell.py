@@ -8,6 +8,7 @@ cells/NAME/result.json          written last
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ from jaxpt.finetuning.summary import show_rate
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch, Stopped
 
+# The schema of history.json; metrics and losses may be NaN.
+METRICS = {str: (numbers.Real, None)}
+HISTORY = {"history": [{"step": int, "loss": (numbers.Real, None), "dev": METRICS}]}
 MIN_BATCHES = 32  # batches that justify compiling one more length
 
 
@@ -189,7 +193,7 @@ class CellRun:
         packed, step = restored
         _, frozen = self.program.split(state.params)
         path = self.folder / "history.json"
-        history = load_measured(path)["history"] if path.exists() else []
+        history = load_measured(path, HISTORY)["history"] if path.exists() else []
         self.history = [entry for entry in history if entry["step"] <= step]
         if "best" in packed and self.history:
             main = self.program.spec.main_metric

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.errors import CheckpointError, ConfigError
-from jaxpt.files.folder import is_new, load_config, load_json
+from jaxpt.files.folder import load_config, load_json, new_folder
 from jaxpt.finetuning.base import SCRATCH, Base, load_base
 from jaxpt.finetuning.heads import find_purpose
 from jaxpt.finetuning.program import TuneProgram
@@ -39,6 +39,15 @@ from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.run_framing import find_framing
 
 IDENTITY = "identity.json"
+# Its schema: the base and the data of a fine-tuning.
+IDENTITY_FORM = {
+    "source": str,
+    "network": str,
+    "step": int,
+    "head": str,
+    "labels": [str],
+    "data": {str: str},
+}
 # The Hub's names of tasks, by the suffix of transformers' class.
 CLASS_TASKS = {
     "SequenceClassification": "text-classification",
@@ -73,8 +82,9 @@ def load_finetuned(folder: Path) -> Finetuned:
     Raises:
       UserError: no run is finished there, or the base has changed.
     """
-    identity = load_json(folder / IDENTITY, "must be a fine-tuning's folder")
-    config = load_config(folder / "config.json", "must be a fine-tuning's folder")
+    hint = "must be a fine-tuning's folder"
+    identity = load_json(folder / IDENTITY, IDENTITY_FORM, hint)
+    config = load_config(folder / "config.json", hint)
     plan = make_finetune_plan(config)
     result = find_model(folder)
     spec = plan.spec
@@ -124,8 +134,15 @@ def export_finetuned(
       UserError: transformers has no equivalent class, or the folder to write is not
         empty.
     """
-    if not is_new(to):
-        raise CheckpointError(f"--to={to}: must be a new or an empty folder")
+    with new_folder(to) as place:
+        facts = _export(folder, place, to.name, family, options)
+    return [f"{to}: {fact}" for fact in facts]
+
+
+def _export(
+    folder: Path, place: Path, name: str, family: str, options: ExportOptions
+) -> list[str]:
+    """Writes the best model of a fine-tuning, of this name; facts to print."""
     tuned = load_finetuned(folder)
     plan, base = tuned.program.plan, tuned.program.base
     target = find_target(plan, base, family)
@@ -136,8 +153,8 @@ def export_finetuned(
     make = _make_reader if target.names else _make_writer
     model = make(tuned, target, export_spec, moved)
     check_range({target.purpose: model}, options.dtype)
-    card = _make_card(tuned, model.config, target.purpose, to.name)
-    return write_model(model, base.tokenizer, card, to, options)
+    card = _make_card(tuned, model.config, target.purpose, name)
+    return write_model(model, base.tokenizer, card, place, options)
 
 
 class Target(NamedTuple):

@@ -30,7 +30,7 @@ from jaxpt.finetuning.cell import Cell, CellRun
 from jaxpt.finetuning.data import TaskData, draw_train
 from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
-from jaxpt.finetuning.export import IDENTITY, find_target
+from jaxpt.finetuning.export import IDENTITY, IDENTITY_FORM, find_target
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
@@ -122,7 +122,7 @@ def _load_base(plan: FinetunePlan, source: str, folder: Path, for_export: bool) 
     head, class_suffix = plan.spec.head, plan.spec.EXPORT
     stored = folder / IDENTITY
     if head == "auto" and stored.exists():
-        head = load_json(stored, "use another --to").get("head", head)
+        head = load_json(stored, IDENTITY_FORM, "use another --to")["head"]
     if plan.adapt.is_frozen or not for_export:
         class_suffix = ""
     options = plan.spec.max_len, plan.train.dropout, class_suffix
@@ -327,7 +327,7 @@ def _write_identity(
     }
     path = folder / IDENTITY
     if path.exists():
-        stored = load_json(path, "use another --to")
+        stored = load_json(path, IDENTITY_FORM, "use another --to")
         for name, word in (("network",) * 2, ("data", "examples"), ("head",) * 2):
             if stored.get(name) != identity[name]:
                 raise CheckpointError(

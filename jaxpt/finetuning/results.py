@@ -2,14 +2,36 @@
 
 import json
 import math
+import numbers
 from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import load_measured, write_json
-from jaxpt.finetuning.cell import Cell, Trained
+from jaxpt.finetuning.cell import HISTORY, METRICS, Cell, Trained
 
+# The schema of a run's result.json.
+SCHEMA = HISTORY | {
+    "lr": float,
+    "batch_size": int,
+    "epochs": int,
+    "seed": int,
+    "seconds": float,
+    "dev?": METRICS,
+    "test?": METRICS,
+    "model_step?": int,
+    "diverged?": str,
+    "report?": {
+        str: {
+            "confusion": [[numbers.Real]],
+            "per_label": {str: {str: numbers.Real}},
+            "auc": (numbers.Real, None),
+            "ece": numbers.Real,
+            "ece_bins": int,
+        }
+    },
+}
 CELLS, RESULT, PREDICTIONS = "cells", "result.json", "predictions.jsonl"
 
 
@@ -45,7 +67,10 @@ def load_cells(folder: Path) -> list[dict]:
 
 def _load(path: Path) -> dict:
     """A result; earlier versions did not mark cells that diverged."""
-    result = load_measured(path)
+    result = load_measured(path, SCHEMA)
+    for name, report in result.get("report", {}).items():
+        if any(len(row) != len(report["confusion"]) for row in report["confusion"]):
+            raise CheckpointError(f"{path}: report.{name}.confusion is not square")
     losses = [entry["loss"] for entry in result["history"]]
     if all(loss is None or math.isfinite(loss) for loss in losses):
         return result
@@ -75,7 +100,7 @@ def rename_old(folder: Path, cells: Iterable[Cell]) -> None:
       cells: of the grid that the folder was last used for.
     """
     for path in sorted((folder / CELLS).glob(f"*/{RESULT}")):
-        result = load_measured(path)
+        result = load_measured(path, SCHEMA)
         setting = (result[x] for x in ("lr", "batch_size", "epochs", "seed"))
         renamed = path.parent.with_name(Cell(*setting).name)
         if renamed != path.parent and not renamed.exists():

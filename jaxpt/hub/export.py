@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxpt.errors import CheckpointError, ConfigError
-from jaxpt.files.folder import is_new
+from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
@@ -104,8 +104,14 @@ def export_run(
         parameter is not finite or not within the dtype's range, or the folder is not
         empty or cannot be written.
     """
-    if not is_new(folder):
-        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
+    with new_folder(folder) as place:
+        return _export(workdir, folder, place, family, options)
+
+
+def _export(
+    workdir: Path, folder: Path, place: Path, family: str, options: ExportOptions
+) -> list[str]:
+    """Writes the content of a folder to another place."""
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
     parts = task.model.export_parts(params)
@@ -137,7 +143,7 @@ def export_run(
     data = ", ".join(Path(str(path)).name for path in paths)
     lines = []
     for head, model in models.items():
-        place = folder / head if len(models) > 1 else folder
+        inner = head if len(models) > 1 else ""
         card = Card(
             title=f"{model.config['architectures'][0]} pretrained with jaxpt",
             name=folder.name,
@@ -151,12 +157,11 @@ def export_run(
             base=base,
             tags=(task.plan.objective_name,),
         )
-        lines += write_model(model, tokenizer, card, place, options)
+        facts = write_model(model, tokenizer, card, place / inner, options)
+        lines += [f"{folder / inner}: {fact}" for fact in facts]
     if len(models) > 1:  # the Hub shows the card at the top
-        write_file(
-            folder, "README.md", (main_folder(folder) / "README.md").read_bytes()
-        )
-    write_origin(folder, task, params, parts, base)
+        write_file(place, "README.md", (main_folder(place) / "README.md").read_bytes())
+    write_origin(place, task, params, parts, base)
     return lines
 
 
@@ -210,7 +215,7 @@ def write_model(
     """Writes the folder of a model, which transformers loads.
 
     Returns:
-      Lines to print: its class, size and notes, and whether it lacks a tokenizer.
+      Facts to print: its class, size and notes, and whether it lacks a tokenizer.
 
     Raises:
       UserError: the folder cannot be written.
@@ -233,13 +238,10 @@ def write_model(
     )
     write_file(to, "README.md", _complete_card(card, options).encode())
     size = sum(int(np.size(tensor)) for tensor in model.tensors.values())
-    lines = [f"{to}: {model.config['architectures'][0]}, {size:,} parameters"]
-    lines += [f"{to}: {note}" for note in model.notes]
+    facts = [f"{model.config['architectures'][0]}, {size:,} parameters", *model.notes]
     if not has_tokenizer:
-        lines.append(
-            f"{to}: no tokenizer: transformers has none of kind {tokenizer.kind}"
-        )
-    return lines
+        facts.append(f"no tokenizer: transformers has none of kind {tokenizer.kind}")
+    return facts
 
 
 def _complete_card(card: Card, options: ExportOptions) -> str:

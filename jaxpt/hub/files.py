@@ -23,7 +23,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from jaxpt.errors import DataError, UserError
-from jaxpt.files.disk import flush, remove, replace
+from jaxpt.files import schema
+from jaxpt.files.disk import flush, open_regular, read, remove, replace
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -210,18 +211,11 @@ def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
     """
     path = Path(folder) / name
     try:
-        value = json.loads(
-            path.read_text(encoding="utf-8"),
-            object_pairs_hook=_make_object,
-            parse_constant=_refuse_constant,
-        )
+        return schema.parse(read(path), {str: object}, is_strict=True)
     except OSError as error:
         raise _fault(path, _reason(error)) from error
-    except (ValueError, RecursionError) as error:
-        raise _fault(path, f"is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise _fault(path, f"must be a JSON object, is a {type(value).__name__}")
-    return value
+    except ValueError as error:
+        raise _fault(path, str(error)) from error
 
 
 def write_json(folder: str | os.PathLike, name: str, value: Mapping[str, Any]) -> None:
@@ -281,7 +275,7 @@ def _open(path: Path) -> Any:
     The file is read, not mapped: truncating a mapped file would kill the process.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             start = file.read(len(_LFS))
     except OSError as error:
         raise _fault(path, _reason(error)) from error
@@ -391,16 +385,3 @@ def _publish(partial: Path, folder: Path, files: list[str]) -> None:
         if SHARD.fullmatch(name) and name not in files:
             (folder / name).unlink()
     flush(folder)
-
-
-def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in value:
-            raise ValueError(f"the key {key!r} appears twice")
-        value[key] = item
-    return value
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a JSON number")

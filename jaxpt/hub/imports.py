@@ -13,9 +13,9 @@ import ml_collections
 import numpy as np
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import CheckpointError, DataError
+from jaxpt.errors import DataError
 from jaxpt.files import checksums
-from jaxpt.files.folder import hold, is_new, write_config, write_json
+from jaxpt.files.folder import new_folder, write_config, write_json
 from jaxpt.hub.continued import suggest_settings
 from jaxpt.hub.convert import flatten, from_hf, list_unread
 from jaxpt.hub.download import find_folder
@@ -82,19 +82,19 @@ def import_run(
       UserError: something is unsupported, missing or contradictory, or the workdir is
         not empty; nothing has been written then.
     """
-    with hold(workdir):
-        return _import(os.fspath(source), workdir, config, flags, new_tokenizer)
+    with new_folder(workdir, "--workdir") as place:
+        return _import(os.fspath(source), workdir, place, config, flags, new_tokenizer)
 
 
 def _import(
     source: str,
     workdir: Path,
+    place: Path,
     config: ml_collections.ConfigDict,
     flags: Collection[str],
     new_tokenizer: str,
 ) -> list[str]:
-    if not is_new(workdir):
-        raise CheckpointError(f"--workdir={workdir}: must be a new or an empty folder")
+    """Writes the content of a run's folder to another place."""
     folder, base = find_folder(source)
     networks, origin = read_networks(folder), read_origin(folder)
     settings = ImportSettings(config, flags, source)
@@ -121,13 +121,13 @@ def _import(
         )
         main.family.check_pad(task.model_spec, other.vocab.pad)
         tokenizer = other
-    _write_run(workdir, task, params, tokenizer)
-    write_random_parts(workdir, random_parts)
-    write_defaults(workdir, dict(defaults))
+    _write_run(place, task, params, tokenizer)
+    write_random_parts(place, random_parts)
+    write_defaults(place, dict(defaults))
     if known_base := base or (origin and origin.base):
-        write_base_model(workdir, known_base)
+        write_base_model(place, known_base)
     for head in filter(None, heads):
-        keep_head(workdir, head)
+        keep_head(place, head)
     size = sum(x.size for x in jax.tree.leaves(params))
     source_name = f"{task.plan.objective_name} from {main.family.name}"
     return [

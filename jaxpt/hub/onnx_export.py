@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import jax
 
-from jaxpt.errors import CheckpointError, DataError
-from jaxpt.files.folder import is_new
+from jaxpt.errors import DataError
+from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
 from jaxpt.hub.onnx_files import Difference
@@ -61,21 +61,27 @@ def export_onnx(
         is not empty or cannot be written.
     """
     onnx_files.require(precision)
-    if not is_new(folder):
-        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
+    with new_folder(folder) as place:
+        return _export(workdir, folder, place, precision, attentions)
+
+
+def _export(
+    workdir: Path, folder: Path, place: Path, precision: str, attentions: bool
+) -> list[str]:
+    """Writes the content of a folder to another place."""
     run = load_run(workdir)
     check_networks(run.program.task, "ONNX")
     graphs = make_graphs(run, precision, attentions)
     description = describe(run, graphs, precision) | {"version": VERSION}
     lines = []
     for name, (data, difference) in graphs.items():
-        write_file(folder, f"{name}.onnx", data)
+        write_file(place, f"{name}.onnx", data)
         size = f"{len(data) / 1e6:.1f} MB, {precision}"
         lines.append(f"{folder / name}.onnx: {size}; {difference}")
     tokenizers.export(
-        run.tokenizer, folder / "tokenizer.json", find_framing(run.program.task)
+        run.tokenizer, place / "tokenizer.json", find_framing(run.program.task)
     )
-    write_json(folder, "model.json", description)
+    write_json(place, "model.json", description)
     kind, size = description["kind"], f"{description['parameters']:,}"
     return [*lines, f"{folder}: {kind} model of {size} parameters"]
 

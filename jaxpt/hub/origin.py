@@ -64,7 +64,9 @@ def read_base_model(workdir: Path) -> BaseModel | None:
     path = workdir / BASE_MODEL
     if not path.exists():
         return None
-    return _parse_base(path, folders.load_json(path, "import the model again"))
+    return _parse_base(
+        path, folders.load_json(path, {str: object}, "import the model again")
+    )
 
 
 def _parse_base(path: Path, values: Any) -> BaseModel:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpt.errors import DataError
-from jaxpt.files import checksums
+from jaxpt.files import checksums, schema
 from jaxpt.hub.convert import HEAD, flatten, join
 from jaxpt.hub.entries import Entry
 from jaxpt.hub.families import Family
@@ -337,6 +337,10 @@ def _find_set(known: tuple[HeadNames, ...], config: dict, class_name: str) -> He
     raise ValueError(f"no head of {class_name} has the settings {values}")
 
 
+# The schema of what a kept head is; files of older versions have no form.
+_ABOUT = {"what": str, "labels": [str], "form?": str}
+
+
 def load_head(workdir: Path) -> KeptHead | None:
     """Reads the head that `keep_head` wrote; None if there is none.
 
@@ -348,7 +352,7 @@ def load_head(workdir: Path) -> KeptHead | None:
         return None
     params: dict[str, dict[str, np.ndarray]] = {}
     with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
+        about = schema.parse(str(arrays["about"]), _ABOUT)
         for key in arrays.files:
             layer, _, name = key.partition("/")
             if name:

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation import neighbours
+from jaxpt.files import disk
 from jaxpt.generation.sampling import check_lengths, generate, pad_left, slide
 from jaxpt.generation.scores import SampleSpec
 from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
@@ -248,7 +249,7 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     if prompts:
         raise ConfigError(f"--prompt_file={path}: must be left out with --prompt")
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = disk.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise ConfigError(f"--prompt_file={path}: cannot be read: {reason}") from None

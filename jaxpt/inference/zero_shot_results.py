@@ -10,6 +10,7 @@ used again for the same checkpoint and the same items.
 import hashlib
 import io
 import json
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,24 @@ from jaxpt.zero_shot.tasks import (
 from jaxpt.zero_shot.text_tasks import read_shots
 
 FOLDER = "evaluations"
+_END = (numbers.Real, None)
+_FIGURE = {"value": numbers.Real, "method": str, "low": _END, "high": _END}
+# The schema of a stored result.
+RESULT_FORM = {
+    "task": str,
+    "path": str,
+    "rules": {str: str},
+    "num_items": int,
+    "num_all": int,
+    "results": {
+        str: {
+            "figures": {str: _FIGURE},
+            "trivial": {str: numbers.Real},
+            "groups": {str: {str: {str: (numbers.Real, None)}}},
+            "notes": [str],
+        }
+    },
+}
 NO_OPTIONS = Options()
 MOST_ROWS = 16  # groups of one kind that are printed
 
@@ -133,7 +152,7 @@ def _find_known(place: Path, request: dict) -> dict | None:
     """The stored result of the same evaluation, if any."""
     if not place.exists():
         return None
-    known = load_measured(place)
+    known = load_measured(place, RESULT_FORM)
     same = all(known.get(name) == value for name, value in request.items())
     return known if same else None
 

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from jaxpt.analysis import attention_maps, similarity
 from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import disk
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
@@ -228,7 +229,7 @@ def read_rows(
 
 def _read_file(path: str, tokenizer: Tokenizer) -> np.ndarray:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = disk.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise ConfigError(f"--file={path}: cannot be read: {reason}") from None

@@ -18,6 +18,7 @@ from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
 from jaxpt.text.dataset import Split
+from jaxpt.training.result import SCHEMA
 from jaxpt.training.task import Task
 from jaxpt.training.xla_flops import count_step
 
@@ -84,7 +85,7 @@ def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
     path, unknown = folder / "result.json", dict.fromkeys(KEYS.values())
     if not named or not path.exists():  # of an imported model, or no longer there
         return unknown
-    result = load_measured(path)
+    result = load_measured(path, SCHEMA)
     stored = load_config(folder / "config.json", "the teacher's run")
     before = find_teacher_costs(make_plan(stored, is_stored=True))
     costs: dict[str, float | None] = {}

@@ -11,6 +11,7 @@ point, at its end: the loss in the middle of a schedule is not that of a shorter
 """
 
 import csv
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from jaxpt.analysis import scaling_laws
 from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import disk
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
@@ -105,9 +107,9 @@ def read_csv(path: Path) -> dict[str, Points]:
       UserError: it cannot be read, lacks a column, or has a value that is not above 0.
     """
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            rows, header = list(reader), reader.fieldnames or []
+        text = disk.read(path).decode("utf-8-sig")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows, header = list(reader), reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or "is not CSV in UTF-8"
         raise ConfigError(f"--csv={path}: cannot be read: {reason}") from None

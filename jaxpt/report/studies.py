@@ -7,19 +7,36 @@
 `jaxpt.comparison.archive` writes them and documents the other files.
 """
 
+import numbers
 from pathlib import Path
 from typing import NamedTuple
 
 from jaxpt.config.metric_names import rename_report
-from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 
 STUDY = "study.json"
 FOLDER_HINT = "must be the folder of a study, which jaxpt archive writes"
-FACTS = (
-    *("title", "question", "command", "config", "note", "objectives", "seeds"),
-    *("date", "machines", "versions", "intervals"),
-)
+# The schemas of study.json and of a study's report.json.
+FACTS = {
+    **dict.fromkeys(("title", "question", "command", "config", "note"), str),
+    "objectives": [str],
+    "seeds": [int],
+    "date": str,
+    "machines": [{"cpu": str, "instructions": str, "cores": int}],
+    "versions": [{str: str}],
+    "intervals": {str: {str: {"mean": float, "low": float, "high": float}}},
+}
+_MEAN = {"n": int, "mean": (numbers.Real, None), "std": (numbers.Real, None)}
+_RUN = {"name": str, "seed": int, "objective": str, "workdir": str}
+REPORT = {
+    "created": str,
+    "alpha": float,
+    "runs": [_RUN | {"metrics": {str: (numbers.Real, None)}}],
+    "diverged?": [_RUN],
+    "metrics": [{"metric": str, "by_name": {str: _MEAN}}],
+    "tuning?": {str: {"by": str}},
+    "figures?": {str: str},
+}
 
 
 class Study(NamedTuple):
@@ -39,13 +56,8 @@ def load_study(folder: Path) -> Study:
     Raises:
       UserError: the folder holds no study, or a file was altered.
     """
-    facts = load_json(folder / STUDY, FOLDER_HINT)
-    report = load_json(folder / "report.json", FOLDER_HINT)
-    for name in FACTS:
-        if not isinstance(facts, dict) or name not in facts:
-            raise UserError(f"{folder / STUDY}: has no {name}; {FOLDER_HINT}")
-    if not isinstance(report, dict) or "metrics" not in report:
-        raise UserError(f"{folder / 'report.json'}: has no metrics; {FOLDER_HINT}")
+    facts = load_json(folder / STUDY, FACTS, FOLDER_HINT)
+    report = load_json(folder / "report.json", REPORT, FOLDER_HINT)
     return Study(folder, facts, rename_report(report))
 
 

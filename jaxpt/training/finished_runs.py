@@ -12,14 +12,16 @@ from typing import NamedTuple, TypeVar
 from jaxpt.config.metric_names import rename_result
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
-from jaxpt.files.folder import UNVERSIONED, load_config, load_json
+from jaxpt.files.folder import CONFIG, UNVERSIONED, load_config, load_json
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.metrics_log import METRICS_FILE
+from jaxpt.training.result import SCHEMA
 from jaxpt.training.task import Task
 from jaxpt.training.workdir import (
+    DATA,
     DIVERGED,
     NAMES,
     list_settings,
@@ -29,11 +31,6 @@ from jaxpt.training.workdir import (
 )
 
 RUNS = "must be folders of finished runs, which jaxpt train or jaxpt compare has made"
-# The fields of result.json that a report needs.
-NEEDED = (
-    *("objective", "seed", "params", "steps", "row_length", "raw_tokens", "flops"),
-    *("train_seconds", "metrics", "curve"),
-)
 # Settings of the text, which its fingerprint covers.
 OF_TEXT = {f"data.{f.name}" for f in dataclasses.fields(TextSpec)} - {"data.sentences"}
 
@@ -183,11 +180,11 @@ def _load_run(folder: Path) -> FoundRun:
     _check_kind(folder)
     _check_sums(folder)
     try:
-        stored = load_json(folder / "config.json", RUNS)
+        stored = load_json(folder / "config.json", CONFIG, RUNS)
         settings = list_settings(load_config(folder / "config.json", RUNS))
-        text = load_json(folder / "data.json", RUNS)
+        text = load_json(folder / "data.json", DATA, RUNS)
         divergence = load_divergence(folder)
-        result = divergence or load_json(folder / "result.json", RUNS)
+        result = divergence or load_json(folder / "result.json", SCHEMA, RUNS)
         task, tokenizer = load_task(folder)
         examples = load_examples(folder)
     except UserError as error:
@@ -204,7 +201,7 @@ def _load_run(folder: Path) -> FoundRun:
         _check_result(folder, result, settings)
     return FoundRun(
         folder=folder,
-        version=str(stored.get("version", UNVERSIONED)),
+        version=stored.get("version", UNVERSIONED),
         settings=json.loads(json.dumps(settings)),
         result=rename_result(result),
         examples=examples,
@@ -253,9 +250,6 @@ def _check_sums(folder: Path) -> None:
 def _check_result(folder: Path, result: dict, settings: dict) -> None:
     """Raises UserError if a result does not belong to the folder's config."""
     path = folder / "result.json"
-    for name in NEEDED:
-        if not isinstance(result, dict) or name not in result:
-            raise CheckpointError(f"{path}: has no {name}; must be a run's result.json")
     for name, setting in (
         ("objective", "objective"),
         ("seed", "train.seed"),

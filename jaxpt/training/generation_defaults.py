@@ -33,7 +33,7 @@ def read_defaults(workdir: Path) -> Defaults:
     if not path.exists():
         return ()
     try:
-        return check_defaults(load_json(path, "import the model again"))
+        return check_defaults(load_json(path, {str: object}, "import the model again"))
     except UserError as error:
         raise CheckpointError(f"{path}: {error}; import the model again") from None
 

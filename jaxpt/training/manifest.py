@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files import disk
+from jaxpt.files import disk, schema
 
 FORMAT = 1
 CHUNK_BYTES = 1 << 20
+_FORM = {
+    "format": object,
+    "step": int,
+    "crc32": int,
+    "files": {str: {"size": int, "crc32": int}},
+    "leaves": {str: {"shape": [int], "dtype": str}},
+}
 _STEP = re.compile(r"0|[1-9][0-9]*")
 _SUFFIX = ".manifest.json"
 _ORBAX_SUFFIX = ".orbax-checkpoint-tmp"
@@ -146,13 +153,13 @@ def _is_orbax(path: Path) -> bool:
 
 def _read(path: Path, step: int) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = schema.parse(disk.read(path), _FORM)
         crc = manifest.pop("crc32")
         is_intact = crc == _crc(manifest) and manifest["step"] == step
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
-        raise Damaged(f"{path} cannot be read") from e
+    except ValueError as error:
+        raise Damaged(f"{path} cannot be read: {error}") from error
     if not is_intact:
         raise Damaged(f"{path} was altered")
     if manifest["format"] != FORMAT:
@@ -178,7 +185,7 @@ def _list_files(root: Path) -> list[str]:
 def _measure(path: Path) -> dict[str, int]:
     size = crc = 0
     # A link is never part of a checkpoint, so it is not followed.
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+    with disk.open_regular(path, follows_links=False) as file:
         while chunk := file.read(CHUNK_BYTES):
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)

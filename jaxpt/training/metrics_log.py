@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import math
+import numbers
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ import rich.table
 from jaxpt import logs
 from jaxpt.config.metric_names import rename_metrics
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.files import checksums, disk
+from jaxpt.files import checksums, disk, schema
 from jaxpt.training.trackers import make_trackers
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ ALTERED_HINT = (
     "put it back as it was, or train in another folder, which "
     "train.init_from can begin at this run's parameters"
 )
+_LINE = {"step": int, str: (numbers.Real, str)}  # the schema of a line
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -245,7 +247,12 @@ class Progress:
         text = "  ".join(parts)
         _log.info(text, extra=logs.UPDATE)
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, description=text, refresh=True)
+            try:
+                self._bar.update(
+                    self._task, completed=step, description=text, refresh=True
+                )
+            except OSError as error:  # the terminal is gone
+                logs.drop_output(error)
 
     def close(self) -> None:
         """Leaves the bar in its last state."""
@@ -291,10 +298,9 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     parsed = []
     for number, line in enumerate(lines, start=1):
         try:
-            row = {key: _from_json(value) for key, value in json.loads(line).items()}
-            row = rename_metrics(row)
-            row["step"] = int(row["step"])
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            row = schema.parse(line, _LINE)
+            row = rename_metrics({k: _from_json(value) for k, value in row.items()})
+        except ValueError as error:
             raise CheckpointError(
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
                 'must be a JSON object with a "step"'

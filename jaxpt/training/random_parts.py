@@ -35,7 +35,8 @@ def read_random_parts(workdir: Path) -> tuple[str, ...]:
     path = workdir / NAME
     if not path.exists() or any(manifest.list_finished(workdir / CHECKPOINTS)):
         return ()
-    return tuple(load_json(path, "import the model again")["parts"])
+    form = {"parts": [str]}
+    return tuple(load_json(path, form, "import the model again")["parts"])
 
 
 def describe_random_parts(task: Task) -> str:

@@ -1,5 +1,6 @@
 """A run's entry in a report (`result.json`), and its record of a divergence."""
 
+import numbers
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,30 @@ from jaxpt.training.workdir import DIVERGED, write_examples
 RESULT = "result.json"
 # The metrics of an evaluation that learning curves show.
 CURVES = ("valid_loss", "valid_accuracy", "valid_masked_accuracy", *FROM_FEATURES)
+_POINT = {"step": int, "raw_tokens?": float, "flops?": float, "seconds?": float}
+_PROBE = {
+    "layer": int,
+    "num_layers": int,
+    "pooling": str,
+    "is_chosen": bool,
+    "test_passages": int,
+    "poolings": [str],
+    "accuracies": ([[numbers.Real]], None),
+}
+# The schema of result.json; metrics may be NaN.
+SCHEMA = {
+    **dict.fromkeys(("objective", "device?", "workdir?"), str),
+    **dict.fromkeys(("seed", "params", "steps", "row_length"), int),
+    **dict.fromkeys(("raw_tokens", "flops", "train_seconds"), float),
+    **dict.fromkeys(("model_tokens?", "first_step_seconds?"), float),
+    **dict.fromkeys(("steps_per_second?", "ema_decay?"), float),
+    "batch_size?": int,
+    "machine?": {"cpu": str, "instructions": str, "cores": int},
+    "versions?": {str: str},
+    "metrics": {str: numbers.Real},
+    "probe?": {str: _PROBE},
+    "curve": [_POINT | {str: numbers.Real}],
+}
 
 
 class Cost(NamedTuple):
@@ -30,7 +55,7 @@ class Cost(NamedTuple):
 def load_result(workdir: Path) -> dict | None:
     """A finished run's entry in a report; None while it is not finished."""
     path = workdir / RESULT
-    return rename_result(load_measured(path)) if path.exists() else None
+    return rename_result(load_measured(path, SCHEMA)) if path.exists() else None
 
 
 def write_result(

@@ -87,7 +87,7 @@ def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
     path = workdir / NAME
     if not path.exists():
         return vocab
-    values = load_json(path, "import the model again")
+    values = load_json(path, {str: object}, "import the model again")
     try:
         framing = from_json(values)
     except UserError as error:

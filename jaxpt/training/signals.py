@@ -1,13 +1,16 @@
-"""SIGTERM and SIGINT during a run: all processes stop between two calls."""
+"""Signals that stop a run: all processes stop between two calls."""
 
 import signal
 import threading
 
 from jaxpt.distributed import processes
 
+# Of a scheduler, of Ctrl-C, and of a terminal that is closed.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 class Stopped(Exception):
-    """SIGTERM or Ctrl-C: the run has saved its state and can be resumed."""
+    """A signal of `SIGNALS`: the run has saved its state and can be resumed."""
 
     is_known = True  # to all processes (`processes.guard`)
 
@@ -17,14 +20,19 @@ class Stopped(Exception):
 
 
 class SignalWatch:
-    """Remembers the first SIGTERM or SIGINT; a second one acts immediately."""
+    """Remembers the first of `SIGNALS`; a second one acts immediately."""
 
     def __enter__(self):
         self.signum, self._old = None, {}
         self._vote, self._asked = None, None
         if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                self._old[signum] = signal.signal(signum, self._remember)
+            for signum in SIGNALS:
+                # A job that `nohup` has started survives its terminal.
+                if (
+                    signum != signal.SIGHUP
+                    or signal.getsignal(signum) != signal.SIG_IGN
+                ):
+                    self._old[signum] = signal.signal(signum, self._remember)
         return self
 
     def ask(self) -> int | None:

@@ -22,7 +22,7 @@ from tensorboardX.summary import text as text_summary
 
 from jaxpt.config.sections import TRACKERS
 from jaxpt.errors import CheckpointError, ConfigError, UserError
-from jaxpt.files import disk
+from jaxpt.files import disk, schema
 
 TRACKERS_FILE = "trackers.json"
 PROJECT = "jaxpt"  # default project of W&B and MLflow
@@ -252,9 +252,8 @@ def _read_ids(workdir: Path) -> dict[str, dict]:
     if not path.exists():
         return {}
     try:
-        ids = json.loads(path.read_bytes())
-        return {name: dict(known) for name, known in ids.items()}
-    except (ValueError, AttributeError, TypeError) as error:
+        return schema.parse(disk.read(path), {str: {str: object}})
+    except ValueError as error:
         raise CheckpointError(
             f"{path}: damaged ({error}); remove it to start new tracker runs"
         ) from None

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,6 +41,12 @@ from jaxpt.training.run_framing import with_framing
 from jaxpt.training.task import Task, make_task
 
 EXAMPLES = "examples.npz"
+DATA = {str: str}  # the schema of data.json: the sha256 of each split
+COUNTS = {"counts": [int]}  # of counts.json
+DIVERGENCE = {"objective": str, "seed": int, "diverged_at": int, "reason": str}
+DIVERGENCE |= {
+    f"{name}?": float for name in ("flops", "raw_tokens", "model_tokens")
+} | {"train_seconds?": float}
 DIVERGED = "diverged.json"  # of a run whose loss was not finite
 BASE_MODEL = "base_model.json"  # of a run imported from the Hugging Face Hub
 # Files whose checksums are recorded; that of the log is, too.
@@ -143,7 +150,7 @@ def check_same(
     path = workdir / "data.json"
     if not path.exists():  # an imported run: text not read yet
         return
-    if load_json(path, "use another --workdir") != _describe(corpora):
+    if load_json(path, DATA, "use another --workdir") != _describe(corpora):
         raise CheckpointError(
             f"--workdir={workdir}: holds a run on other text than "
             f"data.path={plan.text.path} is now; use another folder"
@@ -217,7 +224,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
       UserError: the folder holds no run, or one that is damaged.
     """
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
-    if isinstance(config, dict) and "task" in config:
+    if "task" in config:
         raise CheckpointError(
             f"--workdir={workdir}: holds a fine-tuned model; must be the folder of a "
             f"training run"
@@ -227,7 +234,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     vocab = with_framing(tokenizer.vocab, workdir)
     if plan.spec.needs.counts:
         stored_counts = load_json(
-            workdir / "counts.json", "the run's own; train it again"
+            workdir / "counts.json", COUNTS, "the run's own; train it again"
         )
         vocab = dataclasses.replace(vocab, counts=tuple(stored_counts["counts"]))
     task = dataclasses.replace(
@@ -252,11 +259,7 @@ def load_divergence(workdir: Path) -> dict | None:
     if not path.exists():
         return None
     hint = "remove the run's folder, and it is trained again"
-    record = load_json(path, hint)
-    for name in ("objective", "seed", "diverged_at", "reason"):
-        if not isinstance(record, dict) or name not in record:
-            raise CheckpointError(f"{path}: has no {name}; {hint}")
-    return record
+    return load_json(path, DIVERGENCE, hint)
 
 
 class LoadedRun(NamedTuple):
@@ -314,7 +317,7 @@ def check_workdir(workdir: str) -> Path:
     """
     if not workdir:
         raise ConfigError("--workdir: must name a folder")
-    if Path(workdir).exists() and not Path(workdir).is_dir():
+    if os.path.exists(workdir) and not os.path.isdir(workdir):
         raise CheckpointError(f"--workdir={workdir}: is a file; must be a folder")
     return Path(workdir)
 

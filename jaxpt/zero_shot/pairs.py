@@ -10,7 +10,6 @@ is the sum over its tokens. A tie counts one half, so that constant scores have 
 seven pairs of identical texts.
 """
 
-import gzip
 import lzma
 import tarfile
 import zlib
@@ -24,6 +23,7 @@ from jaxtyping import Float, Int
 from jaxpt.errors import DataError
 from jaxpt.statistics.intervals import Interval, find_ends, mean_interval
 from jaxpt.text.labelled.tables import parse_rows
+from jaxpt.text.sources.files import open_archive, read_whole, unpack_whole
 from jaxpt.zero_shot.scoring import TextScorer
 
 DRAWS, SEED = 2000, 0  # of the bootstrap
@@ -33,7 +33,7 @@ ENDINGS = (".jsonl", ".tsv", ".csv")
 MOST_NAMED = 5  # the maximum number of files in an error
 _ALLOWED = f"files must be {', '.join(ENDINGS)}, perhaps with .xz or .gz"
 _ARCHIVES = ".tar, .tar.xz, .tar.gz, .tar.bz2 or .tgz"
-OPENERS: dict[str, Callable] = {".xz": lzma.decompress, ".gz": gzip.decompress}
+_PACKINGS = (".xz", ".gz")
 
 
 class Pair(NamedTuple):
@@ -83,7 +83,10 @@ def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
         if place.is_dir():
             for each in sorted(place.rglob("*")):
                 if each.is_file():
-                    yield str(each), each.read_bytes() if _ending(each.name) else None
+                    yield (
+                        str(each),
+                        read_whole(each, "") if _ending(each.name) else None,
+                    )
             return
         archive = next((p for p in (place, *place.parents) if p.is_file()), None)
         if archive is None:
@@ -97,7 +100,7 @@ def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
             raise DataError(
                 f"{path}: {_ALLOWED}; or a folder, or an archive {_ARCHIVES}"
             )
-        yield path, place.read_bytes()
+        yield path, read_whole(place, "")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, zlib.error) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(f"{path}: cannot be read: {reason}") from None
@@ -109,7 +112,7 @@ def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | Non
     Raises:
       UserError: the archive has no such folder.
     """
-    with tarfile.open(archive) as members:
+    with open_archive(archive) as members:
         files = {
             member.name.removeprefix("./"): member
             for member in members.getmembers()
@@ -123,14 +126,16 @@ def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | Non
                 f"{archive}/{folder}: the archive has no such folder; it has {listed}"
             )
         for name in sorted(inside):
-            file = members.extractfile(files[name]) if _ending(name) else None
-            yield f"{archive}/{name}", None if file is None else file.read()
+            whole, data = f"{archive}/{name}", None
+            if _ending(name) and (file := members.extractfile(files[name])):
+                data = unpack_whole(file.read(), Path(whole), "")
+            yield whole, data
 
 
 def _ending(name: str) -> str:
     """The ending of a name among `ENDINGS`, compressed or not; "" for others."""
     parts = Path(name).suffixes
-    if parts and parts[-1] in OPENERS:
+    if parts and parts[-1] in _PACKINGS:
         parts = parts[:-1]
     return parts[-1] if parts and parts[-1] in ENDINGS else ""
 
@@ -138,11 +143,6 @@ def _ending(name: str) -> str:
 def _parse(name: str, data: bytes) -> list[Pair]:
     """The pairs of one file."""
     stem, ending = Path(name).name.split(".")[0], _ending(name)
-    try:
-        if opener := OPENERS.get(Path(name).suffix):
-            data = opener(data)
-    except (OSError, lzma.LZMAError, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read: {error}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

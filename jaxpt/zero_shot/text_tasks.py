@@ -32,6 +32,7 @@ from jaxpt.zero_shot.outcomes import (
 from jaxpt.zero_shot.questions import FORMS, Question, read_questions
 from jaxpt.zero_shot.scoring import NO_BEST
 
+MAX_CHARS = 1 << 28  # of the texts of a task, which are in memory as a whole
 SHOTS = ("shots", "num_shots", "num_draws", "num_orders", "shot_seed")
 # Rules that hide the later tokens of a word from its first token.
 BY_WORD = ("pll_word_l2r", "mntp_word_l2r")
@@ -177,14 +178,21 @@ def _note_unknown(eval_context: EvalContext, texts: Sequence[str]) -> list[str]:
 
 
 def read_texts(path: str) -> list[str]:
-    """The documents of a file, folder or glob, as `data.path` reads them."""
-    texts: list[str] = []
+    """The documents of a file, folder or glob, as `data.path` reads them.
+
+    Raises:
+      UserError: they cannot be read, or have more than `MAX_CHARS` characters.
+    """
+    parts: list[list[str]] = []
+    num_chars = 0
     for document in read_documents(SourceSpec(path)):
+        num_chars += len(document.text)
+        if num_chars > MAX_CHARS:
+            raise DataError(f"{path}: has more than {MAX_CHARS:,} characters")
         if document.is_start:
-            texts.append(document.text)
-        else:
-            texts[-1] += document.text
-    return texts
+            parts.append([])
+        parts[-1].append(document.text)
+    return list(map("".join, parts))
 
 
 def evaluate_texts(

@@ -14,7 +14,6 @@ them, which should therefore be a full stop only. "shots" is a second table, of 
 data, for few-shot prompts. Paths are relative to the folder of the file.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.text.labelled.tables import TableSpec, read_table
-from jaxpt.text.sources.files import read_bytes
+from jaxpt.text.sources.files import parse_object, read_whole
 from jaxpt.zero_shot.questions import Question
 
 ANSWER = "answer"
@@ -53,11 +52,8 @@ def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) ->
     Raises:
       UserError: the file does not exist, lacks one of `fields`, or has an unknown one.
     """
-    try:
-        values = json.loads(b"".join(read_bytes(Path(path), "")))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}") from None
-    if not isinstance(values, dict) or not set(fields) <= set(values):
+    values = parse_object(read_whole(Path(path), ""), path)
+    if not set(fields) <= set(values):
         raise DataError(f"{path}: must be an object with {', '.join(fields)}")
     if unknown := sorted(set(values) - {*fields, *optional}):
         allowed = ", ".join([*fields, *optional])

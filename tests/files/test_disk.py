@@ -111,3 +111,46 @@ def test_a_link_is_removed_and_not_what_it_points_to(tmp_path, victim):
         if name == "b":
             assert (tmp_path / "folder" / "x").exists()
     assert os.listdir(tmp_path) == ["victim"]
+
+
+def make_odd(folder):
+    """What is not a regular file, and what is said of it."""
+    os.mkfifo(folder / "fifo")
+    (folder / "to_fifo").symlink_to("fifo")
+    return [
+        (folder / "fifo", "is a FIFO"),
+        (folder / "to_fifo", "is a FIFO"),
+        ("/dev/zero", "is a device"),
+        (folder, "Is a directory"),
+        (folder / "missing", "No such file"),
+        (folder / ("x" * 300), "File name too long"),
+        (folder / "a\0b", "is not a file's name"),
+        (folder / "a\ud800", "is not a file's name"),
+    ]
+
+
+def test_only_regular_files_are_read(tmp_path):
+    for path, reason in make_odd(tmp_path):
+        with pytest.raises(OSError) as caught:
+            disk.read(path)
+        assert caught.value.strerror.startswith(reason)
+        assert caught.value.filename in (path, str(path))
+
+
+def test_a_link_to_a_file_is_followed_unless_it_must_not_be(tmp_path, victim):
+    (tmp_path / "link").symlink_to(victim)
+    assert disk.read(tmp_path / "link") == b"dear diary"
+    with pytest.raises(OSError):
+        disk.open_regular(tmp_path / "link", follows_links=False)
+
+
+def test_a_file_without_end_is_not_read_as_a_whole(tmp_path):
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(disk.WHOLE_BYTES + 1)
+    with pytest.raises(OSError, match="larger than 2 GiB"):
+        disk.read(tmp_path / "sparse")
+
+
+def test_text_has_one_kind_of_line_end(tmp_path):
+    (tmp_path / "x").write_bytes("é\r\nb\rc\n".encode())
+    assert disk.read_text(tmp_path / "x") == "é\nb\nc\n"

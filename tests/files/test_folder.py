@@ -14,6 +14,8 @@ import pytest
 from tiny import make_config, slow_but, write_config, write_stored
 
 from jaxpt.cli import main
+from jaxpt.files import checksums
+from jaxpt.files.folder import hold, new_folder
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.workdir import load_task
 
@@ -374,3 +376,108 @@ def test_evaluating_writes_nothing(trained):
     assert main(["evaluate", f"--workdir={trained}"]) == 0
     assert snapshot(trained) == before
     assert Checkpointer(trained / "checkpoints").steps() == [2, 4]
+
+
+def write_new(folder, last=-1):
+    """Writes a new folder; ends the process before its `last`th change, if any."""
+    num = 0
+
+    def count(event, args):
+        nonlocal num
+        is_change = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir")
+        if is_change and str(folder) in str(args[0]):
+            num += 1
+            if num == last:
+                os._exit(9)
+
+    sys.addaudithook(count)  # cannot be removed: only in a process of its own
+    with new_folder(folder) as place:
+        (place / "inner").mkdir()
+        for name in ("a", "inner/b", "c"):
+            (place / name).write_text(name)
+
+
+def in_child(function, *args):
+    """The exit code of a function that runs in a process of its own."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        function(*args)
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")  # the child does without JAX
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_new_folder_is_written_again_after_a_kill(tmp_path, is_there):
+    whole = {"a": b"a", "c": b"c", "inner/b": b"inner/b"}
+    for last in range(1, 100):
+        folder = tmp_path / f"{last}"
+        if is_there:
+            folder.mkdir()
+        if in_child(write_new, folder, last) == 0:
+            break
+        if in_child(write_new, folder):  # it was complete, but for its lock
+            (folder / ".lock").unlink(missing_ok=True)
+        assert snapshot(folder) == whole, last
+        assert sorted(os.listdir(folder)) == ["a", "c", "inner"], last
+    assert last > 8 and snapshot(folder) == whole
+
+
+def test_a_new_folder_that_fails_leaves_nothing(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        with new_folder(tmp_path / "new" / "deep") as place:
+            (place / "a").touch()
+            raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_what_is_not_ours_is_kept(tmp_path, refuses):
+    """Files that came after a kill are not removed, and are no new folder."""
+    in_child(write_new, tmp_path / "new", 5)
+    (tmp_path / "new" / "mine").touch()
+    for flag in ("--to", "--workdir"):
+        with refuses(f"{flag}={tmp_path / 'new'}: must be a new or an empty folder"):
+            with new_folder(tmp_path / "new", flag):
+                pass
+    assert os.listdir(tmp_path / "new") == ["mine"]
+
+
+def test_what_is_no_new_folder_is_one_line(tmp_path, refuses):
+    with new_folder(tmp_path / "new") as place:
+        with hold(tmp_path / "new"):  # by the same process: nothing is removed
+            assert place.is_dir()
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "x", tmp_path / ("x" * 300)):
+        with refuses(str(path)):
+            with new_folder(path):
+                pass
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("config.json", "[]"),
+        ("config.json", "3"),
+        ("config.json", "null"),
+        ("config.json", '{"train": 3}'),
+        ("data.json", '{"train": null}'),
+        ("result.json", '{"metrics": {"valid_loss": null}}'),
+    ],
+)
+def test_a_forged_file_is_one_line(trained, tmp_path, capsys, name, content):
+    """Also if its checksum is right."""
+    shutil.copytree(trained, tmp_path / "run")
+    value = json.loads(content)
+    if name != "config.json":
+        value = json.loads((trained / name).read_text()) | value
+    checksums.write(tmp_path / "run" / name, json.dumps(value).encode())
+    new = tmp_path / "new"
+    err = fails(["report", "--runs", tmp_path / "run", "--workdir", new], capsys)
+    assert f"{name}: " in err and not new.exists()
+    if name == "config.json":
+        for command in ("train", "evaluate"):
+            err = fails([command, "--workdir", tmp_path / "run"], capsys)
+            assert f"{name}: " in err

@@ -123,3 +123,9 @@ def test_a_link_or_folder_in_its_place_is_one_line(tmp_path, refuses):
             with lock.hold(path, refuse):
                 pass
     assert (tmp_path / "victim").read_text() == "dear diary"
+
+
+def test_a_file_system_without_files_is_one_line(refuses):
+    with refuses("/proc/x.lock: cannot be locked"):
+        with lock.hold(Path("/proc/x.lock"), refuse):
+            pass

@@ -241,7 +241,7 @@ def test_a_student_needs_its_teacher_or_another(export, speech, tmp_path, refuse
 @pytest.mark.parametrize(
     "content, parts",
     [
-        ("{", ["is not JSON"]),
+        ("{", ["not JSON"]),
         ('{"objective": "clm", "settings": {}}', ["format=None"]),
         ({"objective": "nonesuch"}, ["objective='nonesuch'", "clm"]),
         slow({"objective": ["clm"]}, ["objective=['clm']"]),

@@ -291,7 +291,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
 @pytest.mark.parametrize(
     "text, output",
     [
-        ("{", "not readable as JSON"),
+        ("{", "not JSON"),
         ("[]", "must hold sections"),
         ('{"version": "0.2", "model": {"widht": 3}}', "model.widht: unknown setting"),
         (

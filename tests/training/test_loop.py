@@ -36,7 +36,7 @@ from jaxpt.training.measure import Measured, measure_valid
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.passage_samples import list_forms
 from jaxpt.training.program import Program
-from jaxpt.training.signals import Stopped
+from jaxpt.training.signals import SignalWatch, Stopped
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_run, load_task, lock_workdir
 
@@ -227,6 +227,31 @@ def test_sigterm_saves_and_says_so(speech, tmp_path):
     assert "stopped at step" in err and "Traceback" not in err
     step = int(err.split("stopped at step ")[1].split(";")[0])
     assert Checkpointer(tmp_path / "run" / "checkpoints").steps()[-1] == step
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_remembered_and_a_second_one_acts(signum):
+    received = []
+    before = signal.signal(signum, lambda *args: received.append(args[0]))
+    try:
+        with SignalWatch() as watch:
+            assert watch.ask() is None
+            signal.raise_signal(signum)
+            assert (watch.ask(), received) == (signum, [])
+            signal.raise_signal(signum)
+            assert received == [signum]
+    finally:
+        signal.signal(signum, before)
+
+
+def test_a_run_under_nohup_survives_its_terminal():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with SignalWatch() as watch:
+            signal.raise_signal(signal.SIGHUP)
+            assert watch.ask() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_during_the_last_measurement_is_not_lost(

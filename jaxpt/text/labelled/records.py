@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
+from jaxpt.files import disk
 from jaxpt.text.sources.files import open_parquet, parse_object
 from jaxpt.text.sources.records import open_tfds
 
@@ -64,11 +65,15 @@ def read_parquet(file: Path, columns: Collection[str]) -> Iterator[Row]:
     """Reads the rows of a Parquet file, numbered from 0.
 
     Raises:
-      UserError: the file is damaged or does not have a column.
+      UserError: the file is damaged, too large or does not have a column.
     """
     with open_parquet(file, "") as table:
         names = table.schema_arrow.names
         _check_columns(columns, names, str(file))
+        meta = table.metadata
+        sizes = [meta.row_group(i).total_byte_size for i in range(meta.num_row_groups)]
+        if sum(sizes) > disk.WHOLE_BYTES:
+            raise DataError(f"{file}: {disk.TOO_LARGE}")
         selected = [name for name in names if not columns or name in columns]
         try:
             return enumerate(table.read(selected).to_pylist())

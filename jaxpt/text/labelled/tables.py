@@ -17,7 +17,7 @@ from typing import Any
 from jaxpt.errors import DataError
 from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
 from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
-from jaxpt.text.sources.files import read_bytes, split_suffixes
+from jaxpt.text.sources.files import read_whole, split_suffixes
 
 FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text sts tfds".split())
 SUFFIXES = {
@@ -160,6 +160,8 @@ def find_format(spec: TableSpec, path: str) -> str:
 
 
 def _find_files(path: str) -> list[Path]:
+    if "\0" in path:
+        raise DataError(f"path={path!r}: a path cannot hold a NUL")
     if not path:
         raise DataError("path='': name a file of labelled examples, or tfds:NAME")
     if Path(path).exists() or not glob.has_magic(path):
@@ -241,7 +243,7 @@ def _decode(file: Path, encoding: str) -> str:
     """Decodes a file and removes a byte order mark."""
     try:
         codecs.lookup(encoding)
-        data = b"".join(read_bytes(file, ""))
+        data = read_whole(file, "")
         return data.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
         raise DataError(f"encoding={encoding!r}: must be a codec of Python") from error
@@ -251,6 +253,8 @@ def _decode(file: Path, encoding: str) -> str:
             f"{file} line {line}: not {encoding} ({error.reason}): set encoding, "
             "such as 'latin-1'"
         ) from error
+    except ValueError as error:  # of a name with NUL, or of a codec such as idna
+        raise DataError(f"{file}: encoding={encoding!r}: {error}") from error
 
 
 def _name_fields(

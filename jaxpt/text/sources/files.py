@@ -8,20 +8,25 @@ import codecs
 import contextlib
 import gzip
 import hashlib
+import io
 import itertools
-import json
 import lzma
+import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from jaxpt.errors import DataError
+from jaxpt.files import disk, schema
 
 # Larger blocks fragment the heap when text beyond ASCII is decoded: with 1 MB, memory
 # grew by half of the bytes read, and reading took twice the time.
 BLOCK_BYTES = 1 << 16
 PACKINGS = (".gz", ".zst", ".xz")
+# A file that unpacks to more than this many times its size is refused, after this
+# number of bytes. Packed text has a third or a tenth of its size.
+MAX_RATIO, MIN_UNPACKED = 200, 1 << 22
 
 
 def split_suffixes(file: Path) -> tuple[str, str]:
@@ -87,7 +92,7 @@ def open_parquet(
     try:
         with (
             reading(file, setting),
-            open(file, "rb") as raw,
+            disk.open_regular(file) as raw,
             pyarrow.parquet.ParquetFile(raw, **options) as table,
         ):
             yield table
@@ -95,69 +100,128 @@ def open_parquet(
         raise DataError(f"{setting}{file}: damaged .parquet data: {error}") from error
 
 
-def parse_object(text: str, where: str, at_column: bool = False) -> dict[str, Any]:
+@contextlib.contextmanager
+def open_archive(file: Path) -> Iterator[tarfile.TarFile]:
+    """Opens a tar archive, packed or not, with files of at most `disk.WHOLE_BYTES`.
+
+    Raises:
+      UserError: they are larger.
+      OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error: it is damaged.
+    """
+    with disk.open_regular(file) as raw, tarfile.open(fileobj=raw) as archive:
+        num_bytes = 0
+        for member in archive:  # which reads no more of it than is needed
+            num_bytes += member.size
+            if num_bytes > disk.WHOLE_BYTES:
+                raise DataError(f"{file}: {disk.TOO_LARGE}")
+        yield archive
+
+
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
     """Parses a JSON object.
 
     Args:
       where: the file and the line, which begin an error message.
-      at_column: whether the message names the column of a syntax error.
 
     Raises:
       UserError: the text is not a JSON object.
     """
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        column = f" at column {error.colno}" if at_column else ""
-        raise DataError(f"{where}: not JSON: {error.msg}{column}") from error
-    except (ValueError, RecursionError) as error:  # numbers too long, too deep
-        raise DataError(f"{where}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{where}: not a JSON object")
-    return value
+        return schema.parse(text, {str: object})
+    except ValueError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
     """Reads a file in blocks of at most BLOCK_BYTES, decompressed by its suffix.
 
     Raises:
-      UserError: as `reading`.
+      UserError: as `reading`; or it unpacks to more than `MAX_RATIO` times its size.
+    """
+    with reading(file, setting), disk.open_regular(file) as raw:
+        yield from unpack(raw, file, setting)
+
+
+def read_whole(file: Path, setting: str = "data.path=") -> bytes:
+    """Reads a whole file of at most `disk.WHOLE_BYTES`, decompressed by its suffix.
+
+    Raises:
+      UserError: as `read_bytes`, or it is larger.
+    """
+    if not split_suffixes(file)[1]:
+        with reading(file, setting):
+            return disk.read(file)
+    return _join(read_bytes(file, setting), file, setting)
+
+
+def unpack_whole(data: bytes, file: Path, setting: str = "data.path=") -> bytes:
+    """As `read_whole`, of the content of a file."""
+    with reading(file, setting):
+        return _join(unpack(io.BytesIO(data), file, setting), file, setting)
+
+
+def _join(blocks: Iterable[bytes], file: Path, setting: str) -> bytes:
+    parts, num_bytes = [], 0
+    for block in blocks:
+        parts.append(block)
+        num_bytes += len(block)
+        if num_bytes > disk.WHOLE_BYTES:
+            raise DataError(f"{setting}{file}: {disk.TOO_LARGE}")
+    return b"".join(parts)
+
+
+def unpack(raw: BinaryIO, file: Path, setting: str = "data.path=") -> Iterator[bytes]:
+    """Decompresses an open file by its suffix, in blocks of at most BLOCK_BYTES.
+
+    Raises:
+      UserError: it unpacks to more than `MAX_RATIO` times its size.
+      OSError, EOFError, lzma.LZMAError, zlib.error: it is damaged.
     """
     packing = split_suffixes(file)[1]
-    with reading(file, setting):
-        if packing == ".xz":
-            yield from _unpack_xz(file)
-            return
-        with contextlib.ExitStack() as stack:
-            stream: Any = stack.enter_context(open(file, "rb"))
-            if packing == ".gz":
-                stream = stack.enter_context(gzip.GzipFile(fileobj=stream))
-            elif packing == ".zst":
-                # zstandard's own reader does not notice that a file is truncated.
-                unpack = need_pyarrow(file, setting).CompressedInputStream
-                stream = stack.enter_context(unpack(stream, "zstd"))
-            while block := stream.read(BLOCK_BYTES):
-                yield block
+    num_bytes = 0
+    for block in _unpack(raw, packing, file, setting):
+        yield block
+        num_bytes += len(block)
+        if packing and num_bytes > max(MIN_UNPACKED, MAX_RATIO * raw.tell()):
+            raise DataError(
+                f"{setting}{file}: unpacks to more than {MAX_RATIO} times its size; "
+                f"if that is right, unpack it first"
+            )
 
 
-def _unpack_xz(file: Path) -> Iterator[bytes]:
+def _unpack(raw: BinaryIO, packing: str, file: Path, setting: str) -> Iterator[bytes]:
+    if packing == ".xz":
+        yield from _unpack_xz(raw)
+        return
+    with contextlib.ExitStack() as stack:
+        stream: Any = raw
+        if packing == ".gz":
+            stream = stack.enter_context(gzip.GzipFile(fileobj=raw))
+        elif packing == ".zst":
+            # zstandard's own reader does not notice that a file is truncated.
+            open_zstd = need_pyarrow(file, setting).CompressedInputStream
+            stream = stack.enter_context(open_zstd(raw, "zstd"))
+        while block := stream.read(BLOCK_BYTES):
+            yield block
+
+
+def _unpack_xz(raw: BinaryIO) -> Iterator[bytes]:
     """Unpacks all streams of a file; LZMAFile ignores a damaged second one."""
-    with open(file, "rb") as raw:
-        data = raw.read(BLOCK_BYTES)
-        while data:
-            decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
-            while not decoder.eof:
-                if decoder.needs_input and not data:
-                    data = raw.read(BLOCK_BYTES)
-                    if not data:
-                        raise EOFError
-                block = decoder.decompress(data, BLOCK_BYTES)
-                data = b""
-                if block:
-                    yield block
-            data = decoder.unused_data.lstrip(b"\0")  # streams may be padded
-            while not data and (padded := raw.read(BLOCK_BYTES)):
-                data = padded.lstrip(b"\0")
+    data = raw.read(BLOCK_BYTES)
+    while data:
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        while not decoder.eof:
+            if decoder.needs_input and not data:
+                data = raw.read(BLOCK_BYTES)
+                if not data:
+                    raise EOFError
+            block = decoder.decompress(data, BLOCK_BYTES)
+            data = b""
+            if block:
+                yield block
+        data = decoder.unused_data.lstrip(b"\0")  # streams may be padded
+        while not data and (padded := raw.read(BLOCK_BYTES)):
+            data = padded.lstrip(b"\0")
 
 
 def read_text(file: Path) -> Iterator[str]:
@@ -229,5 +293,5 @@ def hash_file(file: Path) -> str:
     Raises:
       UserError: as `reading`.
     """
-    with reading(file), open(file, "rb") as raw:
+    with reading(file), disk.open_regular(file) as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()

@@ -12,12 +12,13 @@ import os
 import time
 from pathlib import Path
 
-from jaxpt.files import disk
+from jaxpt.files import disk, schema
 from jaxpt.text.sources.files import hash_file, reading
 
 # A file modified more recently than this may be modified again without a change of its
 # times, as file systems round them to milliseconds, or to 2 s (FAT).
 STABLE_NS = 3_000_000_000
+_FORM = {"sha256": str, "files": {str: [object]}}
 
 
 def stamp(file: Path) -> list[int]:
@@ -77,9 +78,8 @@ def _sum(body: dict) -> str:
 
 def _read(path: Path) -> dict[str, list]:
     """Reads the cached hashes; {} if the cache file is missing or damaged."""
-    faults = (OSError, ValueError, LookupError, AttributeError, TypeError)
-    with contextlib.suppress(*faults, RecursionError):
-        body = json.loads(path.read_bytes())
+    with contextlib.suppress(OSError, ValueError):
+        body = schema.parse(disk.read(path), _FORM)
         if body.pop("sha256") == _sum(body):
             return body["files"]
     return {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxpt import trust
 from jaxpt.errors import DataError, UserError
+from jaxpt.files import schema
 from jaxpt.text.sources.documents import Document, make_documents
 from jaxpt.text.sources.files import (
     BLOCK_BYTES,
@@ -27,19 +28,19 @@ def read_json_lines(
 ) -> Iterator[Document]:
     """Reads JSON lines as documents named "name:LINE", from 1; skips blank lines.
 
-    A whole line is held in memory.
+    A whole line is held in memory, of at most `schema.MAX_BYTES` characters.
 
     Raises:
       UserError: the file cannot be read, or a line is not an object with the fields.
     """
     has_document = False
-    lines = read_lines(read_text(file), float("inf"))
+    lines = read_lines(read_text(file), schema.MAX_BYTES)
     for number, (line, _) in enumerate(lines, 1):
         if line.isspace():
             continue
         has_document = True
         where = f"data.path={file} line {number}"
-        record = parse_object(line, where, at_column=True)
+        record = parse_object(line, where)
         text = _get_field(record, "data.text_field", text_field, where)
         label = ""
         if label_field:

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.files import disk
-from jaxpt.text.stores.store import CARD, is_part, seal_card
+from jaxpt.files import disk, schema
+from jaxpt.text.stores.store import CARD, FILES, is_part, seal_card
 
 JOURNAL = "journal.json"
+_FORM = {"key": str, "state": {str: object}, "files": FILES, "sha256": str}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CHUNK_BYTES = 1 << 20
 
@@ -210,11 +211,11 @@ def _sum(body: dict) -> str:
 
 def _read_journal(path: Path) -> dict:
     try:
-        journal = json.loads(path.read_bytes())
+        journal = schema.parse(disk.read(path), _FORM)
         checksum = journal.pop("sha256")
     except FileNotFoundError as error:
         raise Unusable("it has no journal yet") from error
-    except (OSError, ValueError, AttributeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise Unusable("its journal cannot be read") from error
     if checksum != _sum(journal):
         raise Unusable("its journal was altered")

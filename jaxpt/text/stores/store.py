@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError, UserError
+from jaxpt.files import disk, schema
 from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, load
 
@@ -40,6 +41,26 @@ DOC_BYTES = "doc_bytes.bin"
 TOKEN_BYTES = "token_bytes.bin"
 LABELS = "labels.bin"
 SENTENCE_STARTS = "sentences.bin"
+FILES = {str: {"bytes": int, "sha256": str}}
+# The schema of a card.
+SCHEMA = {
+    "format": range(FORMAT, FORMAT + 1),
+    "path": str,
+    "sha256": str,
+    "settings": {str: object},
+    "sources": [{str: object}],
+    "files": FILES,
+    "tokenizer": {"sha256": str, "spec": {str: object}},
+    "text_sha256": str,
+    "vocab_size": int,
+    "dtype": {"<u2", "<u4"},
+    "num_sentences": (int, None),
+    **dict.fromkeys(("num_tokens", "num_documents", "num_main", "num_bytes"), int),
+    "num_unknown": int,
+    "dropped": int,
+    "truncated": int,
+    "label_names": [str],
+}
 DTYPES = {
     DOC_STARTS: "<i8",
     DOC_BYTES: "<i8",
@@ -165,7 +186,7 @@ def read_card(folder: Path) -> dict:
     """
     path = folder / CARD
     try:
-        card = json.loads(path.read_bytes())
+        card = schema.parse(disk.read(path))
     except FileNotFoundError as error:
         is_partial = folder.is_dir()
         problem = (
@@ -174,14 +195,18 @@ def read_card(folder: Path) -> dict:
         raise _fault(path, problem) from error
     except OSError as error:
         raise _fault(path, f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise _fault(path, f"was altered: not JSON: {error}") from error
+    except ValueError as error:
+        raise _fault(path, f"was altered: {error}") from error
     if not isinstance(card, dict) or "format" not in card:
         raise _fault(path, "is not the card of a store")
     if card["format"] != FORMAT:
         problem = f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
         raise _fault(path, f"{problem}; prepare the text again")
-    if card.pop("sha256", None) != _digest(card):
+    try:
+        schema.check(card, SCHEMA)
+    except ValueError as error:
+        raise _fault(path, f"was altered: {error}") from error
+    if card.pop("sha256") != _digest(card):
         raise _fault(path, "was altered: its checksum differs")
     if foreign := [name for name in card["files"] if not is_part(name)]:
         raise _fault(path, f"names {foreign[0]!r}, not a file of a store")
@@ -238,7 +263,7 @@ def _scan(path: Path, dtype: str) -> tuple[str, int]:
     """
     digest, highest = hashlib.sha256(), 0
     buffer = memoryview(bytearray(_SCAN_BYTES))
-    with open(path, "rb", buffering=0) as file:
+    with disk.open_regular(path) as file:
         while num := file.readinto(buffer):
             digest.update(buffer[:num])
             numbers = np.frombuffer(buffer, dtype, num // np.dtype(dtype).itemsize)

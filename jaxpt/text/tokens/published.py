@@ -14,6 +14,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from jaxpt.errors import DataError, UserError
+from jaxpt.files import disk, schema
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
 from jaxpt.text.tokens.vocab import SPECIALS
 
@@ -211,8 +212,9 @@ def make_bpe(model: models.BPE) -> tokenizers.Tokenizer:
 
 def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     """Reads BERT's WordPiece; uncased if no token has an upper-case letter."""
-    with path.open(encoding="utf-8") as file:
-        tokens = [line.rstrip("\n") for line in file]
+    text = disk.read(path).decode()
+    tokens = re.split("\r\n|\r|\n", text)
+    tokens = tokens[:-1] if not tokens[-1] else tokens
     ids = {}
     for number, token in enumerate(tokens):
         if token in ids or not token:
@@ -271,7 +273,7 @@ def _read_sentencepiece(
     """
     proto = sentencepiece_model_pb2.ModelProto()
     try:
-        proto.ParseFromString(path.read_bytes())
+        proto.ParseFromString(disk.read(path))
     except DecodeError as error:
         raise DataError("not a SentencePiece model") from error
     trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
@@ -346,8 +348,8 @@ def _round_scores(pieces: Iterable[tuple[str, float]]) -> list[tuple[str, float]
 
 
 def _parse(path: Path) -> dict:
-    """Reads a JSON file; raises UserError if it is not JSON."""
+    """Reads a JSON object; raises UserError if the file is not one."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} is not JSON: {error}") from error
+        return schema.parse(disk.read(path), {str: object})
+    except ValueError as error:
+        raise DataError(f"{path.name}: {error}") from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeGuard
 
 from jaxpt.errors import DataError, UserError
-from jaxpt.files import checksums, disk
+from jaxpt.files import checksums, disk, schema
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import (
@@ -207,7 +207,7 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
     if path.is_dir() or path.suffix not in ("", ".json"):
         return read_published(path, specials, num_sentinels)
     try:
-        data = json.loads(checksums.read(path).decode())
+        data = schema.parse(checksums.read(path))
         if isinstance(data, dict) and "model" in data:
             return name_specials(read_json(data), specials, num_sentinels)
         if isinstance(data, dict) and {"kind", "core"} <= set(data):
@@ -223,8 +223,8 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
         return tokenizer
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"tokenizer file {path}: not JSON: {error}") from error
+    except ValueError as error:
+        raise DataError(f"tokenizer file {path}: {error}") from error
     except UserError as error:
         raise DataError(f"tokenizer file {path}: {error}") from error
 
@@ -232,11 +232,11 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
 def _names_byt5(folder: Path) -> bool:
     """Whether the tokenizer of a folder is ByT5's, which has no file."""
     try:
-        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        data = disk.read(folder / "tokenizer_config.json")
+        settings = schema.parse(data, {str: object})
     except (OSError, ValueError):
         return False
-    is_named = isinstance(settings, dict)
-    return is_named and settings.get("tokenizer_class") == "ByT5Tokenizer"
+    return settings.get("tokenizer_class") == "ByT5Tokenizer"
 
 
 def _make_subword(

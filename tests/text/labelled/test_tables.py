@@ -11,6 +11,7 @@ import pytest
 from shared import find_shared
 
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 from jaxpt.text.labelled.tables import TableSpec, read_table
 
 
@@ -269,3 +270,12 @@ def test_missing_files(tmp_path):
         read(tmp_path / "*.tsv")
     with pytest.raises(UserError, match="path=''"):
         read_table(TableSpec(), [])
+
+
+def test_a_parquet_that_is_too_large_is_refused(tmp_path, monkeypatch, refuses):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["x"] * 1000}), path)
+    assert len(read_table(TableSpec(str(path)), ["text"])) == 1000
+    monkeypatch.setattr(disk, "WHOLE_BYTES", 50)
+    with refuses(f"{path}: is larger than"):
+        read_table(TableSpec(str(path)), ["text"])

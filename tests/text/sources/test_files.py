@@ -1,8 +1,10 @@
 import gzip
 import hashlib
 import lzma
+import os
 import re
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -221,3 +223,36 @@ def test_hash_is_of_the_file_as_it_lies_there(write):
     assert hash_file(path) == hashlib.sha256(path.read_bytes()).hexdigest()
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert hash_file(write("", b"abc")) == digest
+
+
+@pytest.mark.parametrize("packing", PACKED)
+def test_what_unpacks_to_far_more_is_refused(write, packing, monkeypatch, refuses):
+    monkeypatch.setattr(files, "MIN_UNPACKED", 1 << 20)
+    path = write(packing, bytes(1 << 23))
+    read = 0
+    with refuses(f"data.path={path}: unpacks to more than 200 times its size"):
+        for block in read_bytes(path):
+            read += len(block)
+    assert read < 1 << 22
+    text = "".join(f"{i}\n" for i in range(1 << 18)).encode()
+    path = write(packing, text)
+    assert b"".join(read_bytes(path)) == text and len(text) > 1 << 20
+
+
+def test_what_is_too_large_as_a_whole_is_refused(write, monkeypatch, refuses):
+    monkeypatch.setattr(files.disk, "WHOLE_BYTES", 100)
+    for packing in PACKED:
+        assert files.read_whole(write(packing, bytes(100))) == bytes(100)
+        assert files.unpack_whole(PACK[packing](b"a"), Path(f"a{packing}")) == b"a"
+        path = write(packing, bytes(101))
+        with refuses(f"data.path={path}: is larger"):
+            files.read_whole(path)
+
+
+def test_only_regular_files_are_read(tmp_path, refuses):
+    os.mkfifo(tmp_path / "fifo.txt")
+    for path in (tmp_path / "fifo.txt", Path("/dev/zero")):
+        with refuses(f"data.path={path}: is a"):
+            list(read_bytes(path))
+        with refuses(f"data.path={path}: is a"):
+            hash_file(path)

@@ -394,8 +394,8 @@ def test_small_vocab_txt(tmp_path):
     [
         ({}, ["encoder.json and vocab.bpe", "vocab.txt"]),
         ({"encoder.json": "{}"}, ["must hold"]),
-        ({"vocab.json": "{", "merges.txt": ""}, ["vocab.json is not JSON"]),
-        ({"vocab.json": "[]", "merges.txt": ""}, ["not a byte-level BPE"]),
+        ({"vocab.json": "{", "merges.txt": ""}, ["vocab.json: not JSON"]),
+        ({"vocab.json": "[]", "merges.txt": ""}, ["vocab.json: not a JSON object"]),
         ({"vocab.json": '{"a": 0}', "merges.txt": "b c"}, ["not a byte-level BPE"]),
         ({"vocab.json": '{"a": 0}', "merges.txt": ""}, ["of the 256 bytes"]),
         ({"tokenizer.json": "{}"}, ["not a jaxpt tokenizer"]),

@@ -1,0 +1,65 @@
+"""Ctrl-C where Python would lose it: while modules are imported, and in callbacks."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+SECONDS = 0.05  # until an interrupt is sent again
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Within, a first Ctrl-C is raised only at the end; a second one immediately.
+
+    Raised within an import, it may leave a library in a state that hides it.
+
+    Raises:
+      KeyboardInterrupt: at the end.
+    """
+    old = signal.getsignal(signal.SIGINT)
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or old is not signal.default_int_handler:
+        yield
+        return
+    was_received = False
+
+    def remember(signum, frame):
+        nonlocal was_received
+        was_received = True
+        signal.signal(signal.SIGINT, old)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
+    if was_received:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def repeated() -> Iterator[None]:
+    """Within, a Ctrl-C that Python prints and drops is sent again.
+
+    Python drops exceptions in callbacks of the garbage collector, of which JAX has one,
+    in `__del__` and in callbacks of C code.
+    """
+    old = sys.unraisablehook
+
+    def send_again(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            old(unraisable)
+            return
+        args = os.getpid(), signal.SIGINT
+        timer = threading.Timer(SECONDS, os.kill, args)
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = send_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = old

@@ -1,0 +1,109 @@
+"""Trials of writers that are killed: `python tests/trials/killed.py [EVERY]`.
+
+A command is killed (without any cleanup) at every EVERYth change that it makes to its
+folder. The same command must then succeed, and leave exactly the files of a command
+that was not killed. ONNX graphs and pages need jax2onnx (`make test-onnx`).
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+# Runs a command, and ends the process at its Nth change below a folder; N=0 never.
+DRIVER = """
+import os, sys
+folder, last, num = sys.argv[1], int(sys.argv[2]), 0
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+def count(event, args):
+    global num
+    if event == "open":
+        is_change = isinstance(args[2], int) and args[2] & WRITES
+    else:
+        is_change = event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir")
+    if is_change and folder in os.path.abspath(os.fspath(args[0])):
+        num += 1
+        if num == last:
+            os._exit(9)
+
+from jaxpt.cli import main
+sys.addaudithook(count)
+code = main(sys.argv[3:])
+print("changes:", num)
+sys.exit(code)
+"""
+CASES = {
+    "export": ["export", "--workdir=run", "--to=new"],
+    "import": ["import", "--from=export", "--workdir=new"],
+    "fine-tuning": ["export", "--workdir=tuned", "--to=new"],
+}
+GRAPHS = {
+    "ONNX": ["export", "--workdir=run", "--to=new", "--format=onnx"],
+    "applet": ["applet", "--workdir=run", "--to=new"],
+}
+
+
+def run(root: Path, last: int, command: list[str]) -> subprocess.CompletedProcess:
+    place = str(root / "new")
+    args = [sys.executable, "-c", DRIVER, place, str(last), *command]
+    return subprocess.run(args, cwd=root, capture_output=True, text=True)
+
+
+def snapshot(folder: Path) -> dict[str, int]:
+    """The crc32 of each file; 0 for those of a checkpoint, which have times."""
+    return {
+        name: 0 if "checkpoints" in name else zlib.crc32(path.read_bytes())
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        for name in [path.relative_to(folder).as_posix()]
+        if "/d/" not in name  # which Orbax names at random
+    }
+
+
+def try_case(root: Path, name: str, command: list[str], every: int) -> list[bool]:
+    """Kills a command at each point; whether the next one held."""
+    whole = run(root, 0, command)
+    assert whole.returncode == 0, whole.stderr
+    num = int(whole.stdout.rsplit("changes:", 1)[1])
+    expected = snapshot(root / "new")
+    held = []
+    for last in range(1, num + 1, every):
+        subprocess.run(["rm", "-rf", str(root / "new")], check=True)
+        killed = run(root, last, command)
+        assert killed.returncode == 9, killed.stderr
+        again = run(root, 0, command)
+        difference = set(snapshot(root / "new").items()) ^ set(expected.items())
+        held.append(again.returncode == 0 and not difference)
+        if not held[-1]:
+            print(f"{name}, killed at {last} of {num}: {again.stderr} {difference}")
+    subprocess.run(["rm", "-rf", str(root / "new")], check=True)
+    return held
+
+
+def try_all(every: int) -> tuple[int, int]:
+    """How many were tried, and how many held."""
+    from forged import make_folders
+
+    cases = CASES
+    if importlib.util.find_spec("jax2onnx"):
+        cases = CASES | GRAPHS
+    else:
+        print("jax2onnx is not installed: ONNX graphs and pages are left out")
+    held = []
+    with tempfile.TemporaryDirectory() as folder:
+        make_folders(Path(folder))
+        for name, command in cases.items():
+            held += try_case(Path(folder), name, command, every)
+    return len(held), sum(held)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    tried, held = try_all(int(sys.argv[1]) if sys.argv[1:] else 1)
+    print(f"tried {tried}, held {held}")
+    sys.exit(tried != held)
