@@ -147,6 +147,22 @@ def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
     write_json(place, result)
 
 
+def load_columns(workdir: Path, result: dict, rule: str) -> dict[str, np.ndarray]:
+    """The values by item of a task by one rule, and "index", the items' numbers.
+
+    Args:
+      result: an element of `evaluate_tasks`.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
+        names = [name for name in arrays if name.startswith(f"{rule}/")]
+        columns = {name.removeprefix(f"{rule}/"): arrays[name] for name in names}
+        return columns | {"index": arrays["index"]}
+
+
 def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
     """The values by item whose mean is a task's main figure, if it is a mean.
 
@@ -156,15 +172,13 @@ def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
     Raises:
       UserError: the file was altered.
     """
-    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    columns = load_columns(workdir, result, rule)
     names = "hit", next(iter(result["results"][rule]["figures"]))
-    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
-        name = next((n for n in names if f"{rule}/{n}" in arrays), None)
-        if name is None:
-            return None
-        hits = arrays[f"{rule}/{name}"]
-        weights = arrays.get(f"{rule}/weight", np.ones(len(hits)))
-        index = arrays["index"]
+    name = next((n for n in names if n in columns), None)
+    if name is None:
+        return None
+    hits, index = columns[name], columns["index"]
+    weights = columns.get("weight", np.ones(len(hits)))
     is_asked = np.isfinite(hits)
     hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
     return Examples(hits * weights, weights, index)
