@@ -73,6 +73,9 @@ class TrainSpec:
       eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
         the end.
       keep_checkpoints: number of newest checkpoints to keep.
+      checkpoint_words: numbers of words; when the run has read one of them, its
+        parameters are written to `<workdir>/words/`, a run of its own such as
+        `words/1M` (`jaxpt.training.milestones`).
       trackers: where the log is written in addition to metrics.jsonl: any of
         "tensorboard", "wandb" (Weights & Biases) and "mlflow"
         (`jaxpt.training.trackers`).
@@ -96,6 +99,7 @@ class TrainSpec:
     eval_every: int = 0
     checkpoint_every: int = 500
     keep_checkpoints: int = 2
+    checkpoint_words: tuple[int, ...] = ()
     trackers: tuple[str, ...] = ("tensorboard",)
     profile_steps: int = 0
 
@@ -109,6 +113,11 @@ class TrainSpec:
             is_good = every >= 0 and every % self.steps_per_call == 0
             allowed = f"0 or a multiple of train.steps_per_call={self.steps_per_call}"
             check("train", self, name, is_good, allowed)
+        words = self.checkpoint_words
+        is_good = all(type(x) is int and x > 0 for x in words)
+        is_good &= list(words) == sorted(set(words)) and not (words and self.seconds)
+        allowed = "rising whole numbers above 0; () with train.seconds"
+        check("train", self, "checkpoint_words", is_good, allowed)
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
         check("train", self, "num_microbatches", is_good, allowed)
