@@ -130,6 +130,12 @@ jaxpt babylm --workdir runs/mlm --data zeroshot.tar.xz --glue glue_filtered""",
             0,
             "at most this many items of each zero-shot task, spread evenly; 0: all",
         ),
+        "bos": (
+            True,
+            "causal rules give a text the token that precedes texts in training; "
+            "--nobos: nothing, and its first token is not scored, as in the official "
+            "pipeline with an exported run",
+        ),
     },
 )
 def babylm(command: Command, argv: list[str]) -> int:
@@ -145,8 +151,8 @@ def babylm(command: Command, argv: list[str]) -> int:
     def work() -> int:
         from jaxpt.report.babylm import evaluate_babylm, format_scores
 
-        settings = values.data, values.glue, values.rule, values.num_items
-        result = evaluate_babylm(workdir, *settings, _log.info)
+        request = values.data, values.glue, values.rule, values.num_items, values.bos
+        result = evaluate_babylm(workdir, *request, _log.info)
         show_result(values, result, format_scores(result))
         return 0
 

@@ -74,7 +74,7 @@ class TrainSpec:
         the end.
       keep_checkpoints: number of newest checkpoints to keep.
       checkpoint_words: numbers of words; when the run has read one of them, its
-        parameters are written to `<workdir>/words/`, a run of its own such as
+        parameters are written to `<workdir>/words/`, as a separate run such as
         `words/1M` (`jaxpt.training.milestones`).
       trackers: where the log is written in addition to metrics.jsonl: any of
         "tensorboard", "wandb" (Weights & Biases) and "mlflow"

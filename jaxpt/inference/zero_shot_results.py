@@ -7,6 +7,7 @@ The digits are a hash of path, rules, number of items and options. A stored resu
 used again for the same checkpoint and the same items.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -46,10 +47,15 @@ def evaluate_tasks(
     rule: str,
     num_items: int,
     options: Options = NO_OPTIONS,
+    has_left: bool = True,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
 
     All paths are read before anything is evaluated.
+
+    Args:
+      has_left: rules that read the past alone give a text the ids that precede it in
+        training (`TextForm.left`); otherwise its first token is not scored.
 
     Raises:
       UserError: an invalid task, path, rule or item, or a folder without a run.
@@ -69,6 +75,8 @@ def evaluate_tasks(
     tasks = processes.on_all(read)
     program, tokenizer, params, step = load_run(workdir)
     scorer = processes.on_all(make_scorer, program, params)
+    if not has_left:
+        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
     eval_context = EvalContext(
         scorer,
         tokenizer.encode,

@@ -74,8 +74,8 @@ def find_parts(data: str) -> dict[str, str]:
     if place.is_file():
         inside = _list_folders(place)
     elif place.is_dir():
-        names = [name for part in PARTS.values() for name in part.places]
-        inside = {name for name in names if (place / name).exists()}
+        known = [name for part in PARTS.values() for name in part.places]
+        inside = {name for name in known if (place / name).exists()}
     else:
         raise ConfigError(f"--data={data}: there is no such folder or archive")
     found = {}
@@ -126,6 +126,7 @@ def evaluate_babylm(
     glue: str,
     rule: str,
     num_items: int,
+    bos: bool,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
     """Evaluates a run; writes and returns its scores.
@@ -136,6 +137,7 @@ def evaluate_babylm(
       data: folder or archive of the zero-shot data; "" for no such task.
       glue: folder of the data of the fine-tunings; "" for none.
       rule, num_items: as for `evaluate_tasks`.
+      bos: as its `has_left`.
       log: gets lines of progress.
 
     Raises:
@@ -162,7 +164,7 @@ def evaluate_babylm(
     predictions: dict[str, dict] = {}
     if parts:
         task_args = [f"{PARTS[name].task}:{path}" for name, path in parts.items()]
-        outputs = evaluate_tasks(workdir, task_args, rule, num_items)
+        outputs = evaluate_tasks(workdir, task_args, rule, num_items, has_left=bos)
         result["step"] = outputs[0]["step"]
         for name, output in zip(parts, outputs, strict=True):
             items = TASKS[PARTS[name].task].read(parts[name])

@@ -1,4 +1,4 @@
-"""Checkpoints at numbers of words that a run has read, as runs of their own.
+"""Checkpoints at numbers of words that a run has read, as separate runs.
 
     <workdir>/words/1M/    config.json, tokenizer.json, ...
                            checkpoints/STEP, the parameters alone
@@ -69,7 +69,7 @@ def plan_milestones(spec: TrainSpec, words_of_row: float) -> dict[int, list[str]
     """The names of the milestones after each step that has any.
 
     Raises:
-      ConfigError: the run does not read as many words.
+      ConfigError: the run reads fewer words.
 
     >>> spec = TrainSpec(steps=100, batch_size=2, checkpoint_words=(101, 2_000))
     >>> plan_milestones(spec, 10.0)

@@ -76,13 +76,13 @@ def _text(row: Mapping, name: str, where: str) -> str:
 def ask_entity(row: Mapping, stem: str, where: str) -> Choice:
     """Entity tracking (Kim and Schuster 2023): the content of a box after a story."""
     context, options = _text(row, "input_prefix", where), row.get("options")
-    is_good = isinstance(options, list) and len(options) > 1
-    if not is_good or not all(isinstance(x, str) and x.strip() for x in options):
+    texts = options if isinstance(options, list) else []
+    if len(texts) < 2 or not all(isinstance(x, str) and x.strip() for x in texts):
         raise DataError(f"{where}: options must be a list of texts, at least 2")
     number = row.get("numops")
     if type(number) is not int:
         raise DataError(f"{where}: numops must be a whole number, is {number!r:.40}")
-    question = Question((context,) * len(options), tuple(options), 0)
+    question = Question((context,) * len(texts), tuple(texts), 0)
     return Choice(question, f"{stem}_{number}_ops", stem)
 
 

@@ -98,7 +98,11 @@ def read_readings(path: str) -> list[Reading]:
         texts = [_clean(table.columns[name][i]) for name in TEXTS]
         if not texts[1]:
             raise DataError(f"{table.where(i)}: word must be a text")
-        readings.append(Reading(*texts, sentences[i] or f"row {i}", numbers))
+        sentence = str(sentences[i] or f"row {i}")
+        context, word, prev_context, prev_word = texts
+        readings.append(
+            Reading(context, word, prev_context, prev_word, sentence, numbers)
+        )
     return readings
 
 
@@ -131,7 +135,8 @@ def evaluate_readings(
         if differs:
             values = find_surprisals(eval_context.scorer, rule, apart)
             surprisals["_pipeline"] = values
-        figures, columns, notes = {}, {}, []
+        figures, notes = {}, []
+        columns: dict[str, np.ndarray] = {}
         for suffix, values in surprisals.items():
             now, before = values[: len(items)], values[len(items) :]
             # The first word of a text has no score in some networks.

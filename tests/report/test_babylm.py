@@ -83,6 +83,7 @@ def test_a_run_is_evaluated_by_one_command(run, data, capsys):
     assert main(["babylm", *map(str, args)]) == 0
     result = json.loads(capsys.readouterr().out)
     assert list(result["rules"]) == ["causal"]
+    assert "not scored" not in result["rules"]["causal"]["description"]
     scores = result["rules"]["causal"]["scores"]
     parts = [name for name in babylm.PARTS if name != "reading"]
     assert set(scores) == {*parts, "eye_tracking", "self_paced_reading"}
@@ -132,8 +133,9 @@ def test_a_part_of_the_items_is_no_submission(run, data, tmp_path, capsys):
         archive.add(data / "blimp_filtered", "blimp_filtered")
     before = sorted((run / "babylm").glob("predictions*"))
     args = ["--workdir", run, "--data", tmp_path / "all.tar.xz", "--num_items", 2]
-    assert main(["babylm", *map(str, args)]) == 0
+    assert main(["babylm", *map(str, args), "--nobos"]) == 0
     out = capsys.readouterr().out
+    assert "a text's first token is not scored" in out
     assert "pipeline" in out and "\nblimp " in out
     assert "not in the data: blimp_supplement, ewok," in out
     assert "at most 2 items of each task: no file of predictions" in out

@@ -32,7 +32,17 @@ pytestmark = [
     pytest.mark.skipif(not PIPELINE, reason="BABYLM_PIPELINE is not set"),
 ]
 
-PAIRS = [("the people have", "the have people"), ("we are", "are we"), ("of the", "a")]
+BERT = {
+    "model__norm_position": "post",
+    "model__num_types": 1,
+    "model__head_bias": True,
+    "model__head_transform": True,
+}
+PAIRS = [
+    ("the people have", "the have people"),
+    ("we are", "are we"),
+    ("of the people", "a people"),
+]
 STORY = "The box has the people and the city. The other has the law. The box has "
 
 
@@ -58,7 +68,7 @@ def data(tmp_path_factory):
     ewok = dict(
         zip(names, ("d", "x", "x", "x", "It is war.", "It is peace."), strict=True)
     )
-    targets = [("We have an army.", "We have no army."), ("No.", "Yes, we do.")]
+    targets = [("We have an army.", "We have no army."), ("We do not.", "Yes, we do.")]
     rows = [ewok | {"Target1": a, "Target2": b} for a, b in targets]
     write_lines(folder / "ewok_filtered/d.jsonl", rows)
     comps = {"prefix_acceptable": "The nation", "prefix_unacceptable": "The law"}
@@ -67,7 +77,8 @@ def data(tmp_path_factory):
         write_lines(folder / f"comps/{stem}.jsonl", rows)
     forms = [("a nation", "the nations", 0.1), ("we have", "we has", 0.9)]
     rows = [
-        {"sentences": f"{a}\t{b}", "ratio": x} for a, b, x in [*forms, ("x", "y", 0.4)]
+        {"sentences": f"{a}\t{b}", "ratio": x}
+        for a, b, x in [*forms, ("an army", "the army", 0.4)]
     ]
     for part in ("wug_adj_nominalization", "wug_past_tense"):
         write_lines(folder / part / f"{part}.jsonl", rows)
@@ -90,11 +101,14 @@ def both(request, speech, data, tmp_path_factory):
     """The backend, the exported model, and what `jaxpt babylm` writes."""
     folder = tmp_path_factory.mktemp(request.param)
     backend, rule = BACKENDS[request.param]
-    sizes = {"model__max_len": 512, "tokenizer__kind": "bpe"}
-    run = write_run(make_config(speech, request.param, **sizes), folder / "run")
+    changes = {"model__max_len": 512, "tokenizer__kind": "bpe"}
+    if backend == "mlm":
+        changes |= BERT
+    run = write_run(make_config(speech, request.param, **changes), folder / "run")
     export = folder / "export"
     assert main(["export", "--workdir", str(run), "--to", str(export)]) == 0
-    assert main(["babylm", "--workdir", str(run), "--data", str(data)]) == 0
+    args = ["--workdir", str(run), "--data", str(data), "--nobos"]
+    assert main(["babylm", *args]) == 0
     made = json.loads((run / f"babylm/predictions-{rule}.json").read_text())
     scores = json.loads((run / "babylm/scores.json").read_text())
     return backend, export, made, scores["rules"][rule]["scores"]
