@@ -43,7 +43,11 @@ GROUPS: dict[str, dict[str, Command]] = {
         "neighbours": models.neighbours,
         "applet": models.applet,
     },
-    "Evaluate": {"evaluate": downstream.evaluate, "analyse": downstream.analyse},
+    "Evaluate": {
+        "evaluate": downstream.evaluate,
+        "babylm": downstream.babylm,
+        "analyse": downstream.analyse,
+    },
     "Compare": {
         "compare": training.compare,
         "report": training.report,

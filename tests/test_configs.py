@@ -3,6 +3,7 @@
 What a config lacks for an objective is filled in (tests/config/test_needs.py).
 """
 
+import gzip
 import importlib.util
 import inspect
 import json
@@ -368,3 +369,29 @@ def test_pretraining_pays_reads_the_text_of_the_training_sets():
     plans = make_plans(to_dict(module.get_config()), spec.objectives)
     # The parts that are fine-tuned have one size.
     assert {plan.model.num_layers for plan in plans.values()} == {2}
+
+
+@pytest.mark.parametrize("name", load("tasks/babylm").TEXTS)
+def test_babylms_recipe(name):
+    """That of the challenge's eval_finetuning.sh."""
+    plan = make_finetune_plan(load("tasks/babylm").get_config(f"folder,{name}"))
+    train = plan.train
+    assert (train.lr, train.warmup_share, train.keep) == ((3e-5,), 0.06, "best")
+    assert (plan.optim.schedule, plan.optim.min_lr_ratio) == ("cosine", 0.1)
+    assert train.epochs == ((30,) if name == "wsc" else (10,))
+    assert train.batch_size == ((16,) if name in ("boolq", "multirc") else (32,))
+    metric = "f1" if name in ("mrpc", "qqp") else "accuracy"
+    assert plan.spec.main_metric == metric
+    assert plan.data.dev == f"folder/{name}.valid.jsonl"
+
+
+def test_babylms_texts_are_templates(tmp_path, refuses):
+    row = {"text": "Ann met Bo as she left.", "span1_text": "Ann", "span2_text": "she"}
+    lines = "".join(json.dumps(row | {"label": x}) + "\n" for x in (1, 0))
+    for split in ("train", "valid"):
+        (tmp_path / f"wsc.{split}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    first, second = read_task("babylm", f"{tmp_path},wsc")["dev"]
+    assert first.text == 'Does "she" refer to "Ann" in this passage?'
+    assert (first.pair, first.labels, second.labels) == (row["text"], (1,), (0,))
+    with refuses("folder,cola: cola: must be one of boolq, mnli,"):
+        load("tasks/babylm").get_config("folder,cola")

@@ -105,6 +105,61 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
 
 
 @command(
+    "babylm",
+    example="""\
+jaxpt babylm --workdir runs/mlm --data evaluation_data/full_eval
+jaxpt babylm --workdir runs/mlm --data zeroshot.tar.xz --glue glue_filtered""",
+    flags=OUTPUT
+    | {
+        "data": (
+            "",
+            "the zero-shot data: a folder or an archive with blimp_filtered, "
+            "supplement_filtered, entity_tracking and others",
+        ),
+        "glue": (
+            "",
+            "the data of the fine-tunings: a folder with boolq.train.jsonl, "
+            "boolq.valid.jsonl and others; default: no fine-tuning",
+        ),
+        "rule": (
+            "auto",
+            "the rule that texts are scored by; all: every one that the run has, auto: "
+            "the first of them",
+        ),
+        "num_items": (
+            0,
+            "at most this many items of each zero-shot task, spread evenly; 0: all",
+        ),
+        "bos": (
+            True,
+            "causal rules give a text the token that precedes texts in training; "
+            "--nobos: nothing, and its first token is not scored, as in the official "
+            "pipeline with an exported run",
+        ),
+    },
+)
+def babylm(command: Command, argv: list[str]) -> int:
+    """Evaluate a run as the BabyLM challenge does.
+
+    Repeat the command to resume an evaluation that was stopped.
+    """
+    values = parse(command, argv)
+    workdir = read_workdir(values)
+    if not (values.data or values.glue):
+        raise ConfigError("--data, --glue: at least one of them must be given")
+
+    def work() -> int:
+        from jaxpt.report.babylm import evaluate_babylm, format_scores
+
+        request = values.data, values.glue, values.rule, values.num_items, values.bos
+        result = evaluate_babylm(workdir, *request, _log.info)
+        show_result(values, result, format_scores(result))
+        return 0
+
+    return run_command(values, work)
+
+
+@command(
     "finetune",
     example="""\
 jaxpt finetune --from runs/mlm --config tasks/sst2 --to runs/sst2

@@ -53,6 +53,15 @@ LengthSchedule = Annotated[
     ),
 ]
 
+Seeds = Annotated[tuple[NonNegativeInt, ...], Length(1, is_distinct=True)]
+RisingInts = Annotated[
+    tuple[PositiveInt, ...],
+    Rule(
+        lambda values: list(values) == sorted(set(values)),
+        "rising whole numbers above 0",
+    ),
+]
+
 
 def is_task(name: str) -> bool:
     """Whether an entry of `compare.tasks` names a known task and a path."""
@@ -134,6 +143,9 @@ class TrainSpec(Settings):
       eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
         the end.
       keep_checkpoints: number of newest checkpoints to keep.
+      checkpoint_words: numbers of words; when the run has read one of them, its
+        parameters are written to `<workdir>/words/`, as a separate run such as
+        `words/1M` (`jaxpt.training.milestones`).
       trackers: where the log is written in addition to metrics.jsonl: any of
         "tensorboard", "wandb" (Weights & Biases) and "mlflow"
         (`jaxpt.training.trackers`).
@@ -159,6 +171,7 @@ class TrainSpec(Settings):
     eval_every: NonNegativeInt = 0
     checkpoint_every: NonNegativeInt = 500
     keep_checkpoints: PositiveInt = 2
+    checkpoint_words: RisingInts = ()
     trackers: Annotated[
         tuple[Annotated[str, OneOf(*TRACKERS)], ...], Length(is_distinct=True)
     ] = ("tensorboard",)
@@ -170,6 +183,8 @@ class TrainSpec(Settings):
             is_good = getattr(self, name) % self.steps_per_call == 0
             allowed = f"0 or a multiple of train.steps_per_call={self.steps_per_call}"
             self.check(name, is_good, allowed)
+        is_good = not (self.checkpoint_words and self.seconds)
+        self.check("checkpoint_words", is_good, "() with a budget of seconds")
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
         self.check("num_microbatches", is_good, allowed)
@@ -276,9 +291,7 @@ class CompareSpec(Settings):
     SECTION: ClassVar[str] = "compare"
 
     objectives: Annotated[tuple[str, ...], Length(1, is_distinct=True)] = COMPARED
-    seeds: Annotated[tuple[NonNegativeInt, ...], Length(1, is_distinct=True)] = (
-        *(0, 1, 2),
-    )
+    seeds: Seeds = (0, 1, 2)
     earlier_seeds: tuple[NonNegativeInt, ...] = ()
     alpha: InnerFraction = ALPHA
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"

@@ -7,6 +7,7 @@ The digits are a hash of path, rules, number of items and options. A stored resu
 used again for the same checkpoint and the same items.
 """
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -65,10 +66,15 @@ def evaluate_tasks(
     rule: str,
     num_items: int,
     options: Options = NO_OPTIONS,
+    has_left: bool = True,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
 
     All paths are read before anything is evaluated.
+
+    Args:
+      has_left: rules that read the past alone give a text the ids that precede it in
+        training (`TextForm.left`); otherwise its first token is not scored.
 
     Raises:
       UserError: an invalid task, path, rule or item, or a folder without a run.
@@ -88,6 +94,8 @@ def evaluate_tasks(
     tasks = processes.on_all(read)
     program, tokenizer, params, step = load_run(workdir)
     scorer = processes.on_all(make_scorer, program, params)
+    if not has_left:
+        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
     eval_context = EvalContext(
         scorer,
         tokenizer.encode,
@@ -166,6 +174,22 @@ def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
     write_json(place, result)
 
 
+def load_columns(workdir: Path, result: dict, rule: str) -> dict[str, np.ndarray]:
+    """The values by item of a task by one rule, and "index", the items' numbers.
+
+    Args:
+      result: an element of `evaluate_tasks`.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
+        names = [name for name in arrays if name.startswith(f"{rule}/")]
+        columns = {name.removeprefix(f"{rule}/"): arrays[name] for name in names}
+        return columns | {"index": arrays["index"]}
+
+
 def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
     """The values by item whose mean is a task's main figure, if it is a mean.
 
@@ -175,15 +199,13 @@ def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
     Raises:
       UserError: the file was altered.
     """
-    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    columns = load_columns(workdir, result, rule)
     names = "hit", next(iter(result["results"][rule]["figures"]))
-    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
-        name = next((n for n in names if f"{rule}/{n}" in arrays), None)
-        if name is None:
-            return None
-        hits = arrays[f"{rule}/{name}"]
-        weights = arrays.get(f"{rule}/weight", np.ones(len(hits)))
-        index = arrays["index"]
+    name = next((n for n in names if n in columns), None)
+    if name is None:
+        return None
+    hits, index = columns[name], columns["index"]
+    weights = columns.get("weight", np.ones(len(hits)))
     is_asked = np.isfinite(hits)
     hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
     return Examples(hits * weights, weights, index)

@@ -7,7 +7,7 @@ its own sigmoid.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -32,6 +32,7 @@ from jaxpt.tasks.task import (
     read_label,
 )
 from jaxpt.text.labelled.tables import Table
+from jaxpt.text.labelled.templates import list_slots, read_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +40,8 @@ class Spec(TaskSpec):
     """Which columns are read, and what the labels are.
 
     Attributes:
-      text, pair: the columns of the texts; without `pair` there is one text.
+      text, pair: the columns of the texts, or templates with columns in braces
+        ("Question: {question} Answer: {answer}"); without `pair` there is one text.
       label: the column of the label.
       labels: the labels in the order of their outputs, as the column has them; () finds
         them in the training data, sorted.
@@ -80,6 +82,12 @@ class Spec(TaskSpec):
         self.check("metric", self.metric in allowed, f"one of {', '.join(allowed)}")
 
     @property
+    def columns(self) -> Collection[str]:
+        """The columns that are read, those of templates included."""
+        names = super().columns
+        return [column for name in names for column in list_slots(name) or [name]]
+
+    @property
     def problem_type(self) -> str:
         kind = "multi_label" if self.separator else "single_label"
         return f"{kind}_classification"
@@ -99,8 +107,8 @@ def read(
     table: Table, spec: Spec, labels: Labels | None
 ) -> tuple[list[Example], Labels]:
     """See `Task.read`."""
-    texts = table.texts(spec.text)
-    pairs = table.texts(spec.pair) if spec.pair else [None] * len(texts)
+    texts = read_texts(table, spec.text)
+    pairs = read_texts(table, spec.pair) if spec.pair else [None] * len(texts)
     names = [_split_labels(value, spec) for value in table.columns[spec.label]]
     known = labels or spec.labels or tuple(sorted({x for each in names for x in each}))
     if labels is None:

@@ -33,6 +33,11 @@ from jaxpt.training.measure import (
     total_loss,
 )
 from jaxpt.training.metrics_log import read_last_line
+from jaxpt.training.milestones import (
+    count_words_of_row,
+    plan_milestones,
+    write_milestone,
+)
 from jaxpt.training.passage_samples import make_lines
 from jaxpt.training.profile import Profiler
 from jaxpt.training.program import Program
@@ -134,6 +139,16 @@ class _Run:
         self.program, self.feed = processes.on_all(
             check_run, task, tokenizer, corpora, program, has_begun
         )
+        self.milestones: dict[int, list[str]] = {}
+        if self.spec.checkpoint_words:
+            self.milestones = processes.on_all(
+                lambda: plan_milestones(
+                    self.spec,
+                    count_words_of_row(
+                        corpora["train"], self.feed, tokenizer, task.spec.row_length
+                    ),
+                )
+            )
         digest = fingerprint(task.plan, tokenizer, corpora)
         processes.check_same("config or text", digest)
         processes.on_first(lock_workdir, workdir, task.plan, tokenizer, corpora)
@@ -220,7 +235,8 @@ class _Run:
                     pending = None
                 self.clock.end_call(step, self._agreed_seconds)
                 signum = signals.ask()
-                if signum or self.clock.is_due(*self._pauses):
+                is_due = self.clock.is_due(*self._pauses) or step in self.milestones
+                if signum or is_due:
                     self._finish_call(pending)
                     pending = None
                     self._pause(state, step, signum)
@@ -296,11 +312,15 @@ class _Run:
         if self.clock.is_due(self.spec.eval_every):
             self._evaluate(saved, step)
         is_due = self.clock.is_due(self.spec.checkpoint_every)
-        if signum or is_due:
+        names = self.milestones.get(step, [])
+        if signum or is_due or names:
             if not is_finite((saved.params, saved.ema)):
                 if signum and not is_due:  # it will diverge again when it is resumed
                     raise Stopped((self.checkpointer.steps() or [0])[-1], signum)
                 self._diverged("a parameter is not finite", step)
+        for name in names:
+            write_milestone(self.workdir, name, step, saved)
+        if signum or is_due:
             if reading is not None:  # a resumed run continues from it
                 self.log.write(step, {}, self.watch.seconds)
             self.log.record_checksum()  # a resumed run relies on the log

@@ -49,8 +49,8 @@ DIVERGENCE |= {
 } | {"train_seconds?": float}
 DIVERGED = "diverged.json"  # of a run whose loss was not finite
 BASE_MODEL = "base_model.json"  # of a run imported from the Hugging Face Hub
-# Files whose checksums are recorded; that of the log is, too.
-NAMES = (
+# Files that say what a run is.
+IDENTITY_NAMES = (
     "config.json",
     "tokenizer.json",
     "data.json",
@@ -59,15 +59,15 @@ NAMES = (
     random_parts.NAME,
     generation_defaults.NAME,
     BASE_MODEL,
-    "result.json",
-    DIVERGED,
-    EXAMPLES,
 )
+# Files whose checksums are recorded; that of the log is, too.
+NAMES = (*IDENTITY_NAMES, "result.json", DIVERGED, EXAMPLES)
 # Settings that may change when a run is resumed; no result depends on them.
 CHANGEABLE = {
     "train.log_every",
     "train.checkpoint_every",
     "train.keep_checkpoints",
+    "train.checkpoint_words",
     "train.fsdp",
     "train.tensor",
     "train.trackers",

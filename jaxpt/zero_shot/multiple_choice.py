@@ -57,23 +57,25 @@ def evaluate(questions: Sequence[Question], score: Score, has_empty: bool) -> Re
     Raises:
       UserError: no question fits.
     """
-    scores = _score_options(questions, score, is_empty=False)
+    scores = score_options(questions, score, is_empty=False)
     evaluated = [i for i, answers in enumerate(scores) if None not in answers]
     if not evaluated:
         raise DataError(
             "no question has options that fit the model's window (model.max_len)"
         )
     fitting, answers = [questions[i] for i in evaluated], [scores[i] for i in evaluated]
-    sums = [_sum(each) for each in answers]
+    sums = [sum_options(each) for each in answers]
     empty = None
     if has_empty:
-        empty = [_sum(each) for each in _score_options(fitting, score, is_empty=True)]
+        empty = [
+            sum_options(each) for each in score_options(fitting, score, is_empty=True)
+        ]
     hits, num_ties = judge(fitting, sums, empty)
     num_cut = sum(any(answer.is_cut for answer in each) for each in answers)
     return Results(hits, trivial_answers(fitting), evaluated, num_ties, num_cut)
 
 
-def _score_options(
+def score_options(
     questions: Sequence[Question], score: Score, is_empty: bool
 ) -> list[list]:
     """The answers to each question's options."""
@@ -86,7 +88,7 @@ def _score_options(
     return [[next(answers) for _ in question.options] for question in questions]
 
 
-def _sum(answers: Sequence[Answer]) -> Float[np.ndarray, "N"]:
+def sum_options(answers: Sequence[Answer]) -> Float[np.ndarray, "N"]:
     return np.array([answer.total for answer in answers], np.float64)
 
 

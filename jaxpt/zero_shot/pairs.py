@@ -15,7 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -46,6 +46,25 @@ class Pair(NamedTuple):
     field: str = ""
 
 
+class Grouped(Protocol):
+    """An item of a paradigm; "" for no phenomenon or field."""
+
+    @property
+    def paradigm(self) -> str:
+        """The name of its paradigm."""
+        ...
+
+    @property
+    def phenomenon(self) -> str:
+        """A group of paradigms."""
+        ...
+
+    @property
+    def field(self) -> str:
+        """A group of phenomena."""
+        ...
+
+
 def read_pairs(path: str) -> list[Pair]:
     """The pairs of a file, or of all files of a folder or an archive.
 
@@ -57,18 +76,34 @@ def read_pairs(path: str) -> list[Pair]:
     Raises:
       UserError: the file does not exist or has no pair, or a pair lacks a text.
     """
-    pairs, skipped = [], []
+    return [_make_pair(*each) for each in read_rows(path, "pair of texts")]
+
+
+def read_rows(path: str, kind: str) -> list[tuple[Mapping, str, str]]:
+    """The rows of a file, folder or archive (`read_pairs`).
+
+    Args:
+      kind: of item, for the error.
+
+    Returns:
+      for each row its fields, the name of its file without suffixes, and its location.
+
+    Raises:
+      UserError: the file does not exist or has no row.
+    """
+    rows: list[tuple[Mapping, str, str]] = []
+    skipped = []
     for name, data in _read_files(path):
         if data is None:
             skipped.append(name.removeprefix(path).strip("/"))
         else:
-            pairs += _parse(name, data)
-    if not pairs:
+            rows += _parse(name, data)
+    if not rows:
         skipped_note = (
             f"; skipped {_list_names(skipped)}: {_ALLOWED}" if skipped else ""
         )
-        raise DataError(f"{path}: holds no pair of texts{skipped_note}")
-    return pairs
+        raise DataError(f"{path}: holds no {kind}{skipped_note}")
+    return rows
 
 
 def _list_names(names: list[str]) -> str:
@@ -140,15 +175,15 @@ def _ending(name: str) -> str:
     return parts[-1] if parts and parts[-1] in ENDINGS else ""
 
 
-def _parse(name: str, data: bytes) -> list[Pair]:
-    """The pairs of one file."""
+def _parse(name: str, data: bytes) -> list[tuple[Mapping, str, str]]:
+    """The rows of one file."""
     stem, ending = Path(name).name.split(".")[0], _ending(name)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise DataError(f"{name}: must be UTF-8 text") from None
     rows = parse_rows(text, Path(name), ending.removeprefix("."))
-    return [_make_pair(row, stem, f"{name} line {i}") for i, row in rows]
+    return [(row, stem, f"{name} line {i}") for i, row in rows]
 
 
 def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
@@ -225,21 +260,34 @@ def find_hits(scores: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N"]:
 
 
 def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
-    """The accuracy of pairs, overall and by group.
-
-    Metrics: accuracy, the mean over paradigms (as in BLiMP and BabyLM);
-    accuracy_of_pairs, the mean over pairs.
+    """The accuracy of pairs, overall and by group (`judge_hits`).
 
     Raises:
       UserError: a score is not finite.
     """
+    check_finite(scores, "pairs")
+    return judge_hits(pairs, find_hits(scores))
+
+
+def check_finite(scores: Float[np.ndarray, "N *k"], kind: str) -> None:
+    """Raises UserError if a score of an item is not finite."""
     if not np.isfinite(scores).all():
-        num = int((~np.isfinite(scores)).any(1).sum())
+        num = int((~np.isfinite(scores)).reshape(len(scores), -1).any(1).sum())
         raise DataError(
-            f"{num} pairs have a score that is not finite: the run diverged"
+            f"{num} {kind} have a score that is not finite: the run diverged"
         )
-    hits = find_hits(scores)
-    names, codes = _number(pair.paradigm for pair in pairs)
+
+
+def judge_hits(items: Sequence[Grouped], hits: Float[np.ndarray, "N"]) -> Judged:
+    """The accuracy of items, overall and by group.
+
+    Metrics: accuracy, the mean over paradigms (as in BLiMP and BabyLM);
+    accuracy_of_pairs, the mean over items.
+
+    Args:
+      hits: the credit of each item, from 0 to 1; a tie of k options counts 1 / k.
+    """
+    names, codes = _number(item.paradigm for item in items)
     of_each = [hits[codes == code] for code in range(len(names))]
     draws = _draw_paradigms(of_each)
     sizes = np.array([len(paradigm_hits) for paradigm_hits in of_each], np.float64)
@@ -259,9 +307,9 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
         "accuracy": (float(means.mean()), find_interval(all_paradigms, equal)),
         "accuracy_of_pairs": (float(hits.mean()), find_interval(all_paradigms, sizes)),
     }
-    groups = {}
+    groups, is_tie = {}, (hits > 0) & (hits < 1)
     for kind in ("field", "phenomenon", "paradigm"):
-        labels, label_codes = _number(getattr(pair, kind) for pair in pairs)
+        labels, label_codes = _number(getattr(item, kind) for item in items)
         by_label = {}
         for code, label in enumerate(labels):
             is_own = label_codes == code
@@ -272,13 +320,13 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
                 "accuracy": float(means[group].mean()),
                 "low": interval.low,
                 "high": interval.high,
-                "ties": float((hits[is_own] == 0.5).sum()),
+                "ties": float(is_tie[is_own].sum()),
                 "pairs": float(is_own.sum()),
             }
         by_label.pop("", None)
         if by_label:
             groups[kind] = by_label
-    return Judged(figures, groups, int((hits == 0.5).sum()))
+    return Judged(figures, groups, int(is_tie.sum()))
 
 
 def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
@@ -299,9 +347,14 @@ def weigh_hits(
     >>> float((hits * weights).sum() / weights.sum())
     0.75
     """
-    paradigms = np.array([pair.paradigm for pair in pairs])
+    return find_hits(scores), weigh(pairs)
+
+
+def weigh(items: Sequence[Grouped]) -> Float[np.ndarray, "N"]:
+    """The weight of each item: the inverse of the size of its paradigm."""
+    paradigms = np.array([item.paradigm for item in items])
     _, index, counts = np.unique(paradigms, return_inverse=True, return_counts=True)
-    return find_hits(scores), 1.0 / counts[index]
+    return 1.0 / counts[index]
 
 
 def _draw_paradigms(
@@ -328,7 +381,8 @@ def _draw_paradigms(
 def _draw_means(
     hits: Float[np.ndarray, "N"], num: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "S"]:
-    """Means of `num` pairs drawn with replacement, by a multinomial of three counts."""
-    shares = np.array([(hits == value).mean() for value in (1.0, 0.5, 0.0)])
+    """Means of `num` items drawn with replacement, by a multinomial of counts."""
+    credits = np.array(sorted({1.0, 0.5, 0.0, *hits.tolist()}, reverse=True))
+    shares = np.array([(hits == value).mean() for value in credits])
     counts = rng.multinomial(num, shares, size=DRAWS)
-    return counts @ np.array([1.0, 0.5, 0.0]) / num
+    return counts @ credits / num

@@ -19,14 +19,9 @@ from typing import Any, NamedTuple
 from jaxpt.errors import DataError
 from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import TableSpec, read_table
+from jaxpt.text.labelled.templates import fill, list_slots
 from jaxpt.zero_shot.questions import Question
-from jaxpt.zero_shot.verbalised import (
-    fill,
-    list_slots,
-    make_table,
-    read_task_file,
-    require_shots,
-)
+from jaxpt.zero_shot.verbalised import make_table, read_task_file, require_shots
 
 FIELDS = ("table", "context", "options", "label")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpt.errors import ConfigError
-from jaxpt.zero_shot import pairs
+from jaxpt.zero_shot import babylm, pairs, reading
 from jaxpt.zero_shot.outcomes import EvalContext, Options, Outcome, Task, make_figures
 from jaxpt.zero_shot.scoring import TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
@@ -84,6 +84,8 @@ TASKS: dict[str, Task] = {
     "blimp": Task(pairs.read_pairs, evaluate_pairs),
     "pairs": Task(pairs.read_pairs, evaluate_pairs),
     **make_tasks(),
+    **babylm.make_tasks(),
+    **reading.make_tasks(),
 }
 
 

@@ -14,19 +14,18 @@ them, which should therefore be a full stop only. "shots" is a second table, of 
 data, for few-shot prompts. Paths are relative to the folder of the file.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.text.labelled.tables import TableSpec, read_table
+from jaxpt.text.labelled.templates import fill, list_slots
 from jaxpt.text.sources.files import parse_object, read_whole
 from jaxpt.zero_shot.questions import Question
 
 ANSWER = "answer"
 FIELDS = ("table", "label", "template", "words")
-_SLOT = re.compile(r"\{([^{}]+)\}")
 
 
 class ClozeSpec(NamedTuple):
@@ -145,17 +144,3 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
         contexts = (before_text,) * len(options)
         questions.append(Question(contexts, options, labels.index(label), after_text))
     return questions
-
-
-def list_slots(template: str) -> list[str]:
-    """The names in braces.
-
-    >>> list_slots("{premise} because {answer}")
-    ['premise', 'answer']
-    """
-    return _SLOT.findall(template)
-
-
-def fill(template: str, row: dict[str, str]) -> str:
-    """Replaces the names in braces by their values."""
-    return _SLOT.sub(lambda match: row[match[1]], template)
