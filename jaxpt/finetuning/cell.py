@@ -40,7 +40,7 @@ from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch, Stopped
 
 # The schema of history.json; metrics and losses may be NaN.
-METRICS = {str: (numbers.Real, None)}
+METRICS = {str: numbers.Real}
 HISTORY = {"history": [{"step": int, "loss": (numbers.Real, None), "dev": METRICS}]}
 MIN_BATCHES = 32  # batches that justify compiling one more length
 

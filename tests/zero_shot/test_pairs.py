@@ -90,7 +90,7 @@ def test_between_tabs_quotation_marks_are_characters(tmp_path):
         ("a.jsonl", b'{"x": 1}', ("sentence_good must be a text", "fields are x")),
         ("a.tsv", b"good\tbad\na\n", ("a.tsv line 2: has 1 fields",)),
         ("a.tsv", b"good\tbad\na\t \n", ("a.tsv line 2: bad must be a text",)),
-        ("a.jsonl.xz", b"no xz", ("a.jsonl.xz: cannot be read",)),
+        ("a.jsonl.xz", b"no xz", ("a.jsonl.xz: truncated .xz data",)),
         ("a.tar.xz", b"no tar", ("a.tar.xz: cannot be read",)),
     ],
 )
