@@ -138,7 +138,7 @@ def test_a_part_of_the_items_is_no_submission(run, data, tmp_path, capsys):
     assert "a text's first token is not scored" in out
     assert "pipeline" in out and "\nblimp " in out
     assert "not in the data: blimp_supplement, ewok," in out
-    assert "at most 2 items of each task: no file of predictions" in out
+    assert "at most 2 items of each task: no file of their predictions" in out
     assert sorted((run / "babylm").glob("predictions*")) == before
 
 
