@@ -174,7 +174,7 @@ def test_settings_are_flags(speech, tmp_path, refuses):
     stored.write_text(json.dumps({"version": "0"} | config))
     for name, value, error in (
         ("train.step", 5, "settings: train.step: unknown setting"),
-        ("train.steps", "five", "settings: train.steps='five': must be a int"),
+        ("train.steps", "five", "settings: train.steps=five: must be a whole number"),
     ):
         with refuses(error):
             jaxpt.read_config(str(path), {name: value})

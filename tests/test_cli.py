@@ -345,7 +345,7 @@ def test_bad_flags(argv, named, capsys):
         ("data.path=no/such.txt", "no/such.txt"),
         ("data.row_length=5000 model.max_len=32", "model.max_len=32: must be at least"),
         ("data.row_length=-1", "data.row_length=-1"),
-        ("data.rows=sorted", "data.rows='sorted': must be one of chunks, windows"),
+        ("data.rows=sorted", "data.rows=sorted: must be one of chunks, windows"),
         ("tokenizer.kind=word", "tokenizer.kind"),
         ("optim.schedule=step", "optim.schedule=step"),
         ("optim.warmup_steps=12", "optim.warmup_steps=12"),

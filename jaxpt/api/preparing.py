@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxpt import trust as trust_list
 from jaxpt.api.arguments import Settings, name_arguments
+from jaxpt.config import finetuning
 from jaxpt.config.config_files import load_stored, read_config_file
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import (
@@ -124,7 +125,8 @@ def read_config(
         is_stored = source.endswith(".json")
         config = load_stored(source) if is_stored else read_config_file(source)
     whole = _with_outside(to_dict(config), changes)
-    return Settings(override(whole, changes, "settings"))
+    types = finetuning.find_types(whole) if "task" in whole else None
+    return Settings(override(whole, changes, "settings", types))
 
 
 def _with_outside(config: dict, changes: dict) -> dict:
@@ -134,7 +136,7 @@ def _with_outside(config: dict, changes: dict) -> dict:
       UserError: one that is named cannot be loaded.
     """
     compare = config.get("compare", {}), changes.get("compare", {})
-    named = {"objective": changes.get("objective", config.get("objective"))}
+    named = {k: v for k, v in (config | changes).items() if k == "objective"}
     parts = [part for part in compare if isinstance(part, dict)]
     named["compare"] = {k: v for part in parts for k, v in part.items()}
     for name in list_outside(named):
