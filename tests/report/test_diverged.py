@@ -165,7 +165,7 @@ def test_a_comparison_of_which_every_run_diverges(speech, tmp_path, capsys):
     config = make_config(speech, **settings)
     write_stored(tmp_path / "config.json", config)
     argv = ["compare", "--config", tmp_path / "config.json"]
-    assert cli.main([*map(str, argv), "--workdir", str(tmp_path / "out")]) == 2
+    assert cli.main([*map(str, argv), "--workdir", str(tmp_path / "out")]) == 3
     err = capsys.readouterr().err.splitlines()[-1]
     assert "no run is finished: hot seed 0 diverged at step 2" in err
     assert not (tmp_path / "out" / "report.json").exists()
