@@ -12,38 +12,32 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.feed import Feed, find_batch
 
 
-def find_factor(at, factors: Mapping[int, float]):
-    """What the loss is multiplied by at a traced number; 1 where nothing is said."""
-    factor = jnp.ones(())
-    for number, value in factors.items():
-        factor = jnp.where(at == number, value, factor)
-    return factor
-
-
 @contextlib.contextmanager
 def poison(
     objective: str, factors: Mapping[int, float], by: str = "step"
 ) -> Iterator[None]:
-    """Multiplies each loss term, and so the gradient, of programs traced inside.
+    """Multiplies each loss term, and so the gradient, by a number that rows have.
+
+    The program is the same for all factors, so it is compiled once.
 
     Args:
-      factors: by step of the run (0 is the first), or by batch.
+      factors: by step of the run (0 is the first), or by batch; 1 for all others.
       by: "step", or "batch": then it is the rows that are bad, in whichever step.
     """
     module = OBJECTIVES[objective]
     train_step, stack = module.train_step, Feed.stack
 
-    def with_numbers(self, step, num_steps):
+    def stack_with_factors(self, step, num_steps):
         rows = stack(self, step, num_steps)
-        batches = [find_batch(step + i, self.skipped) for i in range(num_steps)]
-        shape = rows["index"].shape
-        numbers = np.broadcast_to(np.array(batches, np.int32)[:, None], shape)
-        return rows | {"batch": np.ascontiguousarray(numbers)}
+        at = range(step, step + num_steps)
+        if by == "batch":
+            at = [find_batch(each, self.skipped) for each in at]
+        column = np.array([[factors.get(each, 1.0)] for each in at], np.float32)
+        return rows | {"factor": np.repeat(column, rows["index"].shape[1], axis=1)}
 
     def poisoned_step(state, rows, *args, update, **keywords):
-        at = state.step if by == "step" else rows["batch"].max()
-        rows = {name: x for name, x in rows.items() if name != "batch"}
-        factor = find_factor(at, factors)
+        factor = rows["factor"][0]
+        rows = {name: x for name, x in rows.items() if name != "factor"}
 
         def poisoned_update(state, batch, loss_fn, rngs, coefficients):
             def poisoned_loss(*args):
@@ -54,21 +48,22 @@ def poison(
 
         return train_step(state, rows, *args, update=poisoned_update, **keywords)
 
-    with contextlib.ExitStack() as open_:
-        patch = mock.patch.object(module, "train_step", poisoned_step)
-        open_.enter_context(patch)
-        if by == "batch":
-            open_.enter_context(mock.patch.object(Feed, "stack", with_numbers))
+    with (
+        mock.patch.object(module, "train_step", poisoned_step),
+        mock.patch.object(Feed, "stack", stack_with_factors),
+    ):
         yield
 
 
 @contextlib.contextmanager
 def poison_tuning(factors: Mapping[int, float]) -> Iterator[None]:
-    """As `poison`, for the steps of fine-tuning."""
+    """As `poison` by step, for fine-tuning; each program is compiled for its factors."""
     step, terms = TuneProgram._step, TuneProgram._terms
 
     def poisoned_step(self, donated, frozen, batch, numbers, **sizes):
-        factor = find_factor(numbers[2], factors)
+        factor = jnp.ones(())
+        for at, value in factors.items():
+            factor = jnp.where(numbers[2] == at, value, factor)
 
         def poisoned_terms(self, *args):
             made, coefficients = terms(self, *args)

@@ -35,9 +35,7 @@ def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
     named = "; ".join(map(_word_run, diverged[:MOST_NAMED]))
     more = len(diverged) - MOST_NAMED
     named += f" and {more} more" if more > 0 else ""
-    raise DivergedError(
-        f"{place}: no run is finished: {named}; use a smaller optim.lr"
-    )
+    raise DivergedError(f"{place}: no run is finished: {named}; use a smaller optim.lr")
 
 
 def list_diverged(report: Mapping) -> list[str]:

@@ -176,9 +176,7 @@ class Checkpointer:
         self._superseded = {other for other in finished if other > chosen}
         return jax.tree.unflatten(jax.tree.structure(template), values), chosen
 
-    def _find(
-        self, step: int | None, expected: dict, under: str, until: int | None
-    ):
+    def _find(self, step: int | None, expected: dict, under: str, until: int | None):
         """The step to read and all finished ones; None if there are none."""
         finished = self.steps()
         if step is not None and step not in finished:

@@ -333,6 +333,7 @@ class _Run:
             if is_skipped[i] and in_a_row[i] == limit:
                 norm = metrics["grad_norm"][0][i]
                 reason = f"{limit} updates in a row were skipped, the last with loss "
+                self._skipped = int(totals[i])
                 first = before + i + 2 - limit
                 self._diverged(f"{reason}{loss} and gradient norm {norm}", first)
         if is_skipped.any():

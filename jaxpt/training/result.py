@@ -125,9 +125,7 @@ def write_result(
     return result
 
 
-def write_divergence(
-    workdir: Path, task: Task, reason: str, cost: Cost
-) -> None:
+def write_divergence(workdir: Path, task: Task, reason: str, cost: Cost) -> None:
     """Records that a run has diverged (`workdir.load_divergence` reads it).
 
     Args:

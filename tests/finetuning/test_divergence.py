@@ -206,9 +206,7 @@ def test_bad_updates_are_skipped_and_a_resumed_run_ends_the_same(
 def test_too_many_bad_updates_in_a_row_are_a_divergence(
     unfreeze, make_base, make_tune, tmp_path
 ):
-    plan = make_tune(
-        train__lr=(1e-2,), optim__max_skips=2, groups__unfreeze=unfreeze
-    )
+    plan = make_tune(train__lr=(1e-2,), optim__max_skips=2, groups__unfreeze=unfreeze)
     with poison_tuning(dict.fromkeys((6, 7), float("nan"))):
         with pytest.raises(DivergedError, match="2 updates in a row were skipped"):
             finetune(plan, str(make_base("mlm")), tmp_path, silent)
