@@ -307,7 +307,7 @@ class CellRun:
     def _check(self, state: TuneState, loss: float) -> None:
         """Raises DivergedError if the loss or a parameter is not finite.
 
-        Or if as many updates in a row were skipped as may be.
+        Or if the last `optim.max_skips` updates were skipped.
         """
         optim, skips = self.program.plan.optim, state.skips
         rule = make_rule(optim, self.sizes["num_steps"])

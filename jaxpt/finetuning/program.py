@@ -209,7 +209,7 @@ class TuneProgram:
         optimizer = self._optimizer(num_steps, epoch_steps)
         rule = make_rule(self.plan.optim, num_steps)
         opt_state = jax.jit(optimizer.init)(params)
-        return TuneState(params, opt_state, 0, rule and rule.init())
+        return TuneState(params, opt_state, 0, rule.init() if rule else None)
 
     def train(
         self, state: TuneState, batch: dict, lr: float, seed: int, sizes: dict

@@ -11,10 +11,10 @@ others.
 """
 
 import atexit
+import copy
 import operator
 import queue
 import threading
-import copy
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

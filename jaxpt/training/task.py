@@ -88,7 +88,7 @@ class Task:
             self.optimizer,
             self.has_ema,
             self.spec.init_state(self.vocab),
-            rule and rule.init(),
+            rule.init() if rule else None,
             skipped_batches,
         )
 
