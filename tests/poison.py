@@ -57,7 +57,7 @@ def poison(
 
 @contextlib.contextmanager
 def poison_tuning(factors: Mapping[int, float]) -> Iterator[None]:
-    """As `poison` by step, for fine-tuning; programs are compiled with their factors."""
+    """As `poison` by step, for fine-tuning; a program has its factors."""
     step, terms = TuneProgram._step, TuneProgram._terms
 
     def poisoned_step(self, donated, frozen, batch, numbers, **sizes):

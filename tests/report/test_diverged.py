@@ -252,6 +252,7 @@ def test_without_any_nothing_is_said():
     assert list_diverged(report) == [] and "diverged" not in format_results(report)
 
 
+@pytest.mark.slow
 def test_one_objective_diverges_and_another_skips(speech, tmp_path):
     """The report says both, and a command without a finished run has its own code."""
     hot = {"objective": "clm", "optim": {"lr": 1e25, "schedule": "constant"}}

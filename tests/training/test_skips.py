@@ -64,7 +64,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("objective", slow_but(("clm", "adaptive_mlm"), CASES))
+@pytest.mark.parametrize("objective", slow_but(("clm",), CASES))
 def test_a_skipped_update_changes_nothing_but_the_step(objective, speech, tmp_path):
     one = {"train__steps_per_call": 1, "train__checkpoint_every": 1}
     keep = {"train__keep_checkpoints": 20, "train__steps": 8}
@@ -109,6 +109,7 @@ def test_schedules_count_skipped_steps_and_the_log_shows_them(speech, tmp_path, 
     assert "step 9: update skipped" in (tmp_path / "run.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_with_skipped_updates_ends_the_same(
     speech, tmp_path, monkeypatch
 ):
@@ -228,6 +229,7 @@ def test_a_run_rewinds_skips_the_rows_and_is_replayed_bit_for_bit(
     assert_same(whole, restore(replay, tmp_path / "replay"))
 
 
+@pytest.mark.slow
 def test_a_rewind_without_an_early_checkpoint_goes_back_to_the_start(speech, tmp_path):
     changes = {"train__checkpoint_every": 0, "train__rewind": (3, 4)}
     config = make_config(speech, "clm", **changes)

@@ -6,10 +6,10 @@ Every run has eight simulated devices and tiny models. Losses, and so gradients,
 multiplied by NaN, infinity or 10,000 at chosen steps, or with chosen rows.
 
 18. Bad updates at random steps: each is skipped and counted, and parameters are those
-    before it. Three in a row end the run, with exit code 3 on the command
-    line; no checkpoint has a number that is not finite. The other runs of a comparison
-    are finished, and so are those of a fine-tuning.
-19. Bad rows: the run goes back at least n steps, skips m batches, and its checkpoint has
+    before it. Three in a row end the run, with exit code 3 on the command line; no
+    checkpoint has a number that is not finite. The other runs of a comparison are
+    finished.
+19. Bad rows: the run goes back at least n steps and skips m batches; its checkpoint has
     the list. Stopped at random calls and resumed, and replayed from the start with the
     list, it ends with the same bits.
 
