@@ -262,7 +262,7 @@ def test_rows_that_are_never_good_end_the_run(speech, tmp_path, monkeypatch):
     [
         ("optim.max_skips=-1", "optim.max_skips=-1: must be at least 0"),
         ("optim.spike_deviations=6", "must be 0 with optim.max_skips=0"),
-        ("optim.spike_deviations=nan", "must be at least 0 (off) and finite"),
+        ("optim.spike_deviations=nan", "must be at least 0, finite in float32"),
         ("train.rewind=(5,5)", "train.rewind=(5, 5): must be (), or (steps, batches)"),
         ("train.rewind=(5,)", "train.rewind=(5,): must be (), or (steps, batches)"),
         ("train.skip_batches=((3,2),)", "first below end"),
