@@ -79,8 +79,8 @@ its runs over machines with --part or --ray (see launch/).
 A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 
 jaxpt COMMAND --help describes a command, with an example and its flags.
-Exit codes: 0 success, 2 bad input or out of memory, 1 a bug, 128 + N stopped by signal
-N; of reproduce, 1 is a mean outside its interval.
+Exit codes: 0 success, 2 bad input or out of memory, 3 diverged (of several runs, all),
+1 a bug, 128 + N stopped by signal N; of reproduce, 1 is a mean outside its interval.
 """
 
 
@@ -145,7 +145,7 @@ def _run(argv: list[str]) -> int:
         return COMMANDS[argv[0]](argv[1:])
     except UserError as error:
         log.error(str(error))
-        return 2
+        return error.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -5,7 +5,7 @@
       DataError             text, a tokenizer, labelled examples, an imported model
       CheckpointError       a run's folder, its checkpoints and logs, any file to write
       DeviceError           devices, meshes, memory, several processes
-      DivergedError         the loss is not finite
+      DivergedError         the loss is not finite; the exit code is 3
 
 So does an error for lack of memory (`is_out_of_memory`), which is one line, too.
 
@@ -23,9 +23,14 @@ class UserError(Exception):
 
     Raised where the fault is found and before anything is written; never for a bug.
 
+    Attributes:
+      exit_code: of a command that ends with this error.
+
     >>> print(UserError("train.steps=0: must be above 0"))
     train.steps=0: must be above 0
     """
+
+    exit_code = 2
 
     def __init__(self, message: str):
         super().__init__(" ".join(message.split()))
@@ -73,10 +78,13 @@ class DeviceError(UserError):
 class DivergedError(UserError):
     """The loss is not finite; the run stops and keeps its last good checkpoint.
 
+    Of several runs, those of a comparison or a grid, all have diverged.
+
     >>> issubclass(DivergedError, UserError)
     True
     """
 
+    exit_code = 3
     is_known = True  # to all processes (`processes.guard`)
 
 

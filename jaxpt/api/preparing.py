@@ -19,7 +19,7 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.errors import ConfigError
-from jaxpt.learn.state import TrainState
+from jaxpt.learn.state import TrainState, keep_objective_state
 from jaxpt.logs import terminal
 from jaxpt.objectives import find, find_section
 from jaxpt.rng import split_step, stream
@@ -82,7 +82,8 @@ class Prepared(NamedTuple):
         parts: dict[str, Any] = {"rows": rows, "model": task.model}
         parts |= {"vocab": task.vocab, "spec": task.spec}
         parts |= {"update": task.make_update()}
-        return task.objective.train_step(state, rngs=rngs, **parts)
+        after, metrics = task.objective.train_step(state, rngs=rngs, **parts)
+        return keep_objective_state(state, after), metrics
 
 
 @name_arguments()

@@ -100,7 +100,12 @@ def _train(
     if processes.is_first():
         lines = list_metrics(result["metrics"])
         time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
-        show_result(values, result, [*lines, f"{time}; {workdir}"])
+        left_out = [
+            f"{name.replace('_', ' ')}: {result[name]}"
+            for name in ("skipped_updates", "skipped_batches")
+            if name in result
+        ]
+        show_result(values, result, [*lines, *left_out, f"{time}; {workdir}"])
     return 0
 
 

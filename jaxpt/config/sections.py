@@ -22,6 +22,7 @@ from jaxpt.setting_types import (
     Settings,
 )
 from jaxpt.statistics import ALPHA
+from jaxpt.text.feed import MAX_RANGES
 from jaxpt.text.phases import Phases, is_schedule, make_phases
 from jaxpt.zero_shot.tasks import TASKS
 
@@ -59,6 +60,27 @@ RisingInts = Annotated[
     Rule(
         lambda values: list(values) == sorted(set(values)),
         "rising whole numbers above 0",
+    ),
+]
+
+
+def _is_range(pair: tuple[int, ...]) -> bool:
+    return len(pair) == 2 and pair[0] < pair[1]
+
+
+Rewind = Annotated[
+    tuple[NonNegativeInt, ...],
+    Rule(
+        lambda pair: not pair or _is_range(pair),
+        "(), or (steps, batches) such as (100, 300), with more batches than steps",
+    ),
+]
+Ranges = Annotated[
+    tuple[tuple[NonNegativeInt, NonNegativeInt], ...],
+    Rule(
+        lambda pairs: len(pairs) <= MAX_RANGES and all(map(_is_range, pairs)),
+        f"at most {MAX_RANGES} ranges (first, end) such as ((80, 120),), first below "
+        f"end",
     ),
 ]
 
@@ -146,6 +168,13 @@ class TrainSpec(Settings):
       checkpoint_words: numbers of words; when the run has read one of them, its
         parameters are written to `<workdir>/words/`, as a separate run such as
         `words/1M` (`jaxpt.training.milestones`).
+      rewind: a pair (steps, batches), such as (100, 300): a run that would diverge goes
+        back at least this number of steps before its first bad update, to its last
+        checkpoint there, and does not read this number of batches again, from that
+        number of steps before the update (PaLM: about 100, and 200 to 500). (): the run
+        ends.
+      skip_batches: ranges (first, end) of batches that are not read, `end` excluded, as
+        `skipped_batches` of a result lists them; replays a run with `rewind`.
       trackers: where the log is written in addition to metrics.jsonl: any of
         "tensorboard", "wandb" (Weights & Biases) and "mlflow"
         (`jaxpt.training.trackers`).
@@ -172,6 +201,8 @@ class TrainSpec(Settings):
     checkpoint_every: NonNegativeInt = 500
     keep_checkpoints: PositiveInt = 2
     checkpoint_words: RisingInts = ()
+    rewind: Rewind = ()
+    skip_batches: Ranges = ()
     trackers: Annotated[
         tuple[Annotated[str, OneOf(*TRACKERS)], ...], Length(is_distinct=True)
     ] = ("tensorboard",)
@@ -185,9 +216,14 @@ class TrainSpec(Settings):
             self.check(name, is_good, allowed)
         is_good = not (self.checkpoint_words and self.seconds)
         self.check("checkpoint_words", is_good, "() with a budget of seconds")
+        is_good = not (self.checkpoint_words and (self.rewind or self.skip_batches))
+        allowed = "() with train.rewind or train.skip_batches"
+        self.check("checkpoint_words", is_good, allowed)
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
         self.check("num_microbatches", is_good, allowed)
+        is_good = not (self.rewind and self.seconds)
+        self.check("rewind", is_good, "() with a budget of seconds")
         for name in ("fsdp", "tensor"):
             is_good = getattr(self, name) == 1 or self.backend == "jit"
             self.check(name, is_good, f"1 with train.backend={self.backend}")

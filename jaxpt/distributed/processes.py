@@ -35,6 +35,10 @@ MESSAGE_BYTES = 2000  # of an error message that is sent to the other processes
 class FailedElsewhere(UserError):
     """An error that another process has raised and prints."""
 
+    def __init__(self, message: str, exit_code: int = 2):
+        super().__init__(message)
+        self.exit_code = exit_code
+
 
 def set_up_jax() -> None:
     """Sets JAX's compilation cache, which all runs of this user share.
@@ -156,19 +160,19 @@ def is_first() -> bool:
 
 
 def guard(function: Callable[[], int]) -> int:
-    """The value of `function`, or 2 for an error that another process prints.
+    """The value of `function`, or the exit code of an error that another one prints.
 
     An error that the others may not know of ends this process immediately. Otherwise it
     would wait for them at its end, and they for it. They notice its missing heartbeat.
     """
     try:
         return function()
-    except FailedElsewhere:
-        return 2
+    except FailedElsewhere as error:
+        return error.exit_code
     except BaseException as error:
         is_known = getattr(error, "is_known", False)
         if is_known and isinstance(error, UserError) and not is_first():
-            return 2  # process 0 prints it
+            return error.exit_code  # process 0 prints it
         if is_alone() or is_known:
             raise
         _leave(error)
@@ -206,13 +210,14 @@ def on_first(function: Callable, *args: Any) -> Any:
     if not is_first():
         failure, value = json.loads(_broadcast(""))
         if failure:
-            raise FailedElsewhere(failure)
+            raise FailedElsewhere(failure, exit_code=value)
         return value
     try:
         value = function(*args)
         message = json.dumps(["", value])
     except Exception as error:
-        _broadcast(json.dumps([_describe(error), None]))
+        exit_code = getattr(error, "exit_code", 2)
+        _broadcast(json.dumps([_describe(error), exit_code]))
         error.is_known = True  # type: ignore[attr-defined]
         raise
     _broadcast(message)

@@ -36,6 +36,7 @@ from jaxpt.finetuning.evaluation import (
 from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
+from jaxpt.learn.skips import make_rule
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch, Stopped
 
@@ -182,7 +183,9 @@ class CellRun:
     def _describe_past(self) -> dict:
         last = self.history[-1] if self.history else {}
         names = "seconds", "examples_per_second"
-        return {name: last.get(name, 0.0) for name in names} | {"history": self.history}
+        past = {name: last.get(name, 0.0) for name in names} | {"history": self.history}
+        skipped = last.get("skipped_updates", 0)
+        return past | ({"skipped_updates": skipped} if skipped else {})
 
     def _restore(self, checkpointer: Checkpointer) -> TuneState:
         sizes = self.sizes
@@ -201,13 +204,15 @@ class CellRun:
             self.best = metric, packed["best"]
         self.losses = packed["losses"]
         params = self.program.join(packed["trained"], frozen)
-        return TuneState(params, packed["opt_state"], step)
+        return TuneState(params, packed["opt_state"], step, packed.get("skips"))
 
     def _pack(self, state: TuneState, is_template: bool = False) -> dict:
         """The content of a checkpoint; frozen parameters are those of the base."""
         trained, _ = self.program.split(state.params)
         packed = {"trained": trained, "opt_state": state.opt_state}
         packed["losses"] = self.losses
+        if state.skips is not None:
+            packed["skips"] = state.skips
         if self.program.plan.train.keep == "best":
             best = trained if is_template or self.best is None else self.best[1]
             packed["best"] = best
@@ -239,7 +244,8 @@ class CellRun:
             state, loss = self.program.train(
                 state, arrays, cell.lr, cell.seed, self.sizes
             )
-            self.losses = self.losses[0] + loss, self.losses[1] + 1
+            num = 1 if state.skips is None else 1 - state.skips.is_last
+            self.losses = self.losses[0] + loss, self.losses[1] + num
             meter.add(state.step, len(batch.rows), loss)
             if is_new:  # its time was mostly compilation
                 meter.resume()
@@ -283,6 +289,9 @@ class CellRun:
         loss = total / num if num else None
         self.losses = jax.tree.map(jnp.zeros_like, self.losses)
         entry = {"step": state.step, "dev": dev, "loss": loss}
+        if state.skips is not None and (skipped := int(state.skips.total)):
+            entry["skipped_updates"] = skipped
+            self.log(f"{self.cell.name} skipped {skipped} updates so far")
         if self.program.plan.train.keep == "last":
             self.measured = measured
         elif self.best is None or dev[main] > self.best[0]:
@@ -296,7 +305,14 @@ class CellRun:
         meter.resume()
 
     def _check(self, state: TuneState, loss: float) -> None:
-        """Raises DivergedError if the loss or a parameter is not finite."""
+        """Raises DivergedError if the loss or a parameter is not finite.
+
+        Or if the last `optim.max_skips` updates were skipped.
+        """
+        optim, skips = self.program.plan.optim, state.skips
+        rule = make_rule(optim, self.sizes["num_steps"])
+        if rule and skips is not None and int(skips.in_a_row) >= rule.max_skips:
+            raise DivergedError(f"{rule.max_skips} updates in a row were skipped")
         if not math.isfinite(loss):
             raise DivergedError("the loss is not finite")
         trained, _ = self.program.split(state.params)

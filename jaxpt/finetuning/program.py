@@ -19,6 +19,7 @@ from jaxpt.finetuning.base import Base
 from jaxpt.hub.task_heads import computes
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
+from jaxpt.learn.skips import Skips, keep_if, make_rule
 from jaxpt.learn.update import weigh
 from jaxpt.nn.adaptation.adapt import count_trained, find_frozen, find_read, init_extra
 from jaxpt.nn.adaptation.prompts import check_length
@@ -41,11 +42,13 @@ class TuneState:
       params: {"network", "head", "extra"}.
       opt_state: the optimizer's moments of the trained parameters.
       step: the number of completed steps.
+      skips: the skipped updates; None if none may be skipped.
     """
 
     params: Any
     opt_state: Any
     step: int
+    skips: Skips | None = None
 
 
 class TuneProgram:
@@ -204,23 +207,28 @@ class TuneProgram:
         """The state before the first step, on the device."""
         params = jax.tree.map(jnp.array, self.init_params(seed))
         optimizer = self._optimizer(num_steps, epoch_steps)
-        return TuneState(params, jax.jit(optimizer.init)(params), 0)
+        rule = make_rule(self.plan.optim, num_steps)
+        opt_state = jax.jit(optimizer.init)(params)
+        return TuneState(params, opt_state, 0, rule.init() if rule else None)
 
     def train(
         self, state: TuneState, batch: dict, lr: float, seed: int, sizes: dict
     ) -> tuple[TuneState, jax.Array]:
         """One training step: the next state and the loss; `state` is donated.
 
+        The loss of a skipped update is 0.
+
         Args:
           sizes: "num_steps" and "epoch_steps" of the run.
         """
         trained, frozen = self.split(state.params)
         numbers = np.float32(lr), np.int32(seed), np.int32(state.step)
-        trained, opt_state, loss = self._train(
-            (trained, state.opt_state), frozen, batch, numbers, **sizes
+        donated = trained, state.opt_state, state.skips
+        trained, opt_state, skips, loss = self._train(
+            donated, frozen, batch, numbers, **sizes
         )
         params = self.join(trained, frozen)
-        return TuneState(params, opt_state, state.step + 1), loss
+        return TuneState(params, opt_state, state.step + 1, skips), loss
 
     def _step(
         self,
@@ -231,8 +239,8 @@ class TuneProgram:
         *,
         num_steps: int,
         epoch_steps: int,
-    ) -> tuple[dict, Any, jax.Array]:
-        (trained, opt_state), (lr, seed, step) = donated, numbers
+    ) -> tuple[dict, Any, Skips | None, jax.Array]:
+        (trained, old_opt_state, skips), (lr, seed, step) = donated, numbers
         rngs = {"dropout": stream(seed, step, "train")}
 
         def weighed_loss(trained: dict) -> jax.Array:
@@ -246,11 +254,17 @@ class TuneProgram:
         zeros = jax.tree.map(jnp.zeros_like, frozen)
         optimizer = self._optimizer(num_steps, epoch_steps)
         updates, opt_state = optimizer.update(
-            self.join(grads, zeros), opt_state, params
+            self.join(grads, zeros), old_opt_state, params
         )
         moves, _ = self.split(updates)
-        trained = jax.tree.map(lambda x, move: x + lr * move, trained, moves)
-        return trained, opt_state, loss
+        moved = jax.tree.map(lambda x, move: x + lr * move, trained, moves)
+        rule = make_rule(self.plan.optim, num_steps)
+        if rule is None or skips is None:
+            return moved, opt_state, skips, loss
+        skips = rule.judge(skips, loss, optax.tree.norm(grads))
+        old, new = (trained, old_opt_state), (moved, opt_state)
+        moved, opt_state = keep_if(skips.is_last, old, new)
+        return moved, opt_state, skips, jnp.where(skips.is_last, 0, loss)
 
     def _terms(
         self, params: dict, batch: dict, rngs: dict

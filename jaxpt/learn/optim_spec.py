@@ -116,6 +116,12 @@ class OptimSpec(Settings):
       cautious_decay: weights decay only where the update reduces their magnitude too
         (modded-nanogpt, nanochat).
       clip_norm: the maximum global norm of the gradient; 0 does not clip (T5).
+      max_skips: the number of updates in a row that are skipped because the loss or the
+        gradient is not finite, or because of a spike (`jaxpt.learn.skips`); then the
+        run has diverged. 0: no update is skipped, and a run diverges at once.
+      spike_deviations: an update is a spike if the norm of its gradient is more than
+        this number of standard deviations above the mean of the last 128 updates
+        (MaxText, OLMo-core: 6); 0: only updates that are not finite are skipped.
       ema_decay: the decay rate of an exponential moving average of the parameters, with
         which a run evaluates, exports and generates; 0 is off.
     """
@@ -146,6 +152,8 @@ class OptimSpec(Settings):
     decay_overrides: str = ""
     cautious_decay: bool = False
     clip_norm: NonNegativeFloat = 1.0
+    max_skips: NonNegativeInt = 0
+    spike_deviations: NonNegativeFloat = 0.0
     ema_decay: BelowOne = 0.0
 
     def __post_init__(self) -> None:
@@ -243,6 +251,11 @@ def _check_together(spec: OptimSpec) -> None:
                 "warmup_type",
                 spec.warmup_type == "linear" or not spec.schedule.endswith("_linear"),
                 f"linear with optim.schedule={spec.schedule}",
+            ),
+            (
+                "spike_deviations",
+                spec.spike_deviations == 0 or spec.max_skips > 0,
+                "0 with optim.max_skips=0",
             ),
         )
     )

@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.frozen import keep, split_trained
+from jaxpt.learn.skips import SkipRule, keep_if
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
 
@@ -102,12 +103,14 @@ class Update:
       num_microbatches: the parts of the batch whose gradients are accumulated.
       axis: the axis name of pmap; None under jit.
       frozen: paths of the parameters that are not updated.
+      skip_rule: which updates are skipped; None for a state without `skips`.
     """
 
     optimizer: optax.GradientTransformation
     num_microbatches: int = 1
     axis: str | None = None
     frozen: tuple[str, ...] = ()
+    skip_rule: SkipRule | None = None
 
     def __call__(
         self,
@@ -146,14 +149,21 @@ class Update:
             grads = join_grads(grads)
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
+        norm, skips = optax.tree.norm(grads), state.skips  # before clipping
+        if self.skip_rule is not None and skips is not None:
+            terms = {name: metrics[name] for name in coefficients}
+            loss = weigh(terms, totals, coefficients)
+            skips = self.skip_rule.judge(skips, loss, norm)
+            old, new = (state.params, state.opt_state), (params, opt_state)
+            params, opt_state = keep_if(skips.is_last, old, new)
         state = dataclasses.replace(
             state,
             params=keep(state.params, params, self.frozen),
             opt_state=opt_state,
             step=state.step + 1,
+            skips=skips,
         )
-        # Before clipping, as a metric of one step.
-        return state, metrics | {"grad_norm": (optax.tree.norm(grads), jnp.ones(()))}
+        return state, metrics | {"grad_norm": (norm, jnp.ones(()))}
 
 
 def average_params(

@@ -354,7 +354,8 @@ def format_scores(result: dict[str, Any]) -> list[str]:
         lines.append(f"not in the data: {', '.join(result['missing'])}")
     if result["num_items"]:
         lines.append(
-            f"at most {result['num_items']} items of each task: no file of their predictions"
+            f"at most {result['num_items']} items of each task: no file of their "
+            f"predictions"
         )
     return lines + result["files"]
 

@@ -8,7 +8,7 @@ so every line on an objective with diverged seeds lists these.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from jaxpt.errors import CheckpointError
+from jaxpt.errors import DivergedError
 from jaxpt.report.formats import MISSING, group_by_name
 
 Table = tuple[list[str], list[list[str]]]  # a header and rows of text
@@ -25,7 +25,7 @@ def split_runs(entries: Iterable[dict]) -> tuple[list[dict], list[dict]]:
 
 
 def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
-    """Raises UserError if every run diverged, so that there is nothing to report.
+    """Raises DivergedError if every run diverged, so there is nothing to report.
 
     Args:
       place: the flag that the error begins with.
@@ -35,9 +35,7 @@ def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
     named = "; ".join(map(_word_run, diverged[:MOST_NAMED]))
     more = len(diverged) - MOST_NAMED
     named += f" and {more} more" if more > 0 else ""
-    raise CheckpointError(
-        f"{place}: no run is finished: {named}; use a smaller optim.lr"
-    )
+    raise DivergedError(f"{place}: no run is finished: {named}; use a smaller optim.lr")
 
 
 def list_diverged(report: Mapping) -> list[str]:

@@ -54,7 +54,8 @@ def tabulate_pairs(report: Mapping) -> Table:
 def tabulate_runs(runs: list[dict]) -> Table:
     """Every run with its costs and metrics."""
     excluded = ("metrics", "curve", "workdir", "parts")
-    columns = [key for key in runs[0] if key not in excluded]
+    known = dict.fromkeys(key for run in runs for key in run)  # not all runs skip
+    columns = [key for key in known if key not in excluded]
     metrics = sorted({name for run in runs for name in run["metrics"]})
     rows = [
         [format_cell(run.get(key)) for key in columns]
@@ -94,6 +95,8 @@ def format_cell(value: Any) -> Any:
     """A value of a table: numbers with separators, a dash for None."""
     if value is None:
         return MISSING
+    if isinstance(value, list):  # ranges of skipped batches
+        return ", ".join(f"{first} to {end}" for first, end in value)
     if isinstance(value, float):
         return f"{value:,.4f}" if abs(value) < 1e6 else format_flops(value)
     return f"{value:,}" if isinstance(value, int) else value

@@ -5,10 +5,13 @@
     several parts:    every 4096 rows hold each part's fraction, shuffled; each part
                       counts its rows and epochs separately
 
-The rows are independent of the number of processes and of resuming.
+The rows are independent of the number of processes and of resuming. Batches that are
+not read (`Feed.without`) move all later ones forward: step s reads the s-th of the
+others.
 """
 
 import atexit
+import copy
 import operator
 import queue
 import threading
@@ -24,11 +27,15 @@ from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import Rows
 
 BLOCK = 4096  # rows of a block, of which each part has its exact fraction
+MAX_RANGES = 32  # of batches that a run does not read
 ROUNDS = 16  # with 8 rounds, the orders of 5 rows were not equally likely
 
 # Purposes of random bits: (last bit of the key, word of the counter). If these numbers
 # changed, old runs could not be repeated.
 EPOCH, WINDOW, MIX = (0, 0), (1, 0), (0, 1)
+
+
+Ranges = tuple[tuple[int, int], ...]  # (first, end), `end` excluded
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,17 @@ class Feed:
         self._quotas = make_quotas([weight for _, weight in parts])
         self._indices = [_choose(choose or np.arange, size) for size in sizes]
         self._round_key_cache: dict[tuple, np.ndarray] = {}
+        self.skipped: Ranges = ()
+
+    def without(self, ranges: Ranges) -> "Feed":
+        """This feed, without ranges (first, end) of batches.
+
+        Their numbers are those of steps that read all. With `train.batch_schedule`, a
+        skipped batch has the number of rows of the largest batch.
+        """
+        other = copy.copy(self)
+        other.skipped = tuple(ranges)
+        return other
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         return {key: values[0] for key, values in self.stack(step, 1).items()}
@@ -106,8 +124,10 @@ class Feed:
     ) -> dict[str, np.ndarray]:
         """The rows at the indices `whole` among the `size` rows of each step."""
         first = count_rows(self.spec.phases, int(steps[0]))
-        numbers = first + (steps - steps[0])[:, None] * size + whole
-        bits = self._draw(steps, size)[:, whole].ravel()
+        batches = np.array([find_batch(at, self.skipped) for at in steps.tolist()])
+        before = (batches - steps) * max(phase.num_rows for phase in self.spec.phases)
+        numbers = first + ((steps - steps[0]) * size + before)[:, None] + whole
+        bits = self._draw(batches, size)[:, whole].ravel()
         parts, numbers = self._mix(numbers.ravel())
         arrays: dict[str, np.ndarray] = {}
         for part, rows in enumerate(self.parts):
@@ -167,6 +187,59 @@ class Feed:
                 self._round_key_cache.clear()
             self._round_key_cache[name] = keys
         return keys
+
+
+def find_batch(step: int, ranges: Ranges) -> int:
+    """The batch that a step reads, if ranges (first, end) of batches are not read.
+
+    >>> [find_batch(step, ((4, 6), (1, 3), (2, 5))) for step in (0, 1, 2)]
+    [0, 6, 7]
+    """
+    batch = step
+    for first, end in merge(ranges):
+        if first <= batch:
+            batch += end - first
+    return batch
+
+
+def merge(ranges: Ranges) -> Ranges:
+    """The same numbers in ranges that ascend and do not overlap.
+
+    >>> merge(((4, 6), (1, 3), (2, 5), (9, 10)))
+    ((1, 6), (9, 10))
+    """
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            first, last = merged.pop()
+            end = max(last, end)
+        merged.append((first, end))
+    return tuple(merged)
+
+
+def add_range(ranges: Ranges, step: int, num: int) -> Ranges:
+    """The ranges, with those of the batches that `num` steps from `step` on read.
+
+    >>> add_range(((4, 6),), 2, 3)
+    ((4, 6), (2, 7))
+    """
+    return *ranges, (find_batch(step, ranges), find_batch(step + num, ranges))
+
+
+def pad_ranges(ranges: Ranges) -> np.ndarray:
+    """Ranges as an array of fixed shape, int32 [MAX_RANGES, 2], filled with zeros."""
+    padded = np.zeros((MAX_RANGES, 2), np.int32)
+    padded[: len(ranges)] = np.reshape(ranges, (-1, 2))
+    return padded
+
+
+def unpad_ranges(padded: np.ndarray) -> Ranges:
+    """The inverse of `pad_ranges`.
+
+    >>> unpad_ranges(pad_ranges(((3, 5), (1, 2))))
+    ((3, 5), (1, 2))
+    """
+    return tuple((first, end) for first, end in padded.tolist() if end)
 
 
 def _choose(choose: Callable, size: int) -> np.ndarray:

@@ -141,7 +141,11 @@ class Checkpointer:
         return manifest.list_finished(self.directory)
 
     def restore(
-        self, template: Any, step: int | None = None, under: str = ""
+        self,
+        template: Any,
+        step: int | None = None,
+        under: str = "",
+        until: int | None = None,
     ) -> tuple[Any, int] | None:
         """Reads the newest intact step, or `step`, built and sharded as the template.
 
@@ -149,11 +153,12 @@ class Checkpointer:
           template: pytree of arrays or jax.ShapeDtypeStruct; a leaf without a sharding
             goes to the first local device.
           step: the only step to try.
+          until: the last step to try.
           under: read only this branch of the saved tree ("params"), for a template of
             that branch.
 
         Returns:
-          (state, step), or None if nothing has been saved yet.
+          (state, step), or None if nothing has been saved yet (up to `until`).
 
         Raises:
           UserError: steps were saved but none is intact, `step` is not there, or the
@@ -162,7 +167,7 @@ class Checkpointer:
         self.wait()
         expected = _flatten(template, under)
         chosen_step = processes.on_first(
-            lambda: self._find(step, _tabulate(expected), under)
+            lambda: self._find(step, _tabulate(expected), under, until)
         )
         if chosen_step is None:
             return None
@@ -171,7 +176,7 @@ class Checkpointer:
         self._superseded = {other for other in finished if other > chosen}
         return jax.tree.unflatten(jax.tree.structure(template), values), chosen
 
-    def _find(self, step: int | None, expected: dict, under: str):
+    def _find(self, step: int | None, expected: dict, under: str, until: int | None):
         """The step to read and all finished ones; None if there are none."""
         finished = self.steps()
         if step is not None and step not in finished:
@@ -186,7 +191,12 @@ class Checkpointer:
                     f"checkpoint: no finished save in {self.directory}, only {names}"
                 )
             return None
-        chosen, saved = self._choose(finished if step is None else [step])
+        candidates = finished if step is None else [step]
+        if until is not None:
+            candidates = [each for each in candidates if each <= until]
+            if not candidates:
+                return None
+        chosen, saved = self._choose(candidates)
         self._check_leaves(chosen, saved, expected, under)
         return chosen, finished
 

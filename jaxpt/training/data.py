@@ -46,7 +46,7 @@ def make_feed(task: Task, train: Split, choose: Callable | None = None) -> Feed:
         list(zip(rows, train.fractions, strict=True)),
         FeedSpec(spec.phases, spec.seed),
         choose,
-    )
+    ).without(spec.skip_batches)
 
 
 def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:

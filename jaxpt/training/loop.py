@@ -17,7 +17,14 @@ from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, hold
 from jaxpt.learn.state import TrainState
 from jaxpt.text.dataset import Split
-from jaxpt.text.feed import prefetch
+from jaxpt.text.feed import (
+    MAX_RANGES,
+    add_range,
+    merge,
+    pad_ranges,
+    prefetch,
+    unpad_ranges,
+)
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.check import check_run
 from jaxpt.training.checkpoint import Checkpointer, is_finite
@@ -116,6 +123,14 @@ class _Call(NamedTuple):
     metrics: dict
 
 
+class _BadUpdate(Exception):
+    """An update from which a run with `train.rewind` goes back; `step` is its end."""
+
+    def __init__(self, step: int):
+        super().__init__(step)
+        self.step = step
+
+
 class _Run:
     def __init__(
         self,
@@ -167,6 +182,7 @@ class _Run:
         self.clock = make_clock(self.spec, 0, 0.0)
         self._pauses = self.spec.eval_every, self.spec.checkpoint_every
         self._logged = 0  # the last step whose metrics were logged
+        self._skipped = 0  # updates, up to the last call whose metrics were fetched
 
     def go(self, signals: SignalWatch, only_valid: bool) -> dict:
         """Restores, trains and measures the run; returns its result."""
@@ -178,6 +194,8 @@ class _Run:
             )
         restored = self.checkpointer.restore(self.program.abstract_state())
         state, step = restored or (None, 0)
+        if state is not None:
+            self._continue(state)
         last = processes.on_first(read_last_line, self.workdir, step)
         self.watch = Stopwatch(last.get("seconds", 0.0))
         self.clock = make_clock(self.spec, step, self.watch.seconds)
@@ -191,17 +209,60 @@ class _Run:
             self.program.train_call.begin(self.feed[step], count)
         if state is None:
             state = make_start(self.program, self.spec)
-        with self.log.open(step):
-            for line in (*self.log.describe_run(), *self.hooks.describe(self.task)):
-                self.log.info(line)
-            if step:
-                self.log.info(f"resuming from step {step} in {self.workdir}")
-            state, step = self._advance(state, step, signals)
-            self._log_phase(f"measuring the run after step {step}")
-            measured = self._measure(state.eval_params, step, only_valid)
-        cost = Cost(step, self.watch.seconds, self.log.first_step_seconds)
+        introduction = *self.log.describe_run(), *self.hooks.describe(self.task)
+        while True:
+            try:
+                with self.log.open(step):
+                    for line in introduction:
+                        self.log.info(line)
+                    if step:
+                        self.log.info(f"resuming from step {step} in {self.workdir}")
+                    state, step = self._advance(state, step, signals)
+                    self._log_phase(f"measuring the run after step {step}")
+                    measured = self._measure(state.eval_params, step, only_valid)
+                break
+            except _BadUpdate as bad:
+                state, step = self._rewind(bad.step)
+                introduction = ()
+        cost = self._count_cost(step)
         trained = self.task, self.program, state.params
         return processes.on_first(write_result, self.workdir, *trained, cost, measured)
+
+    def _count_cost(self, step: int) -> Cost:
+        seconds = self.watch.seconds, self.log.first_step_seconds
+        return Cost(step, *seconds, self._skipped, self.feed.skipped)
+
+    def _continue(self, state: TrainState) -> None:
+        """Takes over what a restored state says of skipped updates and batches."""
+        if state.skips is not None:
+            self._skipped = int(np.asarray(state.skips.total))
+        if state.skipped_batches is not None:
+            ranges = unpad_ranges(np.asarray(state.skipped_batches))
+            self.feed = self.feed.without(ranges)
+
+    def _rewind(self, bad_step: int) -> tuple[TrainState, int]:
+        """A state before a bad update; batches up to and after its own are skipped.
+
+        Steps between the state and the skipped batches are repeated with the same
+        rows, so the result does not depend on which checkpoints there are.
+        """
+        steps, num = self.spec.rewind
+        until = max(bad_step - 1 - steps, 0)
+        ranges = add_range(self.feed.skipped, until, num)
+        template = self.program.abstract_state()
+        restored = self.checkpointer.restore(template, until=until)
+        state, step = restored or (make_start(self.program, self.spec), 0)
+        self._skipped = 0
+        self._continue(state)
+        self.feed = self.feed.without(ranges)
+        padded = pad_ranges(ranges)
+        batches = jax.make_array_from_callback(
+            padded.shape, template.skipped_batches.sharding, lambda at: padded[at]
+        )
+        self.watch.pause(self.watch.seconds)
+        self.clock = make_clock(self.spec, step, self.watch.seconds)
+        self.measured = {at: x for at, x in self.measured.items() if at <= step}
+        return dataclasses.replace(state, skipped_batches=batches), step
 
     def _advance(
         self, state: TrainState, step: int, signals: SignalWatch
@@ -269,6 +330,8 @@ class _Run:
         if call is None:
             return
         metrics = jax.tree.map(np.asarray, call.metrics)
+        totals, in_a_row = metrics.pop("skips", np.zeros((2, call.num_steps), int))
+        is_skipped = in_a_row > 0
         schedule_steps = self.clock.list_schedule_steps(call.step, call.num_steps)
         losses = [
             total_loss(
@@ -279,26 +342,67 @@ class _Run:
             for i, at in enumerate(schedule_steps)
         ]
         before = call.step - call.num_steps
-        for i, loss in enumerate(losses, start=1):
-            if not math.isfinite(loss):
-                self._diverged(f"the loss is {loss}", before + i)
+        limit = min(self.task.plan.optim.max_skips, self.spec.steps)
+        for i, loss in enumerate(losses):
+            if not is_skipped[i] and not math.isfinite(loss):
+                self._diverged(f"the loss is {loss}", before + i + 1)
+            if is_skipped[i] and in_a_row[i] == limit:
+                norm = metrics["grad_norm"][0][i]
+                reason = f"{limit} updates in a row were skipped, the last with loss "
+                self._skipped = int(totals[i])
+                first = before + i + 2 - limit
+                self._diverged(f"{reason}{loss} and gradient norm {norm}", first)
+        if is_skipped.any():
+            self._log_skips(before, is_skipped, losses, metrics["grad_norm"][0])
+            self._skipped = int(totals[-1])
+        if not is_skipped.all():  # otherwise the log shows why
+            kept = np.flatnonzero(~is_skipped)
+            losses = [losses[i] for i in kept]
+            metrics = {k: (a[kept], b[kept]) for k, (a, b) in metrics.items()}
         self.log.check_overflow(metrics)
         if call.step // self.spec.log_every > self._logged // self.spec.log_every:
-            loss = sum(losses) / call.num_steps
+            left_out = {
+                "skipped_updates": self._skipped,
+                "skipped_batches": sum(b - a for a, b in merge(self.feed.skipped)),
+            }
             values = self.log.log_call(
-                call.step, schedule_steps[-1], metrics, loss, self.watch.seconds
+                call.step,
+                schedule_steps[-1],
+                metrics,
+                sum(losses) / len(losses),
+                self.watch.seconds,
+                {name: num for name, num in left_out.items() if num},
             )
             self.hooks.on_log(call.step, values)
             self._logged = call.step
 
+    def _log_skips(
+        self, before: int, is_skipped: np.ndarray, losses: list, norms: np.ndarray
+    ) -> None:
+        """Warns of the skipped updates of a call that began after a step."""
+        for i in np.flatnonzero(is_skipped).tolist():
+            self.log.warn(
+                f"step {before + i + 1}: update skipped, loss {losses[i]:.4g}, "
+                f"gradient norm {norms[i]:.4g}"
+            )
+
     def _diverged(self, reason: str, step: int) -> None:
-        """Records that the run has diverged; all processes come here together."""
+        """Rewinds, or records that the run has diverged.
+
+        All processes come here together.
+        """
         self.checkpointer.wait()
+        if self.spec.rewind and len(self.feed.skipped) < MAX_RANGES:
+            back, num = self.spec.rewind
+            self.log.warn(
+                f"{reason}, from step {step}: going back at least {back} steps, and "
+                f"skipping {num} batches"
+            )
+            raise _BadUpdate(step)
         good = self.checkpointer.steps()
         last_good = f"step {good[-1]} is kept" if good else "there is none yet"
-        processes.on_first(
-            write_divergence, self.workdir, self.task, reason, step, self.watch.seconds
-        )
+        cost = self._count_cost(step)
+        processes.on_first(write_divergence, self.workdir, self.task, reason, cost)
         raise DivergedError(
             f"{reason} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
             f"stopped; last good checkpoint: {last_good} in {self.workdir}"

@@ -8,6 +8,7 @@ import jax
 
 from jaxpt.config.metric_names import rename_result
 from jaxpt.files.folder import load_measured, write_json
+from jaxpt.text.feed import Ranges
 from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, Measured
 from jaxpt.training.metrics_log import read_metrics
@@ -45,11 +46,29 @@ SCHEMA = {
 
 
 class Cost(NamedTuple):
-    """What a run took: steps, seconds of training, seconds to its first call's end."""
+    """What a run took, and what it left out.
+
+    Attributes:
+      steps: of training.
+      seconds: of training.
+      first_step_seconds: from the start of the run to the end of its first call.
+      skipped_updates: the number of steps that did not change the parameters.
+      skipped_batches: ranges of batches that were not read.
+    """
 
     steps: int
     seconds: float
     first_step_seconds: float
+    skipped_updates: int = 0
+    skipped_batches: Ranges = ()
+
+    @property
+    def left_out(self) -> dict:
+        """Entries of the result on what was left out, if anything was."""
+        updates, batches = self.skipped_updates, self.skipped_batches
+        return ({"skipped_updates": updates} if updates else {}) | (
+            {"skipped_batches": [list(pair) for pair in batches]} if batches else {}
+        )
 
 
 def load_result(workdir: Path) -> dict | None:
@@ -89,6 +108,7 @@ def write_result(
         **task.count_costs(cost.steps),
         "train_seconds": cost.seconds,
         "first_step_seconds": cost.first_step_seconds,
+        **cost.left_out,
         "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
         "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
         "machine": describe_machine(),
@@ -105,16 +125,19 @@ def write_result(
     return result
 
 
-def write_divergence(
-    workdir: Path, task: Task, reason: str, step: int, seconds: float
-) -> None:
-    """Records that a run has diverged (`workdir.load_divergence` reads it)."""
+def write_divergence(workdir: Path, task: Task, reason: str, cost: Cost) -> None:
+    """Records that a run has diverged (`workdir.load_divergence` reads it).
+
+    Args:
+      cost: until the run diverged.
+    """
     record = {
         "objective": task.plan.objective_name,
         "seed": task.plan.train.seed,
-        "diverged_at": step,
+        "diverged_at": cost.steps,
         "reason": reason,
-        **task.count_costs(step),
-        "train_seconds": seconds,
+        **task.count_costs(cost.steps),
+        "train_seconds": cost.seconds,
+        **cost.left_out,
     }
     write_json(workdir / DIVERGED, record)

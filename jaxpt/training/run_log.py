@@ -188,6 +188,7 @@ class RunLog:
         metrics: dict,
         loss: float,
         seconds: float,
+        left_out: dict[str, int],
     ) -> dict[str, float]:
         """Logs and shows the metrics of a call; returns what is logged.
 
@@ -197,6 +198,7 @@ class RunLog:
           metrics: {metric: (sums, weights)} over its steps.
           loss: mean over its steps.
           seconds: training time so far.
+          left_out: the numbers of skipped updates and batches so far, if any.
         """
         metrics = {k: (a.sum(), b.sum()) for k, (a, b) in metrics.items()}
         means = sums.divide(sums.counted(metrics))
@@ -208,6 +210,7 @@ class RunLog:
             "loss": loss,
             **{name: float(lr[schedule_step]) for name, lr in rates.items()},
             "tokens_per_second": tokens_per_second,
+            **left_out,
         }
         if mfu is not None:
             values["mfu"] = mfu

@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 
+import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import ConfigError, UserError
 from jaxpt.learn.optimizer import make_optimizer
+from jaxpt.learn.skips import SkipRule, make_rule
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import Update
 from jaxpt.nn.attention import list_requests
@@ -16,6 +18,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.ops.kernel_choice import explain_kernel
+from jaxpt.text.feed import pad_ranges
 from jaxpt.text.phases import Phase, split_steps
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.framing import Framing
@@ -76,13 +79,27 @@ class Task:
 
     def make_state(self, params: PyTree) -> TrainState:
         """The state before the first step, with these parameters."""
-        objective_state = self.spec.init_state(self.vocab)
-        return make_state(params, self.optimizer, self.has_ema, objective_state)
+        rule, train = self._skip_rule, self.plan.train
+        skipped_batches = None
+        if train.rewind or train.skip_batches:
+            skipped_batches = jnp.asarray(pad_ranges(train.skip_batches))
+        return make_state(
+            params,
+            self.optimizer,
+            self.has_ema,
+            self.spec.init_state(self.vocab),
+            rule.init() if rule else None,
+            skipped_batches,
+        )
 
     def make_update(self, axis: str | None = None) -> Update:
         """The update at the end of a train step; `axis` is pmap's."""
         num = self.plan.train.num_microbatches
-        return Update(self.optimizer, num, axis, self.model.frozen)
+        return Update(self.optimizer, num, axis, self.model.frozen, self._skip_rule)
+
+    @property
+    def _skip_rule(self) -> SkipRule | None:
+        return make_rule(self.plan.optim, self.plan.train.steps)
 
     @functools.cached_property
     def phases(self) -> tuple["Task", ...]:

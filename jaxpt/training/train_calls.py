@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.learn.optimizer import set_schedule_step
-from jaxpt.learn.state import TrainState
+from jaxpt.learn.state import TrainState, keep_objective_state
 from jaxpt.learn.update import average_params
 from jaxpt.rng import split_step, stream
 from jaxpt.training import sharding
@@ -51,7 +51,11 @@ def make_train_call(task: Task, axis: str | None = None):
             if reads_progress:
                 share = at / task.plan.train.steps
                 rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
+            before_step = state
             state, metrics = train_step(state, rows, rngs)
+            state = keep_objective_state(before_step, state)
+            if state.skips is not None:
+                metrics |= {"skips": (state.skips.total, state.skips.in_a_row)}
             return average_params(state, task.plan.optim.ema_decay, frozen), metrics
 
         return jax.lax.scan(body, state, stack)

@@ -90,4 +90,4 @@ def test_an_error_that_all_processes_raise_is_printed_by_the_first(
         with pytest.raises(DivergedError):
             processes.guard(diverge)
     else:
-        assert processes.guard(diverge) == 2
+        assert processes.guard(diverge) == 3

@@ -5,10 +5,12 @@ import json
 
 import numpy as np
 import pytest
+from poison import poison_tuning
+from stops import stop_after
 
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import write_json
-from jaxpt.finetuning import evaluation
+from jaxpt.finetuning import evaluation, grid
 from jaxpt.finetuning.base import _find_unfinished, load_base
 from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune, make_program
@@ -16,6 +18,7 @@ from jaxpt.finetuning.results import find_model, load_cells
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary, summarise
 from jaxpt.tasks.metrics import number_metrics
+from jaxpt.training.signals import Stopped
 from tests.finetuning.folders import silent
 
 
@@ -171,3 +174,42 @@ def test_when_a_run_is_finished(make_base, tmp_path):
     assert "train.seconds=5" in _find_unfinished(tmp_path, task, 99)
     (tmp_path / "result.json").write_text("{}")
     assert _find_unfinished(tmp_path, task, 99) == ""
+
+
+def test_bad_updates_are_skipped_and_a_resumed_run_ends_the_same(
+    make_base, make_tune, tmp_path, monkeypatch
+):
+    """Five steps an epoch, of which three are bad: two in a row, then one."""
+    base, nan = str(make_base("mlm")), float("nan")
+    optim = {"optim__max_skips": 3, "train__keep": "last"}
+    plan = make_tune(train__checkpoint_every=1, **optim)
+    with poison_tuning({1: nan, 2: float("inf"), 6: nan}):
+        lines = []
+        whole = finetune(plan, base, tmp_path / "whole", lines.append)
+        with monkeypatch.context() as patch:
+            patch.setattr(grid, "SignalWatch", stop_after(2))  # between the two
+            with pytest.raises(Stopped):
+                finetune(plan, base, tmp_path / "parts", silent)
+        parts = finetune(plan, base, tmp_path / "parts", silent)
+    (cell,), (resumed,) = whole["cells"], parts["cells"]
+    assert cell["skipped_updates"] == 3 and "diverged" not in cell
+    assert [entry["skipped_updates"] for entry in cell["history"]] == [2, 3]
+    assert all(np.isfinite(entry["loss"]) for entry in cell["history"])
+    assert any("skipped 3 updates so far" in line for line in lines)
+    for name in ("dev", "test", "skipped_updates"):
+        assert cell[name] == resumed[name]
+    losses = [[e["loss"] for e in each["history"]] for each in (cell, resumed)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("unfreeze", [0, 1])
+def test_too_many_bad_updates_in_a_row_are_a_divergence(
+    unfreeze, make_base, make_tune, tmp_path
+):
+    plan = make_tune(train__lr=(1e-2,), optim__max_skips=2, groups__unfreeze=unfreeze)
+    with poison_tuning(dict.fromkeys((6, 7), float("nan"))):
+        with pytest.raises(DivergedError, match="2 updates in a row were skipped"):
+            finetune(plan, str(make_base("mlm")), tmp_path, silent)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert "after step 10" in result["cells"][0]["diverged"]
+    assert read_strictly(tmp_path)

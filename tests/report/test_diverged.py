@@ -8,6 +8,7 @@ import signal
 
 import numpy as np
 import pytest
+from poison import poison
 from reports import make_report, make_runs, without_times
 from tiny import make_config, write_stored
 
@@ -165,7 +166,7 @@ def test_a_comparison_of_which_every_run_diverges(speech, tmp_path, capsys):
     config = make_config(speech, **settings)
     write_stored(tmp_path / "config.json", config)
     argv = ["compare", "--config", tmp_path / "config.json"]
-    assert cli.main([*map(str, argv), "--workdir", str(tmp_path / "out")]) == 2
+    assert cli.main([*map(str, argv), "--workdir", str(tmp_path / "out")]) == 3
     err = capsys.readouterr().err.splitlines()[-1]
     assert "no run is finished: hot seed 0 diverged at step 2" in err
     assert not (tmp_path / "out" / "report.json").exists()
@@ -249,3 +250,24 @@ def test_without_any_nothing_is_said():
     report = make_report(make_runs({"clm": [0.7, 0.71], "mlm": [0.5, 0.51]}))
     assert "diverged" not in format_table(report) + format_latex(report)
     assert list_diverged(report) == [] and "diverged" not in format_results(report)
+
+
+@pytest.mark.slow
+def test_one_objective_diverges_and_another_skips(speech, tmp_path):
+    """The report says both, and a command without a finished run has its own code."""
+    hot = {"objective": "clm", "optim": {"lr": 1e25, "schedule": "constant"}}
+    changes = {
+        "optim__max_skips": 2,
+        "compare__objectives": ("fill_in_the_middle", "hot"),
+        "compare__overrides": {"hot": hot},
+        "compare__seeds": (0, 1),
+    }
+    config = make_config(speech, **SETTINGS | changes)
+    with poison("fill_in_the_middle", {3: np.nan}):
+        report = comparison.compare(config, tmp_path)
+    assert [run["skipped_updates"] for run in report["runs"]] == [1, 1]
+    assert list_lost(report).keys() == {("hot", 0), ("hot", 1)}
+    assert all("2 updates in a row" in run["reason"] for run in report["diverged"])
+    lines = list(csv.DictReader(io.StringIO(format_results(report))))
+    assert [line["skipped_updates"] for line in lines] == ["1", "1", "2", "2"]
+    assert "skipped updates" in (tmp_path / "report.html").read_text()
