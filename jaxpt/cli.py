@@ -51,6 +51,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "archive": results.archive,
         "reproduce": results.reproduce,
     },
+    "Check": {"doctor": results.doctor},
     "Import and export": {"import": models.import_, "export": models.export},
     "Help": {
         "settings": discovery.settings,
@@ -76,7 +77,7 @@ A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 
 jaxpt COMMAND --help describes a command, with an example and its flags.
 Exit codes: 0 success, 2 bad input, 1 a bug, 128 + N stopped by signal N; of
-reproduce, 1 is a mean outside its interval.
+reproduce, 1 is a mean outside its interval; of doctor, 1 is damage.
 """
 
 

@@ -27,6 +27,7 @@ ORDER = (
         "report",
         "comparison",
         "applets",
+        "doctor",
     ),
     *("commands", "cli", "__main__", "api"),
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jaxpt.applets.examples import choose_examples
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import checksums
 from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
@@ -77,6 +78,7 @@ def write_site(
     files |= {name: (STATIC / name).read_bytes() for name in PAGE}
     for name, data in files.items():
         write_file(folder, name, data)
+    checksums.record_tree(folder)
     size = sum(map(len, files.values()))
     lines.append(f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB")
     return lines

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import checksums
 from jaxpt.files.folder import is_new, load_config, load_json
 from jaxpt.finetuning.base import SCRATCH, Base, load_base
 from jaxpt.finetuning.heads import find_purpose
@@ -137,7 +138,9 @@ def export_finetuned(
     model = make(tuned, target, export_spec, moved)
     check_range({target.purpose: model}, options.dtype)
     card = _make_card(tuned, model.config, target.purpose, to.name)
-    return write_model(model, base.tokenizer, card, to, options)
+    lines = write_model(model, base.tokenizer, card, to, options)
+    checksums.record_tree(to)
+    return lines
 
 
 class Target(NamedTuple):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import checksums
 from jaxpt.files.folder import is_new
 from jaxpt.hub.card import TASKS, Card, format_card
 from jaxpt.hub.convert import move_places, to_hf
@@ -157,6 +158,7 @@ def export_run(
             folder, "README.md", (main_folder(folder) / "README.md").read_bytes()
         )
     write_origin(folder, task, params, parts, base)
+    checksums.record_tree(folder)
     return lines
 
 

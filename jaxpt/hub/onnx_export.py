@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from jaxpt.errors import CheckpointError, DataError
+from jaxpt.files import checksums
 from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
@@ -76,6 +77,7 @@ def export_onnx(
         run.tokenizer, folder / "tokenizer.json", find_framing(run.program.task)
     )
     write_json(folder, "model.json", description)
+    checksums.record_tree(folder)
     kind, size = description["kind"], f"{description['parameters']:,}"
     return [*lines, f"{folder}: {kind} model of {size} parameters"]
 
