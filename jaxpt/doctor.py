@@ -18,6 +18,7 @@ from jaxpt.text.stores import draft, store
 from jaxpt.training import manifest
 
 LOG = "metrics.jsonl"  # grows: its checksum is that of a prefix
+RESULT, CELLS = "result.json", "cells/*/result.json"
 
 
 class Kind(NamedTuple):
@@ -228,8 +229,9 @@ class _Examiner:
             for name in kind.needs:
                 if not (folder / name).exists() and name not in verified:
                     self._add(folder / name, "is missing", self._advise(folder, name))
-            if kind.name == "training run" and self._kind.name != "archived study":
-                self._check_last_step(folder)
+            has_steps = kind.name in ("training run", "fine-tuning")
+            if has_steps and self._kind.name != "archived study":
+                self._check_last_step(folder, kind)
         present = {path.name for path in folder.iterdir() if path.is_file()}
         rest = sorted(present - verified - {checksums.FILE, LOCK})
         recorded = [name for name in rest if Path(name).suffix in RECORDED]
@@ -247,7 +249,7 @@ class _Examiner:
         faults = checksums.find_faults(folder, (LOG,))
         for name, problem in faults.items():
             self._add(folder / name, problem, self._advise(folder, name))
-        self._count(folder / name for name in recorded)
+        self._count(folder / name for name in {*recorded, checksums.FILE})
         return recorded | faults.keys()
 
     def _check_store(self, folder: Path) -> set[str]:
@@ -271,32 +273,34 @@ class _Examiner:
                 manifest.verify(folder, step)
                 intact.append(step)
             except (manifest.Damaged, UserError) as error:
-                faults.append((step, str(error).replace(f"{folder}{os.sep}", "")))
+                faults.append((step, str(error).replace(f"{self._root}{os.sep}", "")))
             self._count((folder / str(step)).rglob("*"))
         for step, problem in faults:
             self._add(folder / str(step), f"is damaged: {problem}", _use(intact))
+        manifests = {f"{step}.manifest.json" for step in finished}
+        self._count(folder / name for name in manifests)
+        is_over = (
+            folder.parent / RESULT
+        ).exists()  # a running one has unfinished saves
         for path in manifest.list_unfinished(folder):
-            self._notes.append(
-                f"{self._name(path)}: an unfinished save, which is ignored: it was "
-                f"stopped, or its manifest was removed"
-            )
-        return {f"{step}.manifest.json" for step in finished}
+            if is_over:
+                self._add(path, "has no manifest: it was removed", _use(intact))
+            else:
+                self._notes.append(
+                    f"{self._name(path)}: an unfinished save, which is ignored"
+                )
+        return manifests
 
-    def _check_last_step(self, folder: Path) -> None:
-        """Adds a fault if a run has a result but not the checkpoint behind it."""
-        steps = manifest.list_finished(folder / "checkpoints")
-        try:
-            last = json.loads((folder / "result.json").read_bytes())["steps"]
-        except (OSError, ValueError, LookupError, TypeError):
-            if (folder / "config.json").exists() and not steps:
-                self._notes.append(f"{self._name(folder)}: has no checkpoint yet")
-            return
-        if last not in steps:
-            self._add(
-                folder / "checkpoints" / str(last),
-                "is missing or has no manifest: the result is that of this step",
-                _use(steps),
-            )
+    def _check_last_step(self, folder: Path, kind: Kind) -> None:
+        """Adds a fault if the checkpoint that a result is of is not there."""
+        is_run = kind.name == "training run"
+        place = folder / ("checkpoints" if is_run else "model")
+        pattern, field = (RESULT, "steps") if is_run else (CELLS, "model_step")
+        results = [_read(path) for path in folder.glob(pattern)]
+        steps = [result[field] for result in results if field in result]
+        if steps and not (last := place / str(max(steps))).exists():
+            intact = manifest.list_finished(place)
+            self._add(last, "is missing: the result is that of this step", _use(intact))
 
     def _check_study(self) -> None:
         set_up_jax()
@@ -326,6 +330,15 @@ class _Examiner:
             if path.is_file():
                 self._num_files += 1
                 self._num_bytes += path.stat().st_size
+
+
+def _read(path: Path) -> dict:
+    """The object in a JSON file; {} if it is damaged, which its checksum shows."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _use(intact: list[int]) -> str:
