@@ -39,7 +39,7 @@ USER_NEEDS := requirements.txt pyproject.toml setup.py
 NEEDS := $(USER_NEEDS) requirements-dev.txt
 
 .PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx test-aot \
-	test-next web applets wheel release clean
+	test-next trials web applets wheel release clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -64,6 +64,11 @@ test: $(VENV)/ready-dev
 # Also what takes long: the marker slow.
 test-all: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser and not aot'
+
+# Kills, damage, hostile files, old runs: tried and held, in a table. TRIALS selects, as in
+# make trials TRIALS="kills damage --repeat 50".
+trials: $(VENV)/ready-dev
+	$(BIN)/python tests/trials $(TRIALS)
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
