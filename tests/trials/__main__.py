@@ -115,7 +115,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "golden": (
         "the losses of 50 steps of every objective are the stored ones",
-        ("tests/training/test_golden.py",),
+        ("tests/objectives/test_golden.py",),
     ),
     "mismatch": (
         "another shape, dtype, config, text or tokenizer is refused by name",
