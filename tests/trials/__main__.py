@@ -91,8 +91,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
         "an epoch has each row once, also when batches change",
         (
             "tests/text/test_feed.py::test_each_row_once_an_epoch",
-            "tests/text/test_feed.py::"
-            "test_an_epoch_has_each_token_once_in_any_phases",
+            "tests/text/test_feed.py::test_an_epoch_has_each_token_once_in_any_phases",
             "tests/text/test_feed.py::test_a_mixture_reads_each_row_once_an_epoch",
         ),
     ),
@@ -159,7 +158,8 @@ def list_scripts() -> dict[str, str]:
         if path.stem not in HELPERS
     }
     return {
-        name: " ".join(text.partition("\n\n")[0].split()) for name, text in texts.items()
+        name: " ".join(text.partition("\n\n")[0].split())
+        for name, text in texts.items()
     }
 
 
