@@ -33,13 +33,19 @@ RELEASE_TOOLS := build==1.6.1 twine==7.0.0
 
 # The exact versions that are tested; pyproject.toml has the allowed ranges. Users need
 # the first set, and the other commands add the tests and tools.
-USER_SET := -r requirements.txt -e .
+# The locks have their exact versions and hashes, with all that they require: `make lock`
+# writes them. A package of which no file has a listed hash is not installed.
+LOCKED := --no-deps --require-hashes
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
-USER_NEEDS := requirements.txt pyproject.toml setup.py
-NEEDS := $(USER_NEEDS) requirements-dev.txt
+USER_NEEDS := requirements.lock pyproject.toml setup.py
+NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
+UV := uv==0.13.9
+LOCK ?= .venv-lock
+COMPILE := $(LOCK)/bin/uv pip compile --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade
 
 .PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx test-aot \
-	test-next web applets wheel release clean
+	test-next trials web applets wheel lock release clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -64,6 +70,11 @@ test: $(VENV)/ready-dev
 # Also what takes long: the marker slow.
 test-all: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser and not aot'
+
+# Kills, damage, hostile files, old runs: tried and held, in a table. TRIALS selects, as in
+# make trials TRIALS="kills damage --repeat 50".
+trials: $(VENV)/ready-dev
+	$(BIN)/python tests/trials $(TRIALS)
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
@@ -112,7 +123,16 @@ wheel:
 	$(WHEEL)/bin/python -m pip wheel --no-deps -w dist .
 	$(WHEEL)/bin/python .ci/release.py check dist/*.whl
 	$(WHEEL)/bin/python -m pip install dist/*.whl
+	$(WHEEL)/bin/python .ci/release.py licences build/licences.csv
 	cd $(WHEEL) && bin/jaxpt train --config quickstart:mlm --config.train.steps=20 --workdir run
+
+# The locks anew, from requirements*.txt, with the newest of what these require. The
+# second has the versions of the first, so that one environment serves both.
+lock:
+	$(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python -m pip install $(UV)
+	$(COMPILE) requirements.txt requirements-dev.txt -o requirements-dev.lock
+	$(COMPILE) requirements.txt -c requirements-dev.lock -o requirements.lock
 
 # The files to upload, in dist, and the release notes: RELEASING.md.
 release: $(RELEASE)/ready
@@ -126,11 +146,13 @@ release: $(RELEASE)/ready
 $(VENV)/ready: $(USER_NEEDS)
 	$(PYTHON) -c '$(CHECK)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(USER_SET)
+	$(BIN)/python -m pip install $(LOCKED) -r requirements.lock
+	$(BIN)/python -m pip install --no-deps -e .
 	touch $@
 
-$(VENV)/ready-dev: $(VENV)/ready requirements-dev.txt
-	$(BIN)/python -m pip install $(SET)
+$(VENV)/ready-dev: $(VENV)/ready requirements-dev.lock
+	$(BIN)/python -m pip install $(LOCKED) -r requirements-dev.lock
+	$(BIN)/python -m pip check
 	touch $@
 
 $(PEERS)/ready: $(NEEDS)
@@ -172,4 +194,4 @@ $(RELEASE)/ready: Makefile
 	touch $@
 
 clean:
-	rm -rf build .pytest_cache $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL) $(NEXT) $(RELEASE)
+	rm -rf build .pytest_cache $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL) $(NEXT) $(RELEASE) $(LOCK)

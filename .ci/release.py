@@ -3,11 +3,14 @@
     python .ci/release.py check dist/*      # contents, size, version
     python .ci/release.py notes FILE        # the version's section of CHANGELOG.md
     python .ci/release.py ready             # fails while something blocks an upload
+    python .ci/release.py licences FILE     # of all that this environment's jaxpt needs
 
-`make release` runs all three and `make wheel` the first. Only the standard library is
-needed.
+`make release` runs the first three and `make wheel` the first and the last. Only the
+standard library is needed.
 """
 
+import csv
+import importlib.metadata
 import re
 import sys
 import tarfile
@@ -100,6 +103,31 @@ def find_blockers(root: Path = ROOT) -> list[str]:
     return blockers
 
 
+def list_licences(name: str = "jaxpt") -> list[tuple[str, str, str]]:
+    """Name, version and licence of an installed package and all that it requires.
+
+    Extras and what only other platforms need are left out.
+    """
+    rows, todo = {}, [name]
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        try:
+            package = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:  # of another platform
+            continue
+        if name in rows:
+            continue
+        meta = package.metadata
+        marked = [x for x in meta.get_all("Classifier", []) if "License ::" in x]
+        names = [x.rpartition(" :: ")[2] for x in marked]
+        stated = (meta.get("License") or "").strip().partition("\n")[0]
+        licence = meta.get("License-Expression") or "; ".join(names) or stated
+        rows[name] = (name, package.version, licence or "not stated")
+        needs = [x for x in package.requires or [] if "extra ==" not in x]
+        todo += [re.match(r"[\w.-]+", need)[0] for need in needs]
+    return sorted(rows.values())
+
+
 def main(arguments: list[str]) -> int:
     command, *paths = arguments or [""]
     if command == "check" and paths:
@@ -117,6 +145,13 @@ def main(arguments: list[str]) -> int:
         notes = read_notes(text, read_version())
         Path(paths[0]).write_text(notes, encoding="utf-8")
         print(f"wrote {paths[0]}")
+        return 0
+    if command == "licences" and len(paths) == 1:
+        rows = list_licences()
+        Path(paths[0]).parent.mkdir(parents=True, exist_ok=True)
+        with open(paths[0], "w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([("package", "version", "licence"), *rows])
+        print(f"{paths[0]}: {len(rows)} packages")
         return 0
     if command == "ready" and not paths:
         blockers = find_blockers()

@@ -55,6 +55,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "archive": results.archive,
         "reproduce": results.reproduce,
     },
+    "Check": {"doctor": results.doctor},
     "Import and export": {"import": models.import_, "export": models.export},
     "Help": {
         "settings": discovery.settings,
@@ -80,7 +81,8 @@ A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 
 jaxpt COMMAND --help describes a command, with an example and its flags.
 Exit codes: 0 success, 2 bad input or out of memory, 3 diverged (of several runs, all),
-1 a bug, 128 + N stopped by signal N; of reproduce, 1 is a mean outside its interval.
+1 a bug, 128 + N stopped by signal N; of reproduce, 1 is a mean outside its interval; of
+doctor, 1 is damage.
 """
 
 

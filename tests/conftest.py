@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 
@@ -35,6 +36,22 @@ os.environ.setdefault("XLA_FLAGS", _flags)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 # No test uses the network; those of the Hub have a server on loopback.
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0", socket.gethostname())
+
+
+def refuse_network(event, args):
+    """Closes all sockets of Python but those of loopback and of files."""
+    if event not in ("socket.connect", "socket.getaddrinfo"):
+        return
+    place = args[1] if event == "socket.connect" else args[:1]
+    host = place[0] if isinstance(place, tuple) else None  # a file's address is a text
+    host = host.decode() if isinstance(host, bytes) else host
+    if host and not host.startswith(LOOPBACK):
+        raise PermissionError(f"a test may not reach {host}")
+
+
+sys.addaudithook(refuse_network)
 # Prepared text and tokenizers are of this session alone.
 _run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 _text = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}-text")

@@ -28,6 +28,7 @@ ORDER = (
         "report",
         "comparison",
         "applets",
+        "doctor",
     ),
     *("commands", "cli", "__main__", "api"),
 )

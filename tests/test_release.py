@@ -118,3 +118,13 @@ def test_a_placeholder_or_an_undated_section_blocks_an_upload(checkout):
     dated = CHANGELOG.replace("unreleased", "2020-02-03")
     (checkout / "CHANGELOG.md").write_text(dated)
     assert release.find_blockers(checkout) == []
+
+
+def test_licences_are_of_all_that_the_package_requires():
+    rows = {
+        name: (version, licence)
+        for name, version, licence in release.list_licences("jax")
+    }
+    assert {"jax", "jaxlib", "numpy"} <= rows.keys() and "pytest" not in rows
+    assert rows["jax"][1].startswith("Apache")
+    assert not [name for name, row in rows.items() if row[1] == "not stated"]

@@ -123,23 +123,24 @@ def read_variable(name: str) -> str:
 
 def test_a_users_environment_has_no_tools():
     """`make quickstart` installs the first set; `make test` adds the second to it."""
-    assert read_variable("USER_SET") == "-r requirements.txt -e ."
     both = "-r requirements.txt -r requirements-dev.txt -e '.[dev]'"
     assert read_variable("SET") == both
     targets = read_targets()
     assert targets["quickstart"] == ["$(VENV)/ready"]
     for name in ("lint", "docs", "notebooks", "test", "test-all"):
         assert targets[name] == ["$(VENV)/ready-dev"]
-    assert targets["$(VENV)/ready-dev"] == ["$(VENV)/ready", "requirements-dev.txt"]
+    assert targets["$(VENV)/ready-dev"] == ["$(VENV)/ready", "requirements-dev.lock"]
     makefile = read("Makefile")
-    assert makefile.count("pip install $(USER_SET)") == 1
-    assert makefile.count("pip install $(SET)") == 5  # and peers, ray, aot, next
+    assert makefile.count("pip install $(LOCKED) -r requirements.lock\n") == 1
+    assert makefile.count("pip install $(LOCKED) -r requirements-dev.lock\n") == 1
+    assert makefile.count("pip install $(SET)") == 4  # peers, ray, aot, next
 
 
 def make_dry(folder: Path, *targets: str) -> str:
     """The commands that make would run in a checkout without environments."""
-    for name in ("Makefile", "requirements.txt", "requirements-dev.txt", "setup.py"):
-        (folder / name).write_text(read(name), encoding="utf-8")
+    (folder / "Makefile").write_text(read("Makefile"), encoding="utf-8")
+    for name in ("requirements.lock", "requirements-dev.lock", "setup.py"):
+        (folder / name).touch()
     (folder / "pyproject.toml").touch()
     # Without the variables of a make that runs these tests.
     env = {key: os.environ[key] for key in os.environ if not key.startswith("MAKE")}
@@ -154,8 +155,46 @@ def test_the_readmes_two_commands_share_an_environment(order, tmp_path):
     """In either order it is created once, and its tools are added once."""
     commands = make_dry(tmp_path, *order)
     assert commands.count("-m venv") == 1
-    assert commands.count("pip install -r requirements.txt -e .\n") == 1
-    assert commands.count("-r requirements-dev.txt") == 1
+    assert commands.count("-r requirements.lock\n") == 1
+    assert commands.count("-r requirements-dev.lock\n") == 1
+
+
+def read_lock(name: str) -> dict[str, list[tuple[Requirement, int]]]:
+    """By package, the pins of a lock, each with the number of its hashes."""
+    pins: dict[str, list] = {}
+    for entry in re.split(r"\n(?! )", read(name).strip()):
+        pin, *hashes = [line.strip(" \\") for line in entry.splitlines()]
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", h) for h in hashes), pin
+        requirement = Requirement(pin)
+        package = canonicalize_name(requirement.name)
+        pins.setdefault(package, []).append((requirement, len(hashes)))
+    return pins
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize(
+    "name, files",
+    [("requirements.lock", 1), ("requirements-dev.lock", 2)],
+    ids=["run", "dev"],
+)
+def test_the_locks_have_the_tested_set_with_hashes(name, files, python):
+    lock = read_lock(name)
+    assert all(num for pins in lock.values() for _, num in pins)
+    values = {"python_version": python, "python_full_version": f"{python}.0"}
+    for file, _ in SETS[:files]:
+        for package, pin in read_pins(file, python).items():
+            versions = [
+                str(each.specifier)
+                for each, _ in lock[package]
+                if each.marker is None or each.marker.evaluate(values)
+            ]
+            assert versions == [str(pin.specifier)], package
+    if files == 1:  # one environment serves both
+        both = read_lock("requirements-dev.lock")
+        for package, pins in lock.items():
+            assert {str(each.specifier) for each, _ in pins} <= {
+                str(each.specifier) for each, _ in both[package]
+            }
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

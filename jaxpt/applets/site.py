@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jaxpt.applets.examples import choose_examples
 from jaxpt.errors import ConfigError
+from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
@@ -82,6 +83,7 @@ def _write_site(
     files |= {name: (STATIC / name).read_bytes() for name in PAGE}
     for name, data in files.items():
         write_file(place, name, data)
+    checksums.record_tree(place)
     size = sum(map(len, files.values()))
     lines.append(f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB")
     return lines

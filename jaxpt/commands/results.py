@@ -1,15 +1,17 @@
-"""Commands for archived studies: archive and reproduce."""
+"""Commands for stored results: archive, reproduce and doctor."""
 
 import itertools
 from pathlib import Path
 
 from jaxpt.commands.flags import Command, command, parse
 from jaxpt.commands.running import (
+    OUTPUT,
     QUIET,
     read_to,
     read_workdir,
     run_command,
     show,
+    show_result,
 )
 from jaxpt.errors import ConfigError
 
@@ -83,3 +85,47 @@ def reproduce(command: Command, argv: list[str]) -> int:
         return 0 if all(each.is_within for each in repeated) else 1
 
     return run_command(values, work)
+
+
+MOST_NAMED = 5  # files without a checksum in a line
+
+
+@command(
+    "doctor",
+    example="""\
+jaxpt doctor runs/mlm
+jaxpt doctor exported --json""",
+    flags=OUTPUT,
+    words="PATH",
+    common=("trust",),
+)
+def doctor(command: Command, argv: list[str]) -> int:
+    """Verify the files of a run, comparison, store, export or study.
+
+    Compares every file with its recorded checksum: runs with their checkpoints,
+    comparisons, reports, fine-tunings, prepared stores, exports and archived studies.
+    Names each damaged file, what still works and what to do. Changes nothing. Exit
+    code 0 if everything is whole, 1 if a file is damaged, missing or cannot be
+    verified.
+    """
+    words = list(itertools.takewhile(lambda arg: not arg.startswith("-"), argv))
+    values = parse(command, argv[len(words) :])
+    if len(words) != 1:
+        raise ConfigError("doctor: must be followed by one folder")
+    from jaxpt.doctor import examine
+
+    root = Path(words[0])
+    result = examine(root)
+    faults = [fault._asdict() for fault in result.faults]
+    state = f"{len(faults)} damaged" if faults else "whole"
+    size = f"{result.num_files:,} files, {result.num_bytes / 1e6:,.1f} MB verified"
+    lines = [f"{root}: {result.kind}, {state}; {size}"]
+    for fault in result.faults:
+        lines += [f"  {fault.path}: {fault.problem}", f"    -> {fault.remedy}"]
+    lines += [f"  note: {note}" for note in result.notes]
+    if rest := result.unverified:
+        more = f" and {len(rest) - MOST_NAMED} more" * (len(rest) > MOST_NAMED)
+        named = ", ".join(rest[:MOST_NAMED])
+        lines.append(f"  without a checksum: {named}{more}")
+    show_result(values, result._asdict() | {"faults": faults}, lines)
+    return 1 if faults else 0

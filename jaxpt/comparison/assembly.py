@@ -10,6 +10,7 @@ from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
 from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_ngram_baseline
+from jaxpt.files import checksums
 from jaxpt.report import figures
 from jaxpt.report.costs import add_costs
 from jaxpt.report.report_page import write_report
@@ -221,6 +222,8 @@ def publish(
 
     def write() -> str:
         write_tables(report, workdir)
-        return str(write_report(report, workdir))
+        path = write_report(report, workdir)
+        checksums.record(workdir, [path.name, *report["figures"].values()])
+        return str(path)
 
     processes.on_first(write)

@@ -13,7 +13,7 @@ from jaxpt.comparison.inequalities import (
 )
 from jaxpt.comparison.naming import name_runs
 from jaxpt.errors import CheckpointError, ConfigError, UserError
-from jaxpt.files import disk, schema
+from jaxpt.files import checksums, disk, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.statistics import ALPHA
@@ -91,7 +91,7 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
         write_config(workdir / REPORT, {"runs": workdirs})
         publish(report, {name: corpora_of[name] for name in drawable}, workdir)
         for name in before - set(report["figures"].values()):
-            (workdir / name).unlink(missing_ok=True)
+            checksums.remove(workdir / name)
     return report
 
 

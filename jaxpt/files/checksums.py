@@ -11,6 +11,7 @@ a prefix.
 import hashlib
 import json
 import os
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from jaxpt.errors import CheckpointError, UserError
@@ -19,6 +20,7 @@ from jaxpt.files import disk, schema
 FILE = "checksums.json"
 _FORM = {"files": {str: [{"bytes": int, "sha256": str}]}, "sha256": str}
 REMEDY = "restore it, or use another folder"
+_CHUNK_BYTES = 1 << 20
 
 
 def write(path: Path, data: bytes) -> None:
@@ -80,15 +82,80 @@ def adopt_existing(folder: Path, names: tuple[str, ...]) -> None:
       UserError: a file cannot be read, or the checksums cannot be written.
     """
     files = _load(folder)
+    new = [name for name in names if name not in files and (folder / name).is_file()]
+    record(folder, new)
+
+
+def record(folder: Path, names: Iterable[str]) -> None:
+    """Records the checksums of finished files as they are now.
+
+    Raises:
+      UserError: a file cannot be read, or the checksums cannot be written.
+    """
+    files = _load(folder)
     for name in names:
-        path = folder / name
-        if name in files or not path.is_file():
-            continue
         try:
-            files[name] = [_measure(disk.read(path))]
+            files[name] = [_measure_file(folder / name)]
         except OSError as error:
-            raise _fault(path, f"cannot be read: {error.strerror}") from error
+            raise _fault(folder / name, f"cannot be read: {error.strerror}") from error
     _store(folder, files)
+
+
+def record_tree(root: Path) -> None:
+    """Records all files of a finished folder and its subfolders, but for hidden ones.
+
+    Raises:
+      UserError: as `record`.
+    """
+    for folder, _, names in os.walk(root):
+        record(Path(folder), [n for n in sorted(names) if n != FILE and n[0] != "."])
+
+
+def remove(path: Path) -> None:
+    """Removes a file, if it is there, and its checksum.
+
+    Raises:
+      UserError: the checksums were altered or cannot be written.
+    """
+    files = _load(path.parent)
+    path.unlink(missing_ok=True)
+    if files.pop(path.name, None):
+        _store(path.parent, files)
+
+
+def find_faults(folder: Path, logs: Collection[str] = ()) -> dict[str, str]:
+    """Compares all files of a folder that have checksums; only reads.
+
+    Args:
+      logs: names of files of which only the recorded prefix is compared.
+
+    Returns:
+      The problem of each damaged file by its name. With an altered checksums.json, that
+      is the only one, as no other file can be compared.
+    """
+    try:
+        files = _load(folder)
+    except UserError:
+        return {FILE: "was altered"}
+    faults = {}
+    for name, stored in sorted(files.items()):
+        limit = stored[0]["bytes"] if name in logs else None
+        try:
+            if _measure_file(folder / name, limit) not in stored:
+                faults[name] = "was altered"
+        except FileNotFoundError:
+            faults[name] = "is missing"
+        except OSError as error:
+            faults[name] = f"cannot be read: {error.strerror}"
+    return faults
+
+
+def list_recorded(folder: Path) -> set[str]:
+    """The names of the files that have checksums; none if those were altered."""
+    try:
+        return set(_load(folder))
+    except UserError:
+        return set()
 
 
 def has_checksum(path: Path) -> bool:
@@ -102,6 +169,19 @@ def has_checksum(path: Path) -> bool:
 
 def _measure(data: bytes) -> dict:
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _measure_file(path: Path, limit: int | None = None) -> dict:
+    """As `_measure`, of a file, or of its first `limit` bytes."""
+    digest, size = hashlib.sha256(), 0
+    with disk.open_regular(path) as file:
+        while limit is None or size < limit:
+            left = _CHUNK_BYTES if limit is None else min(_CHUNK_BYTES, limit - size)
+            if not (chunk := file.read(left)):
+                break
+            digest.update(chunk)
+            size += len(chunk)
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def _load(folder: Path) -> dict[str, list[dict]]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import checksums
 from jaxpt.files.folder import load_config, load_json, new_folder
 from jaxpt.finetuning.base import SCRATCH, Base, load_base
 from jaxpt.finetuning.heads import find_purpose
@@ -154,7 +155,9 @@ def _export(
     model = make(tuned, target, export_spec, moved)
     check_range({target.purpose: model}, options.dtype)
     card = _make_card(tuned, model.config, target.purpose, name)
-    return write_model(model, base.tokenizer, card, place, options)
+    lines = write_model(model, base.tokenizer, card, place, options)
+    checksums.record_tree(place)
+    return lines
 
 
 class Target(NamedTuple):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
 from jaxpt.hub.convert import move_places, to_hf
@@ -162,6 +163,7 @@ def _export(
     if len(models) > 1:  # the Hub shows the card at the top
         write_file(place, "README.md", (main_folder(place) / "README.md").read_bytes())
     write_origin(place, task, params, parts, base)
+    checksums.record_tree(place)
     return lines
 
 

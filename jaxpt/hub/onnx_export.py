@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 
 from jaxpt.errors import DataError
+from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
@@ -82,6 +83,7 @@ def _export(
         run.tokenizer, place / "tokenizer.json", find_framing(run.program.task)
     )
     write_json(place, "model.json", description)
+    checksums.record_tree(place)
     kind, size = description["kind"], f"{description['parameters']:,}"
     return [*lines, f"{folder}: {kind} model of {size} parameters"]
 

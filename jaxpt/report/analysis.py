@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from jaxpt.analysis import attention_maps, similarity
 from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import CheckpointError, ConfigError
-from jaxpt.files import disk
+from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
@@ -121,10 +121,9 @@ def _write(result: dict, to: Path) -> None:
             figures = analysis_plots.draw(result, to)
             analysis_page.write_page(result | {"figures": figures}, to)
             write_json(to / NAME, result | {"figures": figures})
-            for name in set(analysis_page.CAPTIONS) - set(
-                figures
-            ):  # of an earlier call
-                (to / f"{name}.png").unlink(missing_ok=True)
+            for name in set(analysis_page.CAPTIONS) - set(figures):  # of earlier calls
+                checksums.remove(to / f"{name}.png")
+            checksums.record(to, [analysis_page.NAME, *figures.values()])
     except OSError as error:
         raise CheckpointError(
             f"--to={to}: cannot be written: {error.strerror}"

@@ -6,6 +6,7 @@ from jaxpt.files import disk
 from jaxpt.report.analysis_plots import KINDS, WORDS
 from jaxpt.report.pages import Table, inline_png, render
 
+NAME = "analysis.html"
 CAPTIONS = {
     "cka": (
         "Debiased linear CKA between the states of the same tokens: 1 means equal up "
@@ -41,7 +42,7 @@ def write_page(result: dict, folder: Path) -> Path:
     Raises:
       OSError: it cannot be written.
     """
-    path = folder / "analysis.html"
+    path = folder / NAME
     disk.replace(path, build_page(result, folder).encode())
     return path
 

@@ -24,7 +24,7 @@ from jaxpt.analysis import scaling_laws
 from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
-from jaxpt.files import disk
+from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
@@ -33,7 +33,7 @@ from jaxpt.report.formats import format_count, format_flops
 from jaxpt.training.finished_runs import FoundRun, is_same_text
 from jaxpt.version import __version__
 
-NAME = "scaling.json"
+NAME, FIGURE = "scaling.json", "scaling.png"
 COLUMNS = ("params", "tokens", "flops", "loss")
 LEVEL = 0.05  # outside of an interval
 USUAL_FACTOR = 6.0  # C = 6 N D, if a table has no FLOPs
@@ -167,7 +167,7 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
         lines += [f"{name}: {len(points.loss)} runs", *format_fit(fit), ""]
     if to is not None:
         write(groups, fits, to)
-        lines.append(f"scaling: {to / NAME}, {to / 'scaling.png'}")
+        lines.append(f"scaling: {to / NAME}, {to / FIGURE}")
     return lines
 
 
@@ -185,8 +185,9 @@ def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
     try:
         to.mkdir(parents=True, exist_ok=True)
         with hold(to):
-            scaling_plot.draw(groups, fits, to / "scaling.png")
+            scaling_plot.draw(groups, fits, to / FIGURE)
             write_json(to / NAME, result)
+            checksums.record(to, [FIGURE])
     except OSError as error:
         raise CheckpointError(
             f"--to={to}: cannot be written: {error.strerror}"

@@ -157,6 +157,7 @@ def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[Fou
       UserError: one holds no finished run, was altered, or is named twice.
     """
     places: dict[str, Path] = {}
+    firsts: dict[str, FoundRun] = {}
     runs = []
     for folder in folders:
         place = os.path.realpath(folder)
@@ -172,8 +173,19 @@ def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[Fou
                 f"--runs={folder}: its run diverged at step "
                 f"{run.result['diverged_at']} ({run.result['reason']}); leave it out"
             )
-        runs.append(run)
+        runs.append(_share(run, firsts.setdefault(run.tokenizer_sha256, run)))
     return runs
+
+
+def _share(run: FoundRun, first: FoundRun) -> FoundRun:
+    """A run with the tokenizer and vocabulary objects of another, if they are equal.
+
+    A tokenizer has megabytes, and a report may be of hundreds of runs.
+    """
+    task = run.task
+    if task.vocab == first.task.vocab:
+        task = dataclasses.replace(task, vocab=first.task.vocab)
+    return run._replace(task=task, tokenizer=first.tokenizer)
 
 
 def _load_run(folder: Path) -> FoundRun:

@@ -222,38 +222,62 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _check_files(folder: Path, card: dict, verify: bool) -> None:
-    files = card["files"]
-    for name, entry in sorted(files.items()):
-        path = folder / name
+def list_faults(folder: Path) -> list[UserError]:
+    """What is damaged in a store, a line for each file; [] if it is whole."""
+    try:
+        card = read_card(folder)
+    except UserError as error:
+        return [error]
+    faults = []
+    for name in sorted(card["files"]):
         try:
-            size = path.stat().st_size
-        except FileNotFoundError as error:
-            raise _fault(path, "is missing") from error
-        except OSError as error:
-            raise _fault(path, f"cannot be read: {error.strerror}") from error
-        if size != entry["bytes"]:
-            problem = "empty" if not size else f"{size} bytes"
-            raise _fault(path, f"is {problem}, was written with {entry['bytes']} bytes")
+            _check_size(folder, card, name)
+            _check_content(folder, card, name)
+        except UserError as error:
+            faults.append(error)
+    if not faults:
+        try:
+            open_store(folder, verify=False)
+        except UserError as error:
+            faults.append(error)
+    return faults
+
+
+def _check_files(folder: Path, card: dict, verify: bool) -> None:
+    names = sorted(card["files"])
+    for name in names:
+        _check_size(folder, card, name)
     if not verify:
         return
-
-    def check(name: str) -> None:
-        path = folder / name
-        try:
-            digest, highest = _scan(path, card["dtype"])
-        except OSError as error:
-            raise _fault(path, f"cannot be read: {error.strerror}") from error
-        if digest != files[name]["sha256"]:
-            raise _fault(path, "was altered: its checksum differs")
-        if name.startswith(_SHARD) and highest >= card["vocab_size"]:
-            problem = (
-                f"has id {highest}, outside its vocabulary of {card['vocab_size']}"
-            )
-            raise _fault(path, problem)
-
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        list(threads.map(check, sorted(files)))
+        list(threads.map(lambda name: _check_content(folder, card, name), names))
+
+
+def _check_size(folder: Path, card: dict, name: str) -> None:
+    path, expected = folder / name, card["files"][name]["bytes"]
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise _fault(path, "is missing") from error
+    except OSError as error:
+        raise _fault(path, f"cannot be read: {error.strerror}") from error
+    if size != expected:
+        problem = "empty" if not size else f"{size} bytes"
+        raise _fault(path, f"is {problem}, was written with {expected} bytes")
+
+
+def _check_content(folder: Path, card: dict, name: str) -> None:
+    path = folder / name
+    try:
+        digest, highest = _scan(path, card["dtype"])
+    except OSError as error:
+        raise _fault(path, f"cannot be read: {error.strerror}") from error
+    if digest != card["files"][name]["sha256"]:
+        raise _fault(path, "was altered: its checksum differs")
+    if name.startswith(_SHARD) and highest >= card["vocab_size"]:
+        raise _fault(
+            path, f"has id {highest}, outside its vocabulary of {card['vocab_size']}"
+        )
 
 
 def _scan(path: Path, dtype: str) -> tuple[str, int]:
