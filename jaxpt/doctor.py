@@ -28,7 +28,7 @@ class Kind(NamedTuple):
       name: as messages name it.
       markers: one of these files or subfolders identifies it.
       needs: files without which it cannot be used, if it does not record its files.
-      remedy: the advice about a damaged file that has none of its own.
+      remedy: the advice about a damaged file for which there is no more specific one.
     """
 
     name: str
@@ -279,9 +279,8 @@ class _Examiner:
             self._add(folder / str(step), f"is damaged: {problem}", _use(intact))
         manifests = {f"{step}.manifest.json" for step in finished}
         self._count(folder / name for name in manifests)
-        is_over = (
-            folder.parent / RESULT
-        ).exists()  # a running one has unfinished saves
+        # A run that has not ended may have unfinished saves.
+        is_over = (folder.parent / RESULT).exists()
         for path in manifest.list_unfinished(folder):
             if is_over:
                 self._add(path, "has no manifest: it was removed", _use(intact))
