@@ -1,6 +1,7 @@
 """Records of speedruns and the folders of results/: rules, checks, the page."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -159,3 +160,43 @@ def test_the_documentation_has_the_differences_of_the_study():
             if each["outcome"] == "ahead" and sign > 0:
                 expected = f"**{expected}**"
             assert value == expected, (task, labels, name)
+
+
+def test_the_documentation_has_the_orderings_of_the_studies():
+    """Means and differences of docs/results/orderings.md, bold where significant."""
+    reports = [
+        json.loads((RESULTS / f"orderings-{flops}" / "report.json").read_text())
+        for flops in ("1e12", "3e12", "9e12")
+    ]
+    text = (ROOT / "docs" / "results" / "orderings.md").read_text(encoding="utf-8")
+    names = {
+        "Multiple-choice cloze": "choice_bayes_accuracy",
+        "Masked tokens": "cloze_accuracy",
+        "Bits per byte": "bits_per_byte",
+    }
+    counts = []
+    for section, name in names.items():
+        table = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| `(\w+)`(?: - `(\w+)`)? \| (.*) \|$", table, re.M)
+        counts.append(len(rows))
+        metrics = [
+            next(m for m in report["metrics"] if m["metric"] == name)
+            for report in reports
+        ]
+        for first, second, cells in rows:
+            expected = [word_cell(metric, first, second) for metric in metrics]
+            assert cells.split(" | ") == expected, (section, first, second)
+    assert counts == [18, 7, 2]
+
+
+def word_cell(metric, first, second):
+    if not second:
+        values = metric["by_name"][first]
+        return f"{values['mean']:.3f} ± {values['std']:.3f}"
+    (pair,) = [
+        p for p in metric["pairs"] if {p["better"], p["worse"]} == {first, second}
+    ]
+    sign = 1 if pair["better"] == first else -1
+    low, high = sorted((sign * pair["low"], sign * pair["high"]))
+    mark = "**" if pair["outcome"] == "ahead" else ""
+    return f"{mark}{sign * pair['difference']:+.3f}{mark} [{low:.3f}, {high:.3f}]"
