@@ -273,7 +273,16 @@ def _fits_number(value: float, base: type, limits: Collection[Any]) -> bool:
         return -MAX_INT32 <= value <= most
     if any(limit.above == 0 for limit in of_number) and 0 < value < MIN_FLOAT32:
         return False
-    return -MAX_FLOAT32 <= value <= MAX_FLOAT32
+    return _is_finite(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: float) -> bool:
+    """In float32."""
+    return abs(value) <= MAX_FLOAT32
 
 
 def _item_types(base: Any, values: tuple | list) -> list | None:
@@ -302,7 +311,7 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return _is_text(value)
     if isinstance(value, int | float):
-        return -MAX_FLOAT32 <= value <= MAX_FLOAT32
+        return _is_finite(value)
     return value is None
 
 
@@ -348,7 +357,7 @@ def describe(kind: Any, value: Any = None) -> str:
         return str(rules[0])
     texts = [text for text in map(str, limits) if text]
     if typing.get_origin(base) is tuple:
-        return ", ".join([_describe_list(base), *texts])
+        return ", ".join([_describe_list(base, value), *texts])
     is_number = base in (int, float)
     is_type = (
         is_number and isinstance(value, int | base) and not isinstance(value, bool)
@@ -361,14 +370,14 @@ def describe(kind: Any, value: Any = None) -> str:
             least = -MAX_INT32 if own.least is own.above is None else own.least
             return str(dataclasses.replace(own, least=least, most=MAX_INT32))
     is_bounded = any(isinstance(x, Limits) and x.is_bounded for x in limits)
-    if base is float and not is_bounded and not abs(value) <= MAX_FLOAT32:
+    if base is float and not is_bounded and not _is_finite(value):
         texts.append("finite in float32")
     if base is float and 0 < abs(value) < MIN_FLOAT32:
         texts.append(f"normal in float32 (from {MIN_FLOAT32:.3g})")
     return ", ".join(texts)
 
 
-def _describe_list(base: Any) -> str:
+def _describe_list(base: Any, value: Any) -> str:
     items = typing.get_args(base)
     kinds = [split_type(item) for item in items if item is not ...]
     number = "" if items[-1] is ... else f"{len(items)} "
@@ -376,6 +385,9 @@ def _describe_list(base: Any) -> str:
     if typing.get_origin(inner) is tuple:
         return f"a list of {number}lists"
     texts = [f", each {limit}" for limit in limits if str(limit)]
+    values = value if isinstance(value, tuple | list) else ()
+    if inner is float and not all(_is_finite(x) for x in values if _is_number(x)):
+        texts.append(", each finite in float32")
     return f"a list of {number}{PLURALS.get(inner, inner)}{''.join(texts)}"
 
 

@@ -53,7 +53,7 @@ def tabulate_pairs(report: Mapping) -> Table:
 
 def tabulate_runs(runs: list[dict]) -> Table:
     """Every run with its costs and metrics."""
-    excluded = ("metrics", "curve", "workdir", "parts")
+    excluded = ("metrics", "curve", "workdir", "parts", "tasks")
     known = dict.fromkeys(key for run in runs for key in run)  # not all runs skip
     columns = [key for key in known if key not in excluded]
     metrics = sorted({name for run in runs for name in run["metrics"]})

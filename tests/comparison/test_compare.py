@@ -372,7 +372,7 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
     [
         ({"compare__overrides": {"gpt": {}}}, "compare.overrides.gpt"),
         ({"compare__overrides": {"mlm": {"optim": {"lrr": 1.0}}}}, "optim.lrr"),
-        ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a float"),
+        ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a number"),
         slow(
             {
                 "compare__overrides": {
@@ -405,10 +405,10 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
                 "compare__objectives": ("words",),
                 "compare__overrides": {"words": {"objective": ["mlm"]}},
             },
-            "compare.overrides.words.objective",
+            "compare.overrides=.*must be names with sections of settings",
         ),
-        ({"compare__overrides": {"mlm": {"optim": 3}}}, "optim=3: must be"),
-        ({"compare__overrides": {"mlm": 3}}, "compare.overrides.mlm=3"),
+        ({"compare__overrides": {"mlm": {"optim": 3}}}, "compare.overrides=.*must be"),
+        ({"compare__overrides": {"mlm": 3}}, "compare.overrides=.*must be"),
         ({"compare__budget": "dollars"}, "compare.budget"),
         ({"compare__num_evals": -1}, "compare.num_evals=-1"),
         (

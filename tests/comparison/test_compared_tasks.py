@@ -205,8 +205,8 @@ def test_a_report_needs_every_answer(evaluated, folder, speech, tmp_path, refuse
 @pytest.mark.parametrize(
     "changes, error",
     [
-        ({"tasks": ("chess:FOLDER",)}, "compare.tasks=chess:FOLDER: must be one of"),
-        ({"tasks": ("finetune:",)}, "compare.tasks=finetune:: must be one of"),
+        ({"tasks": ("chess:FOLDER",)}, "compare.tasks=('chess:FOLDER',): must be"),
+        ({"tasks": ("finetune:",)}, "compare.tasks=('finetune:',): must be"),
         ({"tasks": ("finetune:no.py",)}, "no.py: not found; must be a .py file"),
         ({"tasks": ("pairs:nowhere.jsonl",)}, "nowhere.jsonl"),
         (
@@ -224,7 +224,7 @@ def test_a_report_needs_every_answer(evaluated, folder, speech, tmp_path, refuse
             },
             "compare.task_settings: train.rate: unknown setting",
         ),
-        ({"task_sizes": ()}, "compare.task_sizes=(): must be whole numbers"),
+        ({"task_sizes": ()}, "compare.task_sizes=(): must be a list of whole numbers"),
         ({"task_items": -1}, "compare.task_items=-1: must be at least 0"),
     ],
 )

@@ -411,7 +411,7 @@ SPOILT = {
     "metrics.jsonl: was altered": lambda f: damage(f / "metrics.jsonl"),
     "examples.npz was removed": lambda f: (f / "examples.npz").unlink(),
     "is of seed=5, but": spoil_seed,
-    "has no objective; must be": spoil_json,
+    "result.json: not a JSON object: []": spoil_json,
 }
 
 

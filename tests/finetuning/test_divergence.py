@@ -143,7 +143,7 @@ def test_a_seed_that_diverged_counts_as_the_worst(values, picked):
 
 
 def test_a_stored_cell_of_an_earlier_version_that_diverged(tmp_path):
-    cell = make_cell(1e10, 0, 0.5) | {"model_step": 1}
+    cell = make_cell(1e10, 0, 0.5) | {"model_step": 1, "seconds": 1.0}
     cell["history"] = [{"step": 5, "dev": cell["dev"], "loss": float("nan")}]
     write_json(tmp_path / "cells" / "lr1e+10-b8-e1-s0" / "result.json", cell)
     (result,) = load_cells(tmp_path)

@@ -7,7 +7,7 @@ from jaxpt.config.finetuning import default_finetune_config, make_finetune_plan
 
 TRAIN = """
     lr=(); seeds=(0, 0); epochs=(-1,); keep=first; warmup_share=1.0; lm_weight=inf
-    lr=(1e+39,): must be finite in float32; lr=(0.001, inf): must be finite; lr=(nan,)
+    lr=(1e+39,) ... finite in float32; lr=(0.001, inf) ... finite in float32; lr=(nan,)
 """
 OPTIM = "name=muon; weight_decay=inf; epsilon=inf; clip_norm=inf"
 
@@ -26,7 +26,7 @@ def plan(section, **settings):
         *refused(plan, "train", TRAIN, "train"),
         *refused(plan, "optim", OPTIM, "optim"),
         *refused(plan, "task", "head=tail", "task"),
-        *refused(plan, "data", "train=", "data"),
+        *refused(plan, "data", "train=''", "data"),
     ],
 )
 def test_bad_settings_are_refused(make, parts, refuses):

@@ -376,9 +376,9 @@ def test_split_count():
 @pytest.mark.parametrize(
     "settings, parts",
     [
-        ({"split": "random"}, ["data.split='random'", "'documents', 'position'"]),
-        ({"sentences": "dots"}, ["data.sentences='dots'", "'lines'"]),
-        ({"mixture_unit": "rows"}, ["data.mixture_unit='rows'", "'tokens'"]),
+        ({"split": "random"}, ["data.split=random", "documents, position"]),
+        ({"sentences": "dots"}, ["data.sentences=dots", "lines"]),
+        ({"mixture_unit": "rows"}, ["data.mixture_unit=rows", "tokens"]),
         ({"valid_fraction": 0.0}, ["data.valid_fraction=0.0"]),
         ({"valid_fraction": 1.0}, ["data.valid_fraction=1.0"]),
         ({"valid_fraction": float("nan")}, ["data.valid_fraction=nan"]),

@@ -7,8 +7,8 @@ from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
 
 ROWS = """
-    rows='rows' ... chunks, windows, packed
-    long_documents='drop' ... split, truncate
+    rows=rows ... chunks, windows, packed
+    long_documents=drop ... split, truncate
     row_length=0 ... at least 1
     row_length=4 & rows=pairs ... at least 5
     row_length=4 & rows=ordered_pairs
@@ -16,14 +16,14 @@ ROWS = """
     dupe_factor=0 ... at least 1
     short_seq_prob=-0.1; short_seq_prob=nan
     sentence_ids=True & rows=pairs ... pairs
-    sentence_ids=True & rows=ordered_pairs ... 'ordered_pairs'
+    sentence_ids=True & rows=ordered_pairs ... ordered_pairs
 """
 TOKENIZER = """
-    kind='word' ... char, byte
+    kind=word ... char, byte
     num_sentinels=-1
-    path='x' & kind=bpe ... empty ... 'bpe'
-    path='' & kind=file ... must name the file
-    lowercase=True & kind=bpe: only with
+    path=x & kind=bpe ... '' ... bpe
+    path='' & kind=file ... must be the name of a file
+    lowercase=True & kind=bpe ... must be False
     vocab_size=255 & kind=bpe ... 256
 """
 

@@ -292,7 +292,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
     "text, output",
     [
         ("{", "not JSON"),
-        ("[]", "must hold sections"),
+        ("[]", "not a JSON object: []"),
         ('{"version": "0.2", "model": {"widht": 3}}', "model.widht: unknown setting"),
         (
             '{"version": "0.2", "modle": {}}',
@@ -304,7 +304,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
             "was written by jaxpt 0.1.0 (it names no version); jaxpt ",
         ),
         ('{"version": "0.1.9", "model": {}}', "was written by jaxpt 0.1.9; jaxpt "),
-        ('{"version": [], "model": {}}', "was written by jaxpt []; jaxpt "),
+        ('{"version": [], "model": {}}', "version is []; must be a string"),
     ],
 )
 def test_a_bad_stored_config_is_one_line(tmp_path, capsys, text, output):

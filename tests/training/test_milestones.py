@@ -70,7 +70,6 @@ def test_more_words_than_are_read_are_refused(speech, tmp_path, refuses):
     [
         {"train__checkpoint_words": (2, 1)},
         {"train__checkpoint_words": (0,)},
-        {"train__checkpoint_words": (5,), "train__seconds": 2.0},
     ],
 )
 def test_bad_numbers_are_refused(settings, speech, refuses):

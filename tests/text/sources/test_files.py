@@ -68,6 +68,7 @@ def test_xz_streams_with_padding(write, small_blocks):
 @pytest.mark.parametrize("packing", PACKED)
 def test_little_packed_data_never_becomes_one_large_block(packing, write, monkeypatch):
     monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(files, "MIN_UNPACKED", 1 << 30)
     path = write(packing, bytes(20_000_000))  # packs to a few kB
     assert path.stat().st_size < 40_000
     sizes = list(map(len, read_bytes(path)))

@@ -3,6 +3,7 @@ import hashlib
 import json
 import lzma
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -363,8 +364,11 @@ def test_memory_stays_flat_with_80_mb(tmp_path):
 
 def test_memory_stays_flat_with_packed_files(tmp_path):
     paths = {}
+    rng = random.Random(0)
     for num in (40, 400):
-        data = TEXT * (num // 2)
+        # Random parts, so that it does not unpack to 200 times its size.
+        lines = (f"{rng.randbytes(20).hex()}{LINE}\n" for _ in range(95 * num))
+        data = "".join(lines).encode() + TEXT
         names = (".gz", ".zst", ".parquet")
         gz, zst, table = paths[num] = [tmp_path / f"{num}{name}" for name in names]
         gz.write_bytes(gzip.compress(data, 1))
