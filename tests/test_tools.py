@@ -284,9 +284,7 @@ def test_ray_is_tried_in_its_range():
     assert read_ranges("ray")["ray"].specifier.contains(part.version)
 
 
-def test_what_images_and_notebooks_install_needs_no_second_file():
+def test_what_images_install_needs_no_second_file():
     """They copy or clone the package and its exact set, without the tools."""
-    notebook = json.loads(read("launch/colab.ipynb"))
-    text = "".join(line for cell in notebook["cells"] for line in cell["source"])
-    for script in (text, read("launch/Dockerfile"), read("launch/tpu_pod.sh")):
+    for script in (read("launch/Dockerfile"), read("launch/tpu_pod.sh")):
         assert "requirements.txt" in script and "requirements-dev" not in script
