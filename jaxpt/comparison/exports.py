@@ -27,7 +27,7 @@ def export_comparison(
     Raises:
       UserError: as `jaxpt.hub.export.export_run`, for any of the runs.
     """
-    report = load_json(workdir / FILE, REPORT)
+    report = load_json(workdir / FILE, REPORT, "must be a comparison with its report")
     seeds = sorted({run["seed"] for run in report["runs"]})
     comparison = [
         f"Budget of each run: {format_budget(report)}",
