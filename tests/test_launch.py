@@ -431,16 +431,16 @@ def test_the_commands_of_a_tpu_pod():
     copied = shlex.split(setup.splitlines()[1])
     for path in (word for word in copied if word.startswith(str(ROOT))):
         assert Path(path).exists()
-    assert f"jax[tpu]=={jax_version('<')}" in setup
+    assert f"jax[tpu]=={jax_version()}" in setup
     assert "--force --quiet" in run("tpu_pod.sh", "delete", **POD)
     done = run("tpu_pod.sh", "remove", check=False, **POD)
     assert done.returncode == 2 and "must be create" in done.stderr
 
 
-def jax_version(sign):
-    """The jax that is pinned for Python below 3.12, or from there on."""
+def jax_version():
+    """The jax that is pinned for Python 3.11."""
     pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
-    return re.search(rf'^jax==(\S+); python_version {sign} "3.12"', pins, re.M)[1]
+    return re.search(r'^jax==(\S+); python_version < "3.12"', pins, re.M)[1]
 
 
 JOB = {"NAME": "mlm", "IMAGE": "r/jaxpt:1", "NODES": "4", "GPUS": "8", "CLAIM": "disk"}
@@ -499,5 +499,5 @@ def test_the_image_holds_what_it_needs():
     needed = {"requirements.txt", "pyproject.toml", "README.md", "LICENSE", "jaxpt"}
     needed |= {"setup.py"}
     assert needed | {"configs"} == {w for w in copied if (ROOT / w).resolve() != ROOT}
-    version = jax_version("<")
+    version = jax_version()
     assert any(f'"jax[cuda12]=={version}"' in rest for _, rest in steps)
