@@ -131,8 +131,9 @@ jaxpt import --from bert-base-uncased/ --workdir runs/bert""",
     flags={
         "from": (
             "",
-            "a folder in the format of transformers, or a name on the Hugging Face "
-            "Hub: ORG/NAME or ORG/NAME@REVISION",
+            "a folder in the format of transformers; a model that comes with jaxpt, "
+            "demo:NAME; or a name on the Hugging Face Hub: ORG/NAME or "
+            "ORG/NAME@REVISION",
         ),
         "new_tokenizer": (
             "",

@@ -9,6 +9,7 @@ import pytest
 import jaxpt
 from jaxpt.cli import main
 from jaxpt.errors import DataError
+from jaxpt.finetuning.base import import_source
 from jaxpt.hub.shipped import PLACE, PREFIX, find_model, list_models
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
@@ -84,3 +85,10 @@ def test_its_config_is_that_of_the_recipe():
     assert stored["vocab_size"] == config.tokenizer.vocab_size
     assert tuple(config.compare.objectives) == ("clm", "mlm", "masked_diffusion")
     assert tuple(config.compare.seeds) == (3, 4, 5)
+
+
+def test_fine_tuning_starts_from_one(tmp_path):
+    for prefix in ("", "scratch:"):
+        base = import_source(f"{prefix}demo:mlm", tmp_path)
+        assert base == f"{prefix}{tmp_path / 'base'}"
+    assert jaxpt.load(tmp_path / "base").objective == "mlm"
