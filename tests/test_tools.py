@@ -88,7 +88,8 @@ def test_the_package_says_that_it_is_typed():
 def test_the_wheel_has_every_file_that_is_not_python():
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["jaxpt"]
     package = ROOT / "jaxpt"
-    included = {path for pattern in patterns for path in package.glob(pattern)}
+    matches = {path for pattern in patterns for path in package.glob(pattern)}
+    included = {path for path in matches if path.is_file()}
     others = {
         path
         for path in package.rglob("*")

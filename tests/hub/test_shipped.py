@@ -54,7 +54,7 @@ def test_they_have_learned_to_write():
 @pytest.mark.parametrize("name", ["demo:mlm", "demo:masked_diffusion"])
 def test_they_have_learned_to_fill(name):
     (candidates,) = jaxpt.load(name).fill("the people of the United[MASK]")
-    assert candidates[0][0] == "␣States" and candidates[0][1] > 0.5
+    assert candidates[0][0] == "␣States" and candidates[0][1] > 0.2
 
 
 def test_a_command_imports_one(tmp_path, capsys):
