@@ -25,7 +25,9 @@ MAX_MB = 6.0  # of each file; most of it is onnxruntime's WebAssembly for the de
 SOURCE = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 PLACEHOLDER = "OWNER"
 # A link that opens a notebook of the repository in Colab, up to the notebook's path.
-BADGE = re.compile(r"(https://colab\.research\.google\.com)/github/[^/]+/[^/]+/blob/main/")
+BADGE = re.compile(
+    r"(https://colab\.research\.google\.com)/github/[^/]+/[^/]+/blob/main/"
+)
 
 
 def read_version(root: Path = ROOT) -> str:
@@ -93,7 +95,7 @@ def read_notes(text: str, version: str) -> str:
 
 
 def list_badges(root: Path = ROOT) -> dict[Path, str]:
-    """The text of README.md and of the notebooks, with this repository's Colab links."""
+    """README.md and the notebooks as text, with the Colab links of this repository."""
     address = read_urls(root)["Repository"].removeprefix("https://github.com/")
     paths = [root / "README.md", *sorted((root / "notebooks").glob("*.ipynb"))]
     link = rf"\1/github/{address}/blob/main/"

@@ -27,7 +27,7 @@ FORM = {
 
 
 def get_config(objective="clm"):
-    """The quickstart's text, seeds and optimizer; subwords, as transformers reads them."""
+    """The quickstart's text, seeds and optimizer; subwords, as in transformers."""
     config = get_base(objective)
     config.tokenizer.kind = "bpe"
     config.tokenizer.vocab_size = 1024

@@ -114,7 +114,7 @@ def test_is_kept_with_its_outputs(path):
         (False, "", "0.12.0.1", True, "jaxpt", "jax==0.12.0.1"),
         (False, "", "0.9.2", True, "jaxpt[cuda12]", "jax>=0.10"),
         (False, "", None, True, "jaxpt[cuda12]", "jax>=0.10"),
-        (True, "git+https://a.b/c", "1.0", True, "jaxpt @ git+https://a.b/c", "jax==1.0"),
+        (True, "git+file:a", "1.0", True, "jaxpt @ git+file:a", "jax==1.0"),
     ],
     ids=["clone", "index", "old jax", "no jax", "source"],
 )

@@ -1,6 +1,5 @@
 """The tools' files agree: ranges, exact sets, versions, what the gate runs."""
 
-import json
 import os
 import re
 import subprocess

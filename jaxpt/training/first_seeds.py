@@ -1,4 +1,4 @@
-"""Runs to show or to export: single ones, and of a comparison those of the first seed."""
+"""Runs to show or to export: single ones, or those of a comparison's first seed."""
 
 import re
 from collections.abc import Sequence
