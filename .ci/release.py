@@ -3,6 +3,7 @@
     python .ci/release.py check dist/*      # contents, size, version
     python .ci/release.py notes FILE        # the version's section of CHANGELOG.md
     python .ci/release.py ready             # fails while something blocks an upload
+    python .ci/release.py badges            # Colab links, from pyproject.toml's address
     python .ci/release.py licences FILE     # of all that this environment's jaxpt needs
 
 `make release` runs the first three and `make wheel` the first and the last. Only the
@@ -23,6 +24,10 @@ MAX_MB = 6.0  # of each file; most of it is onnxruntime's WebAssembly for the de
 # What a source archive must have in addition to the wheel's files.
 SOURCE = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 PLACEHOLDER = "OWNER"
+# A link that opens a notebook of the repository in Colab, up to the notebook's path.
+BADGE = re.compile(
+    r"(https://colab\.research\.google\.com)/github/[^/]+/[^/]+/blob/main/"
+)
 
 
 def read_version(root: Path = ROOT) -> str:
@@ -89,11 +94,23 @@ def read_notes(text: str, version: str) -> str:
     return re.sub(r"(?<=\S)\n *(?=[^\s#*-])", " ", section).strip() + "\n"
 
 
+def list_badges(root: Path = ROOT) -> dict[Path, str]:
+    """README.md and the notebooks as text, with the Colab links of this repository."""
+    address = read_urls(root)["Repository"].removeprefix("https://github.com/")
+    paths = [root / "README.md", *sorted((root / "notebooks").glob("*.ipynb"))]
+    link = rf"\1/github/{address}/blob/main/"
+    return {path: BADGE.sub(link, path.read_text(encoding="utf-8")) for path in paths}
+
+
+def read_urls(root: Path) -> dict[str, str]:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    return project["project"]["urls"]
+
+
 def find_blockers(root: Path = ROOT) -> list[str]:
     """What must be changed before an upload."""
     version, blockers = read_version(root), []
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    for name, url in project["project"]["urls"].items():
+    for name, url in read_urls(root).items():
         if PLACEHOLDER in url:
             blockers.append(f"pyproject.toml: the URL {name} has {PLACEHOLDER}: {url}")
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -152,6 +169,10 @@ def main(arguments: list[str]) -> int:
         with open(paths[0], "w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("package", "version", "licence"), *rows])
         print(f"{paths[0]}: {len(rows)} packages")
+        return 0
+    if command == "badges" and not paths:
+        for path, text in list_badges().items():
+            path.write_text(text, encoding="utf-8")
         return 0
     if command == "ready" and not paths:
         blockers = find_blockers()

@@ -2,15 +2,19 @@
 
 import ast
 import copy
+import importlib.metadata
+import importlib.util
 import os
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import jupyter_client
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -104,22 +108,20 @@ def test_is_kept_with_its_outputs(path):
 
 
 @pytest.mark.parametrize(
-    "in_clone, source, expected",
+    "in_clone, source, jax, has_gpu, package, pin",
     [
-        (True, "", ".."),
-        (False, "", "jaxpt"),
-        (
-            True,
-            "git+https://example.org/jaxpt",
-            "jaxpt @ git+https://example.org/jaxpt",
-        ),
+        (True, "", "0.10.2", False, "..", "jax==0.10.2"),
+        (False, "", "0.12.0.1", True, "jaxpt", "jax==0.12.0.1"),
+        (False, "", "0.9.2", True, "jaxpt[cuda12]", "jax>=0.10"),
+        (False, "", None, True, "jaxpt[cuda12]", "jax>=0.10"),
+        (True, "git+file:a", "1.0", True, "jaxpt @ git+file:a", "jax==1.0"),
     ],
-    ids=["clone", "index", "source"],
+    ids=["clone", "index", "old jax", "no jax", "source"],
 )
-def test_the_first_cell_installs_what_is_there(
-    in_clone, source, expected, tmp_path, monkeypatch
+def test_the_first_cell_installs_what_is_missing(
+    in_clone, source, jax, has_gpu, package, pin, tmp_path, monkeypatch
 ):
-    """It needs no address: a clone or the package index will do."""
+    """It needs no address: a clone or the index will do; a new enough JAX is kept."""
     cells = {read(path).cells[1].source for path in NOTEBOOKS}
     (cell,) = cells
     (tmp_path / "notebooks").mkdir()
@@ -127,12 +129,25 @@ def test_the_first_cell_installs_what_is_there(
         (tmp_path / "jaxpt").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
     monkeypatch.setenv("PATH", str(tmp_path))  # without nvidia-smi
+    if has_gpu:
+        (tmp_path / "nvidia-smi").touch(0o755)
+    monkeypatch.setattr(importlib.metadata, "version", {"jax": jax}.get)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: jax)
     monkeypatch.setitem(sys.modules, "jaxpt", None)
     lines = cell.replace('SOURCE = ""', f'SOURCE = "{source}"').split("    %pip ")
-    assert lines[1].startswith('install --quiet "{PACKAGE}"\n')
+    assert lines[1].startswith('install --quiet "{PACKAGE}" "{PIN}"\n')
     values = {}
     exec(lines[0], values)
-    assert values["PACKAGE"] == expected
+    assert (values["PACKAGE"], values["PIN"]) == (package, pin)
+    assert values["MIN_JAX"] in read_range("jax")
+
+
+def read_range(name):
+    """The versions of a package that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needs = map(Requirement, project["project"]["dependencies"])
+    (need,) = [need for need in needs if need.name == name]
+    return str(need.specifier).split(">=")
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

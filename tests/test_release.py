@@ -120,6 +120,22 @@ def test_a_placeholder_or_an_undated_section_blocks_an_upload(checkout):
     assert release.find_blockers(checkout) == []
 
 
+def test_colab_links_have_the_address_of_the_repository(checkout):
+    """In this checkout, and in one whose address has changed."""
+    texts = {p: p.read_text(encoding="utf-8") for p in release.list_badges()}
+    assert len(texts) > 6 and release.list_badges() == texts
+    assert all(release.BADGE.search(text) for text in texts.values())
+    (checkout / "notebooks").mkdir()
+    names = ["README.md", "notebooks/your_own_text.ipynb"]
+    for name in names:
+        (checkout / name).write_text(texts[ROOT / name])
+    (checkout / "pyproject.toml").write_text(PROJECT.format(owner="someone"))
+    changed = release.list_badges(checkout)
+    for name in names:
+        whole = texts[ROOT / name].replace("/OWNER/", "/someone/")
+        assert changed[checkout / name] == whole != texts[ROOT / name]
+
+
 def test_licences_are_of_all_that_the_package_requires():
     rows = {
         name: (version, licence)

@@ -24,6 +24,7 @@ from jaxpt.finetuning.embedding import Embedder
 from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
+from jaxpt.hub.shipped import find_model
 from jaxpt.inference.predictions import fill_text, generate_texts
 from jaxpt.inference.scorer import make_scorer
 from jaxpt.logs import terminal
@@ -237,9 +238,9 @@ def load(
     (`token_log_probs`); its generator alone is a masked language model.
 
     Args:
-      source: a run's folder; a folder of transformers; or a model's name on the
-        Hugging Face Hub, such as "google/electra-small-discriminator", which is
-        downloaded.
+      source: a run's folder; a folder of transformers; a model that comes with jaxpt,
+        such as "demo:mlm" (`jaxpt list models`); or a model's name on the Hugging Face
+        Hub, such as "google/electra-small-discriminator", which is downloaded.
       trust: code outside jaxpt that the run names and that may be executed: the module
         of its objective, such as "my_package.my_objective".
       revision: of a name: a branch, a tag or a commit; "" is the default branch.
@@ -257,7 +258,8 @@ def load(
     Traceback (most recent call last):
     jaxpt.errors.DataError: source=my.txt: is neither a folder nor a name on the ...
     """
-    folder, name = Path(source), os.fspath(source)
+    name = find_model(os.fspath(source))
+    folder = Path(name)
     if revision:
         if folder.is_dir() or "@" in name:
             raise ConfigError(

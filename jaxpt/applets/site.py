@@ -8,19 +8,18 @@ from a local disk, offline, where browsers do not let a page read other files.
 import base64
 import gzip
 import json
-import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from jaxpt.applets.examples import choose_examples
-from jaxpt.errors import ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs
-from jaxpt.training.workdir import DIVERGED, LoadedRun, load_run
+from jaxpt.training.first_seeds import name_runs
+from jaxpt.training.workdir import LoadedRun, load_run
 
 STATIC = Path(__file__).parent / "static"
 PAGE = ("app.js", "style.css", "LICENSES.txt", "index.html")
@@ -87,41 +86,6 @@ def _write_site(
     size = sum(map(len, files.values()))
     lines.append(f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB")
     return lines
-
-
-def name_runs(workdirs: Sequence[Path]) -> dict[str, Path]:
-    """The runs' folders by the names that the page shows.
-
-    Raises:
-      UserError: there is none.
-    """
-    runs: dict[str, Path] = {}
-    for workdir in workdirs:
-        for path in _list_runs(workdir):
-            name, number = _short(path), 2
-            while name in runs:
-                name, number = f"{_short(path)}-{number}", number + 1
-            runs[name] = path
-    if not runs:
-        raise ConfigError("--workdir: must name at least one run")
-    return runs
-
-
-def _list_runs(workdir: Path) -> list[Path]:
-    """A run itself, or those of a comparison, the first seed of each."""
-    if not (workdir / "runs").is_dir():
-        return [workdir]
-    firsts: dict[str, Path] = {}
-    for path in sorted((workdir / "runs").glob("*-seed*")):
-        if (path / DIVERGED).exists():
-            continue
-        firsts.setdefault(_short(path), path)
-    return list(firsts.values())
-
-
-def _short(path: Path) -> str:
-    """A run's name without the seed that a comparison adds, safe in a URL."""
-    return re.sub(r"[^\w.-]+", "-", path.resolve().name.rsplit("-seed", 1)[0])
 
 
 def _make_model(

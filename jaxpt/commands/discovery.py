@@ -122,11 +122,18 @@ def _list_tasks() -> dict[str, str]:
     return tasks | {f"evaluate --tasks {name}:PATH": "zero-shot" for name in TASKS}
 
 
+def _list_models() -> dict[str, str]:
+    from jaxpt.hub.shipped import list_models
+
+    return list_models()
+
+
 LISTS = {
     "objectives": _list_objectives,
     "presets": _list_presets,
     "configs": _list_configs,
     "tasks": _list_tasks,
+    "models": _list_models,
     "corpora": lambda: CORPORA,
 }
 
@@ -138,7 +145,7 @@ LISTS = {
     common=(),
 )
 def list_(command: Command, argv: list[str]) -> int:
-    """List the objectives, presets, configs, tasks or corpora."""
+    """List the objectives, presets, configs, tasks, models or corpora."""
     words, _ = _parse_words(command, argv)
     kind = words[0] if words else ""
     if kind not in LISTS or len(words) > 1:

@@ -27,6 +27,7 @@ TRANSFORMERS_FLAGS = (
 jaxpt export --workdir runs/mlm --to exported
 jaxpt export --workdir runs/mlm --to half --dtype bfloat16 --max_shard_size 2GB
 jaxpt export --workdir runs/mlm --to hf --license mit --push ORG/NAME --private
+jaxpt export --workdir runs/compared --to models --push ORG/NAME
 jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
     flags=PRECISION
     | {
@@ -52,7 +53,12 @@ jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
     },
 )
 def export(command: Command, argv: list[str]) -> int:
-    """Write a run as a model of transformers, or as ONNX graphs."""
+    """Write a run as a model of transformers, or as ONNX graphs.
+
+    Of a comparison, the first seed of each objective becomes a folder of transformers
+    in --to, whose model card has the comparison's verdicts. --push ORG/NAME uploads
+    them to ORG/NAME-clm, ORG/NAME-mlm and so on.
+    """
     values = parse(command, argv)
     workdir, to = read_workdir(values), read_to(values)
     is_onnx = values.format == "onnx"
@@ -65,6 +71,7 @@ def export(command: Command, argv: list[str]) -> int:
         from jaxpt.hub.onnx_export import export_onnx
 
         return show(export_onnx(workdir, to, values.precision, values.attentions))
+    from jaxpt.comparison.exports import export_comparison, is_comparison
     from jaxpt.finetuning.export import export_finetuned, is_finetuned
     from jaxpt.hub.export import ExportOptions, export_run
     from jaxpt.hub.upload import check_name, push_folder
@@ -74,9 +81,20 @@ def export(command: Command, argv: list[str]) -> int:
     )
     if values.push:
         check_name(values.push)
-    write = export_finetuned if is_finetuned(workdir) else export_run
-    show(write(workdir, to, values.family, options))
-    return show(push_folder(to, values.push, values.private)) if values.push else 0
+    if is_comparison(workdir):
+        refuse(values, ("family",), "must be left out for a comparison")
+        repositories = {}
+        for name, lines in export_comparison(workdir, to, options).items():
+            show(lines)
+            repositories[f"{values.push}-{name}"] = to / name
+    else:
+        write = export_finetuned if is_finetuned(workdir) else export_run
+        show(write(workdir, to, values.family, options))
+        repositories = {values.push: to}
+    if values.push:
+        for repository, folder in repositories.items():
+            show(push_folder(folder, repository, values.private))
+    return 0
 
 
 @command(
@@ -113,8 +131,9 @@ jaxpt import --from bert-base-uncased/ --workdir runs/bert""",
     flags={
         "from": (
             "",
-            "a folder in the format of transformers, or a name on the Hugging Face "
-            "Hub: ORG/NAME or ORG/NAME@REVISION",
+            "a folder in the format of transformers; a model that comes with jaxpt, "
+            "demo:NAME; or a name on the Hugging Face Hub: ORG/NAME or "
+            "ORG/NAME@REVISION",
         ),
         "new_tokenizer": (
             "",

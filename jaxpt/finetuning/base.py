@@ -16,6 +16,7 @@ from jaxpt.hub.download import is_name, split_name
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.origin import read_base_model
+from jaxpt.hub.shipped import find_model
 from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.network import Network
@@ -185,7 +186,7 @@ def import_source(source: str, folder: Path) -> str:
     Raises:
       UserError: the model cannot be imported, or `folder` has the import of another.
     """
-    name = source.removeprefix(SCRATCH)
+    name = find_model(source.removeprefix(SCRATCH))
     place, imported = Path(name), folder / BASE
     if place.is_dir():
         config = place / "config.json"

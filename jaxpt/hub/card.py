@@ -45,6 +45,7 @@ class Card:
       tags: in addition to "jaxpt".
       license: as the Hub names it, "apache-2.0"; "" states none.
       language: ISO 639 codes, ("en",).
+      comparison: lines about the comparison that the model is from; () if it is alone.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Card:
     tags: Sequence[str] = ()
     license: str = ""
     language: Sequence[str] = ()
+    comparison: Sequence[str] = ()
 
 
 def format_card(card: Card) -> str:
@@ -72,6 +74,8 @@ def format_card(card: Card) -> str:
     if card.metrics:
         lines += ["", f"| metric ({card.split}) | value |", "|---|---|"]
         lines += [f"| {name} | {value:.4f} |" for name, value in card.metrics.items()]
+    if card.comparison:
+        lines += ["", "## Comparison", "", *(f"- {line}" for line in card.comparison)]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,6 @@ of the revision is used (HF_HUB_OFFLINE=1 asks for this).
 import contextlib
 import glob
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +24,7 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.hub.families import read_config
 from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
+from jaxpt.hub.shipped import find_model
 from jaxpt.hub.source_folder import PARTS
 from jaxpt.text.tokens.published import FOLDERS
 from jaxpt.training.run_framing import NAME
@@ -43,7 +43,7 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     """The folder of a model of transformers, downloaded if it is a name.
 
     Args:
-      source: a folder, or a name on the Hub.
+      source: a folder, `demo:NAME` (`jaxpt.hub.shipped`), or a name on the Hub.
 
     Returns:
       The folder, and for a name what it was resolved to.
@@ -51,8 +51,9 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     Raises:
       DataError: the source is neither, or cannot be downloaded.
     """
-    if os.path.isdir(source):
-        return Path(source), None
+    folder = Path(find_model(source))
+    if folder.is_dir():
+        return folder, None
     repository, revision = split_name(source)
     with explain(f"--from={source}: is not a folder; on the Hub"):
         folder = _fetch_all(source, repository, revision)

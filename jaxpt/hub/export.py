@@ -106,13 +106,22 @@ def export_run(
         empty or cannot be written.
     """
     with new_folder(folder) as place:
-        return _export(workdir, folder, place, family, options)
+        return write_export(workdir, folder, place, family, options)
 
 
-def _export(
-    workdir: Path, folder: Path, place: Path, family: str, options: ExportOptions
+def write_export(
+    workdir: Path,
+    folder: Path,
+    place: Path,
+    family: str = "",
+    options: ExportOptions = DEFAULT_OPTIONS,
+    comparison: Sequence[str] = (),
 ) -> list[str]:
-    """Writes the content of a folder to another place."""
+    """Writes the content of a folder to another place, as `export_run` does.
+
+    Args:
+      comparison: lines of the model card about the comparison that the run is from.
+    """
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
     parts = task.model.export_parts(params)
@@ -157,6 +166,7 @@ def _export(
             split="held-out text",
             base=base,
             tags=(task.plan.objective_name,),
+            comparison=comparison,
         )
         facts = write_model(model, tokenizer, card, place / inner, options)
         lines += [f"{folder / inner}: {fact}" for fact in facts]

@@ -1,0 +1,78 @@
+"""`jaxpt export` of a comparison: a model of each objective, with the verdicts."""
+
+import json
+
+import pytest
+from reports import make_report, make_run
+from tiny import make_config, write_run
+
+from jaxpt.cli import main
+from jaxpt.files import checksums
+from jaxpt.hub import upload
+
+BERT = {
+    "model__norm_position": "post",
+    "model__num_types": 1,
+    "model__head_bias": True,
+    "model__head_transform": True,
+}
+
+
+@pytest.fixture
+def compared(speech, tmp_path):
+    """A comparison of two objectives with two seeds, whose report has a verdict."""
+    both = tmp_path / "both"
+    for seed in (0, 1):
+        for name, changes in (("clm", {}), ("mlm", BERT)):
+            config = make_config(speech, name, train__seed=seed, **changes)
+            write_run(config, both / "runs" / f"{name}-seed{seed}")
+    runs = [
+        make_run(name, seed, probe_accuracy=mean + seed / 1000) | {"objective": name}
+        for name, mean in (("clm", 0.5), ("mlm", 0.9))
+        for seed in (0, 1)
+    ]
+    text = json.dumps(make_report(runs, alpha=0.05)).encode()
+    checksums.write(both / "report.json", text)
+    return both
+
+
+def test_each_objective_is_exported_with_the_verdicts(
+    compared, tmp_path, capsys, monkeypatch
+):
+    pushed = []
+    monkeypatch.setattr(upload, "push_folder", lambda *args: pushed.append(args) or [])
+    out = tmp_path / "out"
+    argv = ["export", "--workdir", str(compared), "--to", str(out), "--push", "a/b"]
+    assert main([*argv, "--license=mit", "--private"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines][::2] == [
+        str(out / "clm"),
+        str(out / "mlm"),
+    ]
+    for name, other in (("clm", "GPT2LMHeadModel"), ("mlm", "BertForMaskedLM")):
+        card = (out / name / "README.md").read_text()
+        assert f"# {other} pretrained with jaxpt" in card and "seed 0" in card
+        assert "license: mit" in card
+        _, _, section = card.partition("\n## Comparison\n\n")
+        assert "- Budget of each run: 1.67e14 FLOPs (as clm)\n" in section
+        assert "- Seeds: 0, 1; this model is the first\n" in section
+        assert "frozen features: tie of mlm with clm (0.400" in section
+        assert main(["doctor", str(out / name)]) == 0
+    assert pushed == [(out / n, f"a/b-{n}", True) for n in ("clm", "mlm")]
+    # A run alone says nothing of a comparison.
+    run = str(compared / "runs" / "mlm-seed0")
+    assert main(["export", "--workdir", run, "--to", str(tmp_path / "one")]) == 0
+    assert "Comparison" not in (tmp_path / "one" / "README.md").read_text()
+
+
+def test_what_cannot_be_exported_leaves_nothing(compared, speech, tmp_path, capsys):
+    out = tmp_path / "out"
+    argv = ["export", "--workdir", str(compared), "--to", str(out)]
+    assert main([*argv, "--family=bert"]) == 2
+    error = capsys.readouterr().err
+    assert "--family=bert: must be left out for a comparison" in error
+    config = make_config(speech, "prefix_lm", model__norm_position="post")
+    write_run(config, compared / "runs" / "prefix_lm-seed0")
+    assert main(argv) == 2
+    assert "no family of transformers has such a model" in capsys.readouterr().err
+    assert not out.exists()
