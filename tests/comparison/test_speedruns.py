@@ -164,29 +164,33 @@ def test_the_documentation_has_the_differences_of_the_study():
 
 def test_the_documentation_has_the_orderings_of_the_studies():
     """Means and differences of docs/results/orderings.md, bold where significant."""
-    reports = [
-        json.loads((RESULTS / f"orderings-{flops}" / "report.json").read_text())
-        for flops in ("1e12", "3e12", "9e12")
-    ]
     text = (ROOT / "docs" / "results" / "orderings.md").read_text(encoding="utf-8")
-    names = {
-        "Multiple-choice cloze": "choice_bayes_accuracy",
-        "Masked tokens": "cloze_accuracy",
-        "Bits per byte": "bits_per_byte",
-    }
+    tables = [
+        ("Multiple-choice cloze", "orderings", "choice_bayes_accuracy"),
+        ("Masked tokens", "orderings", "cloze_accuracy"),
+        ("Bits per byte", "orderings", "bits_per_byte"),
+        ("Sizes", "sizes", "choice_bayes_accuracy"),
+        ("Sizes", "sizes", "valid_loss"),
+    ]
     counts = []
-    for section, name in names.items():
-        table = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
-        rows = re.findall(r"^\| `(\w+)`(?: - `(\w+)`)? \| (.*) \|$", table, re.M)
+    for section, study, name in tables:
+        part = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
+        if section == "Sizes":
+            part = part.split("Validation loss")[name == "valid_loss"]
+        rows = re.findall(r"^\| `([\w-]+)`(?: - `(\w+)`)? \| (.*) \|$", part, re.M)
         counts.append(len(rows))
-        metrics = [
-            next(m for m in report["metrics"] if m["metric"] == name)
-            for report in reports
-        ]
+        metrics = []
+        for flops in ("1e12", "3e12", "9e12"):
+            path = RESULTS / f"{study}-{flops}" / "report.json"
+            metrics += [
+                metric
+                for metric in json.loads(path.read_text())["metrics"]
+                if metric["metric"] == name
+            ]
         for first, second, cells in rows:
             expected = [word_cell(metric, first, second) for metric in metrics]
             assert cells.split(" | ") == expected, (section, first, second)
-    assert counts == [18, 7, 2]
+    assert counts == [18, 7, 2, 10, 10]
 
 
 def word_cell(metric, first, second):
