@@ -208,7 +208,7 @@ def test_a_config_with_too_many_layers_is_refused_at_once(load):
     """Without making anything for layers that the checkpoint lacks."""
     for name in ("gpt2", "bert", "t5", "bart", "llama", "gpt_neox", "modernbert"):
         ours, tensors = load(name).ours, load(name).tensors
-        deep = dataclasses.replace(ours.spec, num_layers=10**9)
+        deep = dataclasses.replace(ours.spec, num_layers=200)
         with pytest.raises(UserError, match=r"tensor .*\.2\..*: is missing"):
             check_names(tensors, ours.family, deep, ours.head)
         check_names(tensors, ours.family, ours.spec, ours.head)

@@ -362,10 +362,10 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
 @pytest.mark.parametrize(
     "changes, line",
     [
-        ({"n_layer": 10**9}, "tensor transformer.h.2.ln_1.weight: is missing"),
+        ({"n_layer": 10**9}, "model.num_layers=1000000000: must be from 1 to 1000"),
         ({"vocab_size": 10**9}, "the config it must be [1000000000, 16]"),
         ({"vocab_size": 10**12}, "vocab_size=1000000000000: must be at most"),
-        ({"n_head": 10**9}, "model.num_heads=1000000000: must be a divisor"),
+        ({"n_head": 10**9}, "model.num_heads=1000000000: must be from 1 to"),
         ({"model_type": ["gpt2"]}, "model_type=['gpt2']: must be one of"),
         ({"model_type": None}, "model_type=None: must be one of"),
         ({"architectures": [3]}, "architectures=[3]: must be null or a list of names"),

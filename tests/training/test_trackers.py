@@ -93,7 +93,7 @@ def test_one_that_is_not_installed_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize("names", [("comet",), ("wandb", "wandb")])
 def test_other_names_are_refused(names, speech, refuses):
-    with refuses("train.trackers=", "any of tensorboard, wandb, mlflow, each once"):
+    with refuses("train.trackers=", "one of tensorboard, wandb, mlflow, each once"):
         make_plan(make_config(speech, train__trackers=names))
 
 

@@ -1,5 +1,6 @@
 """The trained and the frozen parameters of each method."""
 
+import dataclasses
 import functools
 
 import jax
@@ -172,7 +173,7 @@ def test_short_paths_say_the_same_as_all_paths(network, method, data):
 def test_every_setting_is_used_by_some_method():
     from jaxpt.nn.adaptation.adapt_spec import METHODS_READING
 
-    fields = set(AdaptSpec.__dataclass_fields__) - {"method"}
+    fields = {field.name for field in dataclasses.fields(AdaptSpec)} - {"method"}
     assert set(METHODS_READING) == fields
     assert {x for who in METHODS_READING.values() for x in who} <= set(METHODS)
     with pytest.raises(UserError):
