@@ -105,8 +105,10 @@ def claim(folder, objective, teacher="", flops=None):
     plan = make_plan(make_config("none.txt", objective, **changes))
     write_config(folder / "config.json", plan.config)
     if flops:
+        result = {"objective": objective, "metrics": {}, "curve": []}
+        result |= dict.fromkeys(("seed", "params", "steps", "row_length"), 1)
         sums = {"flops": flops, "raw_tokens": 2 * flops, "train_seconds": 3 * flops}
-        write_json(folder / "result.json", sums)
+        write_json(folder / "result.json", result | sums)
     return plan
 
 
