@@ -28,7 +28,7 @@ class Kind(NamedTuple):
       name: as messages name it.
       markers: one of these files or subfolders identifies it.
       needs: files without which it cannot be used, if it does not record its files.
-      remedy: the advice about a damaged file for which there is no more specific one.
+      remedy: the advice about a damaged file, if none is more specific.
     """
 
     name: str

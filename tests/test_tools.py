@@ -15,7 +15,7 @@ import jaxpt
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-# The two sets of requirements.txt: the first Python of each.
+# Those that the sets of requirements.txt must cover.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LINTERS = ("ruff check", "ruff format --check", "mypy", "python tests/prose.py")
 

@@ -18,7 +18,7 @@ from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs
-from jaxpt.training.first_seeds import name_runs
+from jaxpt.training.first_seeds import list_first_seeds
 from jaxpt.training.workdir import LoadedRun, load_run
 
 STATIC = Path(__file__).parent / "static"
@@ -58,7 +58,7 @@ def _write_site(
     """Writes the content of a folder to another place."""
     files: dict[str, bytes] = {}
     manifests, lines = [], []
-    for name, workdir in name_runs(workdirs).items():
+    for name, workdir in list_first_seeds(workdirs).items():
         manifest, scripts = _make_model(load_run(workdir), workdir, name, precision)
         files |= scripts
         manifests.append(manifest)

@@ -6,7 +6,7 @@ from jaxpt.files.folder import load_json, new_folder
 from jaxpt.hub.export import ExportOptions, write_export
 from jaxpt.report.studies import REPORT
 from jaxpt.report.summary import format_budget, list_verdicts
-from jaxpt.training.first_seeds import name_runs
+from jaxpt.training.first_seeds import list_first_seeds
 
 FILE = "report.json"
 
@@ -31,12 +31,12 @@ def export_comparison(
     seeds = sorted({run["seed"] for run in report["runs"]})
     comparison = [
         f"Budget of each run: {format_budget(report)}",
-        f"Seeds: {', '.join(map(str, seeds))}; this model is the first",
+        f"Seeds: {', '.join(map(str, seeds))}",
         *list_verdicts(report),
     ]
     lines = {}
     with new_folder(folder) as place:
-        for name, run in name_runs([workdir]).items():
+        for name, run in list_first_seeds([workdir]).items():
             (place / name).mkdir()
             lines[name] = write_export(
                 run, folder / name, place / name, "", options, comparison

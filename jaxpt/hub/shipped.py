@@ -17,7 +17,7 @@ def find_model(source: str) -> str:
     """The folder of `demo:NAME`; another source is returned as it is.
 
     Raises:
-      DataError: there is no such model.
+      DataError: the name is unknown.
 
     >>> Path(find_model("demo:mlm")).name, find_model("runs/mlm")
     ('mlm', 'runs/mlm')

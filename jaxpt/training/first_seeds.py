@@ -8,8 +8,8 @@ from jaxpt.errors import ConfigError
 from jaxpt.training.workdir import DIVERGED
 
 
-def name_runs(workdirs: Sequence[Path]) -> dict[str, Path]:
-    """The runs' folders by short names: those of the objectives.
+def list_first_seeds(workdirs: Sequence[Path]) -> dict[str, Path]:
+    """The folders of runs, and of a comparison's first seeds, by short names.
 
     Raises:
       UserError: there is none.
@@ -27,15 +27,21 @@ def name_runs(workdirs: Sequence[Path]) -> dict[str, Path]:
 
 
 def _list_runs(workdir: Path) -> list[Path]:
-    """A run itself, or those of a comparison, the first seed of each."""
+    """A run itself, or those of a comparison: the first seed that has not diverged."""
     if not (workdir / "runs").is_dir():
         return [workdir]
     firsts: dict[str, Path] = {}
-    for path in sorted((workdir / "runs").glob("*-seed*")):
+    for path in sorted((workdir / "runs").glob("*-seed*"), key=_order):
         if (path / DIVERGED).exists():
             continue
         firsts.setdefault(_short(path), path)
     return list(firsts.values())
+
+
+def _order(path: Path) -> tuple[str, int]:
+    """The name and the seed of a comparison's run: seed 9 is before seed 10."""
+    name, _, seed = path.name.rpartition("-seed")
+    return name, int(seed) if seed.isdecimal() else 0
 
 
 def _short(path: Path) -> str:

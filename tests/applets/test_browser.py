@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import jaxpt
-from jaxpt.applets.site import name_runs
 from jaxpt.generation.scores import SampleSpec, next_distribution
 from jaxpt.generation.unmasking import unmask
 from jaxpt.ops import masks
+from jaxpt.training.first_seeds import list_first_seeds
 from jaxpt.training.run_framing import find_framing
 from jaxpt.training.task import find_banned
 
@@ -42,7 +42,7 @@ def seen(tmp_path_factory):
 def runs():
     """`runs(name)`: the run behind a name that the page shows."""
     held = Path(os.environ["JAXPT_SITE_RUNS"]).iterdir()
-    folders = name_runs(sorted(path for path in held if path.is_dir()))
+    folders = list_first_seeds(sorted(path for path in held if path.is_dir()))
     loaded = {}
 
     def load(name):

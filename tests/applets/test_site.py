@@ -14,9 +14,10 @@ from tiny import make_config, write_run
 
 from jaxpt.applets import site
 from jaxpt.applets.examples import DEFAULT, choose_examples
-from jaxpt.applets.site import PAGE, STATIC, name_runs, write_site
+from jaxpt.applets.site import PAGE, STATIC, write_site
 from jaxpt.text.sources.source import SourceSpec, read_documents
-from jaxpt.training.workdir import load_run
+from jaxpt.training.first_seeds import list_first_seeds
+from jaxpt.training.workdir import DIVERGED, load_run
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 needs_onnx = pytest.mark.onnx
@@ -106,15 +107,18 @@ def test_a_run_that_cannot_be_shown_leaves_no_site(workdir, tmp_path, refuses, s
 
 
 def test_a_comparison_stands_for_its_runs_of_the_first_seed(tmp_path):
-    for name in ("clm-seed0", "clm-seed1", "mlm-seed1", "mlm-seed0"):
+    for name in ("clm-seed10", "clm-seed9", "mlm-seed1", "mlm-seed0", "mlm-seed2"):
         (tmp_path / "both" / "runs" / name).mkdir(parents=True)
+    (tmp_path / "both" / "runs" / "mlm-seed0" / DIVERGED).touch()
     (tmp_path / "mlm").mkdir()
     (tmp_path / "my run (2)").mkdir()
-    result = name_runs([tmp_path / "both", tmp_path / "mlm", tmp_path / "my run (2)"])
+    result = list_first_seeds(
+        [tmp_path / "both", tmp_path / "mlm", tmp_path / "my run (2)"]
+    )
     runs = tmp_path / "both" / "runs"
     assert result == {
-        "clm": runs / "clm-seed0",
-        "mlm": runs / "mlm-seed0",
+        "clm": runs / "clm-seed9",
+        "mlm": runs / "mlm-seed1",
         "mlm-2": tmp_path / "mlm",
         "my-run-2-": tmp_path / "my run (2)",
     }
@@ -122,7 +126,7 @@ def test_a_comparison_stands_for_its_runs_of_the_first_seed(tmp_path):
 
 def test_no_run_is_refused(refuses):
     with refuses("--workdir: must name at least one run"):
-        name_runs([])
+        list_first_seeds([])
 
 
 @pytest.fixture

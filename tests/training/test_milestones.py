@@ -66,12 +66,14 @@ def test_more_words_than_are_read_are_refused(speech, tmp_path, refuses):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"train__checkpoint_words": (2, 1)},
-        {"train__checkpoint_words": (0,)},
-    ],
+    "settings", [{"train__checkpoint_words": (2, 1)}, {"train__checkpoint_words": (0,)}]
 )
 def test_bad_numbers_are_refused(settings, speech, refuses):
     with refuses("train.checkpoint_words=(", "rising whole numbers above 0"):
+        prepare(make_config(speech, "clm", **settings))
+
+
+def test_words_and_a_budget_of_seconds_are_refused(speech, refuses):
+    settings = {"train__checkpoint_words": (5,), "train__seconds": 2.0}
+    with refuses("train.checkpoint_words=(5,): must be ()", "a budget of seconds"):
         prepare(make_config(speech, "clm", **settings))
