@@ -7,7 +7,7 @@
 
 Which of them helps an objective at equal FLOPs? Five seeds each, on the quickstart's
 text and model with its learning rates, which are those of the runs without an option.
-About 13 minutes on 2 cores for an objective. The verdicts are corrected for all pairs
+About 16 minutes on 2 cores for an objective. The verdicts are corrected for all pairs
 of one objective's runs.
 """
 
@@ -23,6 +23,9 @@ OPTIONS = {
     "normuon": {"optim": {"name": "normuon"}},
     "cautious": {"optim": {"cautious_decay": True}},
     "embed_decay_0": {"optim": {"decay_overrides": "embed=0"}},
+    # The first 30 % of the steps with half of the rows, or with rows cut in two.
+    "small_batches": {"train": {"batch_schedule": ((0.3, 0.5),)}},
+    "short_rows": {"train": {"length_schedule": ((0.3, 2),)}},
 }
 
 
