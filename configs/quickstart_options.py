@@ -7,8 +7,8 @@
 
 Which of them helps an objective at equal FLOPs? Five seeds each, on the quickstart's
 text and model with its learning rates, which are those of the runs without an option.
-About 16 minutes on 2 cores for an objective. The verdicts are corrected for all pairs
-of one objective's runs.
+About 16 minutes on 2 cores for an objective. The verdicts are those of each option
+against none, corrected for all options and metrics of one objective.
 """
 
 from quickstart import get_config as get_base
@@ -41,4 +41,5 @@ def get_config(objective="clm"):
         for name, settings in OPTIONS.items()
     }
     compare.objectives = (objective, *compare.overrides)
+    compare.control = objective
     return config

@@ -210,6 +210,11 @@ def _compare(
             "family-wise error rate of the verdicts; if several analyses of the same "
             "objectives are planned, share 0.05 among them",
         ),
+        "control": (
+            "",
+            "the name that all others are compared with, chosen before any result was "
+            "seen; default: all pairs are compared",
+        ),
     },
 )
 def report(command: Command, argv: list[str]) -> int:
@@ -224,6 +229,6 @@ def report(command: Command, argv: list[str]) -> int:
 
     processes.check_alone()
     folders = find_folders(values.runs or [])
-    print(format_table(report_runs(folders, workdir, values.alpha)))
+    print(format_table(report_runs(folders, workdir, values.alpha, values.control)))
     print(f"\nreport: {workdir / 'report.html'}")
     return 0

@@ -251,7 +251,8 @@ def redraw_verdicts(study: Study) -> list[dict]:
     for key, values in load_examples(folder, REFERENCES).items():
         name, _, metric = key.rpartition("/")
         references.setdefault(name, {})[metric] = values
-    summary = summarise(runs, examples, references, None, report["alpha"])
+    family = report["alpha"], report.get("control", "")
+    summary = summarise(runs, examples, references, None, *family)
     return json.loads(json.dumps(to_plain(summary)))
 
 

@@ -167,6 +167,7 @@ def assemble(
     tasks: Mapping[str, Task],
     corpora_of: Mapping[str, dict[str, Split]],
     alpha: float,
+    control: str,
     tests: Mapping[str, list[set[str]]] | None = None,
     tuning: Mapping[str, dict] | None = None,
 ) -> dict:
@@ -180,7 +181,7 @@ def assemble(
       diverged: the entries of runs that diverged (`report.diverged`).
       examples, tests: as in `report.summary.summarise`.
       tasks, corpora_of: by name; without a text there are no baselines.
-      alpha: the family-wise error rate of the verdicts.
+      alpha, control: of the verdicts, as in `report.summary.summarise`.
       tuning: the records of `tuning.tune`, by name.
     """
     runs = add_parts(add_costs(runs, tasks, corpora_of, tuning), tasks)
@@ -194,10 +195,12 @@ def assemble(
         "data": data,
         "runs": runs,
         "alpha": alpha,
-        "metrics": summarise(runs, examples, references, tests, alpha),
+        "metrics": summarise(runs, examples, references, tests, alpha, control),
         "notes": NOTES,
         "figures": {},
     }
+    if control:
+        report["control"] = control
     if diverged:
         report["diverged"] = diverged
     whole = judge_whole_cost(runs, budget["kind"], alpha)

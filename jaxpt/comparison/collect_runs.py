@@ -105,6 +105,7 @@ def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> dict
         tasks={n: make_task(plan, prepared.vocabs[n]) for n, plan in plans.items()},
         corpora_of=corpora_of,
         alpha=spec.alpha,
+        control=spec.control,
         tuning=tuning,
     )
     report["seeds_note"] = describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha)

@@ -59,6 +59,7 @@ MAX_NAMED = 8  # run names in a message
 FIRST = "prepare it first, with --part=prepare, in a folder that all machines share"
 # Settings that may change later: finished runs need not be trained again.
 CHANGEABLE = (
+    "compare.control",
     "compare.tasks",
     "compare.task_sizes",
     "compare.task_items",

@@ -33,7 +33,9 @@ BUDGETS = {
 }
 
 
-def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) -> dict:
+def report_runs(
+    folders: Iterable[Path], workdir: Path, alpha: float = ALPHA, control: str = ""
+) -> dict:
     """Writes report.json, report.html, tables and PNGs of finished runs.
 
     Runs that differ only in their seed share a name. "inequalities" lists the
@@ -45,11 +47,12 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
       workdir: a new or empty folder, or one with an earlier report of this function,
         which is replaced.
       alpha: the family-wise error rate of the verdicts.
+      control: the name that all others are compared with; "": all pairs are compared.
 
     Raises:
-      UserError: `alpha` is not between 0 and 1, a folder contains no finished run or
-        was modified, two runs are the same, every run diverged, or `workdir` contains
-        anything else; nothing has been written.
+      UserError: `alpha` is not between 0 and 1, `control` is no name, a folder
+        contains no finished run or was modified, two runs are the same, every run
+        diverged, or `workdir` contains anything else; nothing has been written.
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
@@ -62,6 +65,8 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
             for run in group
         )
         check_any_finished(runs, diverged, "--runs")
+        if control and control not in named:
+            raise ConfigError(f"--control={control}: must be among {', '.join(named)}")
         groups = _drop_diverged(named)
         corpora_of, left_out = _load_texts(groups)
         examples = {
@@ -79,6 +84,7 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
             tasks={name: group[0].task for name, group in groups.items()},
             corpora_of=corpora_of,
             alpha=alpha,
+            control=control,
             tests=find_tests(groups),
         )
         report["seeds_note"] = MERGED

@@ -291,6 +291,9 @@ class CompareSpec(Settings):
         an `alpha` of at most half of 0.05 they may overlap.
       alpha: the family-wise error rate of verdicts and intervals. If several
         comparisons of the same objectives are planned, share 0.05 among them.
+      control: the one of `objectives` that all others are compared with, for on/off
+        comparisons: only pairs with it have verdicts, which share `alpha` among fewer.
+        Choose it before you see any result. "": every two objectives are compared.
       budget: what is equal for every run: "flops", "raw_tokens" or "seconds" (the
         clock of each run, `train.seconds`). With "steps" each objective trains for its
         train.steps, and costs are not matched.
@@ -330,6 +333,7 @@ class CompareSpec(Settings):
     seeds: Seeds = (0, 1, 2)
     earlier_seeds: tuple[NonNegativeInt, ...] = ()
     alpha: InnerFraction = ALPHA
+    control: str = ""
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
     num_evals: NonNegativeInt = 0
@@ -364,6 +368,8 @@ class CompareSpec(Settings):
                 f"and -) whose compare.overrides.{name}.objective is among these"
             )
             self.check("objectives", is_good, allowed)
+        allowed = f'one of compare.objectives={self.objectives}, or "" for all pairs'
+        self.check("control", self.control in ("", *self.objectives), allowed)
         is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
         allowed = (
             f"without those of compare.earlier_seeds={self.earlier_seeds}, or "

@@ -95,6 +95,8 @@ def _word_differences(entry: dict) -> str:
     ranked, pairs = rank(entry), entry["pairs"]
     if len(ranked) < 2 or not pairs:
         return ""
+    if entry.get("control"):
+        return _word_control(entry)
     best = ranked[0]
     outcomes = {
         pair["worse"] if pair["better"] == best else pair["better"]: pair["outcome"]
@@ -113,6 +115,26 @@ def _word_differences(entry: dict) -> str:
         names = "all" if len(ranked) > MAX_NAMES else _join(sorted(ranked))
         return f"{names} are indistinguishable"
     return f"{best} has the best mean but is indistinguishable from {_join(same)}"
+
+
+def _word_control(entry: dict) -> str:
+    """Which objectives differ from the control."""
+    control, pairs = entry["control"], entry["pairs"]
+    if all(pair["outcome"] == "untested" for pair in pairs):
+        return "no verdict is possible from one seed"
+    ahead = [pair for pair in pairs if pair["outcome"] == "ahead"]
+    better = [pair["better"] for pair in ahead if pair["worse"] == control]
+    worse = [pair["worse"] for pair in ahead if pair["better"] == control]
+    if not ahead:
+        return f"none is significantly different from {control}"
+    clauses = []
+    if better:
+        verb = "is" if len(better) == 1 else "are"
+        clauses.append(f"{_join(better)} {verb} significantly better than {control}")
+    if worse:
+        num = len(entry["by_name"]) - 1
+        clauses.append(f"{control} is significantly better than {_join(worse, num)}")
+    return " and ".join(clauses)
 
 
 def _join(names: Collection[str], num_all: int = 0) -> str:
@@ -220,9 +242,10 @@ def list_answers(report: dict, groups: Mapping[str, list[dict]]) -> list[Answer]
 
 
 def _answer(entry: dict, groups: Mapping[str, list[dict]]) -> Answer:
-    cost = "\n".join(_word_run_cost(name, groups[name]) for name in rank(entry)[:2])
+    shown = _find_shown(entry)
+    cost = "\n".join(_word_run_cost(name, groups[name]) for name in shown)
     entry = _name_parts(entry)
-    ranked = rank(entry)
+    ranked, shown = rank(entry), _find_shown(entry)
     better = "higher" if entry["higher_is_better"] else "lower"
     label = f"{entry['label']} ({better} is better)"
     value = entry["by_name"][ranked[0]]["mean"]
@@ -230,11 +253,14 @@ def _answer(entry: dict, groups: Mapping[str, list[dict]]) -> Answer:
     if len(ranked) == 1:
         result = f"Only {ranked[0]} supports this metric."
         return Answer(label, result, alone, MISSING, cost)
-    first, second = ranked[:2]
+    first, second = shown
     pair = next(
         (p for p in entry["pairs"] if {p["better"], p["worse"]} == {first, second}),
         None,
     )
+    if pair is None and entry.get("control") not in (None, *ranked):
+        result = f"No verdict: {entry['control']} was not measured."
+        return Answer(label, result, alone, MISSING, cost)
     if pair is None:  # runs that were trained apart may have different test examples
         result = f"No verdict between {first} and {second}: their tests differ."
         return Answer(label, result, alone, MISSING, cost)
@@ -253,6 +279,15 @@ def _answer(entry: dict, groups: Mapping[str, list[dict]]) -> Answer:
     return Answer(label, result, text, _word_certainty(pair), cost)
 
 
+def _find_shown(entry: Mapping) -> list[str]:
+    """The two best names, or the control and the best other; fewer if fewer exist."""
+    ranked, control = rank(entry), entry.get("control")
+    if control not in ranked:
+        return ranked[:2]
+    others = [name for name in ranked if name != control]
+    return sorted({control, *others[:1]}, key=ranked.index)
+
+
 def _name_parts(entry: dict) -> dict:
     """The entry of a metric with `name_part` instead of names."""
     keys = ("better", "worse")
@@ -262,7 +297,10 @@ def _name_parts(entry: dict) -> dict:
     ]
     stats = entry["by_name"].items()
     by_name = {name_part(entry, name): values for name, values in stats}
-    return entry | {"pairs": pairs, "by_name": by_name}
+    changed: dict = {"pairs": pairs, "by_name": by_name}
+    if control := entry.get("control"):
+        changed["control"] = name_part(entry, control)
+    return entry | changed
 
 
 def rank(entry: Mapping) -> list[str]:
@@ -277,8 +315,17 @@ def _word_result(entry: dict, ranked: list[str]) -> str:
     pairs, best = entry["pairs"], ranked[0]
     if all(pair["outcome"] == "untested" for pair in pairs):
         return f"No verdict. {best} has the best mean, of one seed."
-    num_worse = sum(p["outcome"] == "ahead" and p["better"] == best for p in pairs)
     num_others = len(ranked) - 1
+    if control := entry.get("control"):
+        ahead = [pair for pair in pairs if pair["outcome"] == "ahead"]
+        num_better = sum(pair["worse"] == control for pair in ahead)
+        if not ahead:
+            return f"No significant difference from {control}."
+        return (
+            f"Of {num_others} others, {num_better} are significantly better than "
+            f"{control} and {len(ahead) - num_better} are worse."
+        )
+    num_worse = sum(p["outcome"] == "ahead" and p["better"] == best for p in pairs)
     if num_worse == num_others:
         worse = ranked[1] if num_others == 1 else f"all {num_others} others"
         return f"{best} is ahead of {worse}."

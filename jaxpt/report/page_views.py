@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from jaxpt.report import charts, forest, pages
-from jaxpt.report.answer import find_levels, list_shared, rank
+from jaxpt.report.answer import find_levels, list_shared
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.probed_layers import STATES, draw_layers, list_poolings
 from jaxpt.report.report_charts import (
@@ -124,7 +124,7 @@ def _chart_pareto(report: dict, shared: list[dict], groups: Groups) -> Charts:
 
 
 def _chart_forests(shared: list[dict], groups: Groups) -> Charts:
-    """The differences of all pairs, and of each objective from the baselines."""
+    """The differences of pairs, and of each objective from the baselines."""
     numbers = {name: i for i, name in enumerate(groups)}
     panels = {str(i): _draw_forest(e, numbers) for i, e in enumerate(shared)}
     note = (
@@ -146,7 +146,7 @@ def _draw_forest(entry: dict, numbers: Mapping[str, int]) -> Markup:
         "forests",
         label=entry["label"],
         better="higher" if entry["higher_is_better"] else "lower",
-        only="" if pairs else rank(entry)[0],
+        only=next(iter(entry["by_name"])) if len(entry["by_name"]) == 1 else "",
         tables=[
             (heading, *forest.draw_rows(rows, entry["margin"]))
             for heading, rows in tables.items()

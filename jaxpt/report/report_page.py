@@ -158,7 +158,7 @@ def _build_sections(
     if tuning := report.get("tuning"):
         trials = page_tables.tabulate_trials(tuning)
         parts["Tuning"] = build("tuning", list_tuning(report), trials)
-    parts["Method and limits"] = build("method", report["notes"])
+    parts["Method and limits"] = build("method", report["notes"], report.get("control"))
     diverged = report.get("diverged")
     parts["Runs"] = build(
         "runs",

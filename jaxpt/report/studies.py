@@ -31,6 +31,7 @@ _RUN = {"name": str, "seed": int, "objective": str, "workdir": str}
 REPORT = {
     "created": str,
     "alpha": float,
+    "control?": str,
     "runs": [_RUN | {"metrics": {str: (numbers.Real, None)}}],
     "diverged?": [_RUN],
     "metrics": [{"metric": str, "by_name": {str: _MEAN}}],

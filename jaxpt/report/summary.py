@@ -58,6 +58,7 @@ def summarise(
     references: Mapping[str, Mapping[str, Examples]] | None = None,
     tests: Mapping[str, list[set[str]]] | None = None,
     alpha: float = verdicts.ALPHA,
+    control: str = "",
 ) -> list[dict]:
     """The mean and standard deviation over seeds of every metric, and verdicts.
 
@@ -72,13 +73,15 @@ def summarise(
         each name in one set; only names of one set are compared. A metric that is
         absent was measured on the same examples for all names.
       alpha: the family-wise error rate.
+      control: the name that all others are compared with; "": all pairs are compared.
 
     Returns:
       One dict per metric: `metric`, `label`, `higher_is_better`, `is_common`,
       `margin`, `reference`, `description`, `by_name` {name: {mean, std, n}}, `parts`
       {name: the part of its network that is measured}, `pairs`, `baselines`,
       `warnings` (`statistics.assumptions`) and `verdict`.
-      `std` is the sample standard deviation over seeds, None for one seed.
+      `std` is the sample standard deviation over seeds, None for one seed. `control`,
+      if any, is in each of them.
       `pairs` compares every two objectives, `bounds` (if any) objectives with an upper
       bound with those that have a value (`statistics.bounds`), `baselines` each
       objective with its random initialization and with the references. All pairs and
@@ -106,8 +109,10 @@ def summarise(
         stats = {n: measure_spread(of[0].values()) for n, of in by_name.items()}
         entry: dict[str, Any] = metric._asdict() | {"metric": name, "by_name": stats}
         entry["parts"] = find_parts(name, runs, stats)
+        if control:
+            entry["control"] = control
         summary.append(entry)
-    pairs = verdicts.judge(family, alpha)
+    pairs = verdicts.judge(family, alpha, control)
     baselines = verdicts.judge(controls, alpha)
     for entry in summary:
         name = entry["metric"]

@@ -41,10 +41,10 @@ ESCAPES = {
 } | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 # By outcome of the verdict on a value and the best one: its mark and its meaning.
 MARKS = {
-    "tie": (r"\dagger", "not significantly different from the best value (a tie)"),
-    "equivalent": (r"\ddagger", "equivalent to the best value, within the margin"),
-    "untested": (r"\ast", "no verdict on the best value and this one"),
-    "apart": (r"\circ", "measured on other test examples than the best value"),
+    "tie": (r"\dagger", "not significantly different from {} (a tie)"),
+    "equivalent": (r"\ddagger", "equivalent to {}, within the margin"),
+    "untested": (r"\ast", "no verdict on {} and this one"),
+    "apart": (r"\circ", "measured on other test examples than {}"),
 }
 
 
@@ -128,7 +128,8 @@ def format_latex(report: dict) -> str:
     """A LaTeX table: a row for each objective, a column for each shared metric.
 
     A cell is the mean, with the standard deviation over seeds as a subscript. It is
-    bold if it is significantly better than all others. Costs are means.
+    bold if it is significantly better than all others, or than the control. Costs are
+    means.
     """
     groups = group_by_name(report["runs"])
     shared = [y for y in report["metrics"] if y["is_common"]]
@@ -162,7 +163,8 @@ def format_latex(report: dict) -> str:
     header = ["objective", "seeds", *labels]
     header += [escape(label) for label, _ in COSTS.values()]
     header += [f"{kind} FLOPs" for kind in extras]
-    notes = _list_notes("".join(map("".join, rows)), shared)
+    body = "".join(map("".join, rows))
+    notes = _list_notes(body, shared, escape(report.get("control", "")))
     notes = " ".join([notes, *map(escape, list_diverged(report))])
     lines = [
         f"% {escape(report['created'])}, jaxpt {escape(report['version'])}; "
@@ -194,8 +196,7 @@ def _list_cells(entry: dict, names: list[str]) -> dict[str, str]:
     """The cell of each name in a metric's column."""
     by_name = entry["by_name"]
     write = f"{{:{entry['format']}}}".format
-    best = rank(entry)[0]
-    marks = _find_marks(entry, best)
+    marks = _find_marks(entry, entry.get("control") or rank(entry)[0])
     cells = {}
     for name in names:
         stats = by_name.get(name, {"n": 0})
@@ -203,7 +204,7 @@ def _list_cells(entry: dict, names: list[str]) -> dict[str, str]:
             cells[name] = "---"
             continue
         mean = write(stats["mean"])
-        if is_ahead_of_all(entry, name):
+        if is_ahead(entry, name):
             mean = rf"\mathbf{{{mean}}}"
         spread = f"_{{\\pm {write(stats['std'])}}}" if stats["std"] else ""
         mark = f"^{{{marks[name]}}}" if marks.get(name) else ""
@@ -211,9 +212,10 @@ def _list_cells(entry: dict, names: list[str]) -> dict[str, str]:
     return cells
 
 
-def is_ahead_of_all(entry: dict, name: str) -> bool:
-    """Whether a name is significantly better than every other that was measured."""
-    others = entry["by_name"].keys() - {name}
+def is_ahead(entry: dict, name: str) -> bool:
+    """Whether a name is significantly better than all others, or than the control."""
+    control = entry.get("control")
+    others = {control} if control else entry["by_name"].keys() - {name}
     behind = {
         pair["worse"]
         for pair in entry["pairs"]
@@ -223,7 +225,13 @@ def is_ahead_of_all(entry: dict, name: str) -> bool:
 
 
 def _find_marks(entry: dict, best: str) -> dict[str, str]:
-    """The mark of each value that is not significantly different from the best."""
+    """The mark of each value that is not significantly different from that of `best`.
+
+    Args:
+      best: the name with the best value, or the control.
+    """
+    if best not in entry["by_name"]:
+        return {}
     others = entry["by_name"].keys() - {best}
     marks = dict.fromkeys(others, MARKS["apart"][0])
     for pair in entry["pairs"]:
@@ -234,17 +242,18 @@ def _find_marks(entry: dict, best: str) -> dict[str, str]:
     return marks
 
 
-def _list_notes(body: str, shared: list[dict]) -> str:
+def _list_notes(body: str, shared: list[dict], control: str) -> str:
     """The meaning of the marks in a table's body."""
+    other = control or "the best value"
     notes = [
         "Means, with the standard deviation over seeds as a subscript; costs are of "
         "one run."
     ]
     if r"\mathbf" in body:
-        notes.append("Bold: significantly better than all others.")
+        notes.append(f"Bold: significantly better than {control or 'all others'}.")
     for sign, meaning in MARKS.values():
         if f"^{{{sign}}}" in body:
-            notes.append(f"${sign}$: {meaning}.")
+            notes.append(f"${sign}$: {meaning.format(other)}.")
     if not shared:
         notes.append("No shared metric was measured.")
     return " ".join(notes)

@@ -19,7 +19,8 @@ probability, for any two variances. Satterthwaite's pooled degrees of freedom do
 a few seeds agree by chance, the pooled degrees of freedom jump to those of the
 documents.
 
-All pairs on all metrics form one family. Verdicts use Holm's adjusted p values (1979):
+All pairs on all metrics form one family, or all pairs with one of the objectives, the
+control. Verdicts use Holm's adjusted p values (1979):
 if no two objectives differ, the probability of any verdict "ahead" is at most `ALPHA`.
 Intervals are simultaneous (Bonferroni): the probability that any of them misses the
 true difference is at most `ALPHA`. An interval that excludes 0 implies the verdict
@@ -245,15 +246,23 @@ class Results(NamedTuple):
     examples: dict[str, dict[int, Examples]]
 
 
-def judge(family: Iterable[Results], alpha: float = ALPHA) -> list[Pair]:
+def judge(
+    family: Iterable[Results], alpha: float = ALPHA, control: str = ""
+) -> list[Pair]:
     """A verdict on every pair of objectives on every metric of a family.
 
     Pairs are sorted by metric, those of the objective with the best mean first.
 
     Args:
       alpha: the family-wise error rate of verdicts and of intervals.
+      control: only its pairs are in the family; "": all pairs.
     """
-    compared = [each for results in family for each in _rank_pairs(results)]
+    compared = [
+        each
+        for results in family
+        for each in _rank_pairs(results)
+        if not control or control in each[1:3]
+    ]
     # Pairs that cannot be tested are not in the family.
     tested = [each for *_, each in compared if each.num_seeds > 1]
     adjusted = iter(adjust(each.p for each in tested))

@@ -268,6 +268,10 @@ def test_the_page_is_self_contained(report):
 def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     workdir, written, _ = report
     monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
+    config = make_comparison(labelled, compare__control="clm")
+    changed = comparison.compare(config, workdir)
+    pairs = [pair for entry in changed["metrics"] for pair in entry["pairs"]]
+    assert pairs and all("clm" in (p["better"], p["worse"]) for p in pairs)
     again = comparison.compare(make_comparison(labelled), workdir)
     assert json.loads(json.dumps(again["runs"])) == written["runs"]
 
@@ -411,6 +415,7 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ({"compare__overrides": {"mlm": 3}}, "compare.overrides=.*must be"),
         ({"compare__budget": "dollars"}, "compare.budget"),
         ({"compare__num_evals": -1}, "compare.num_evals=-1"),
+        ({"compare__control": "gpt"}, "compare.control=gpt: must be one of"),
         (
             {"compare__overrides": {"mlm": {"data": {"valid_fraction": 0.5}}}},
             "compare.overrides.mlm",

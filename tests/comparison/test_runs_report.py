@@ -331,6 +331,20 @@ def test_merged_runs_have_an_error_rate_and_its_condition(trained, tmp_path, qui
         assert cli.main(["report", *into, f"--alpha={wrong}", "--runs", *runs]) == 2
 
 
+def test_a_control_is_a_name_of_the_report(trained, tmp_path, quick, capsys):
+    runs = [str(path) for path in list_folders(trained)]
+    into = ["--workdir", str(tmp_path / "r")]
+    assert cli.main(["report", *into, "--control=mlm", "--runs", *runs]) == 0
+    held = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert held["control"] == "mlm"
+    for entry in held["metrics"]:
+        assert all("mlm" in (p["better"], p["worse"]) for p in entry["pairs"])
+    assert "All pairs of mlm with" in (tmp_path / "r" / "report.html").read_text()
+    capsys.readouterr()
+    assert cli.main(["report", *into, "--control=gpt", "--runs", *runs]) == 2
+    assert "--control=gpt: must be among" in capsys.readouterr().err
+
+
 def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkeypatch):
     drawn = iter(({"a": "a.png", "b": "b.png"}, {"b": "b.png"}))
 

@@ -5,7 +5,12 @@ import pytest
 from reports import make_report, make_run, make_runs
 
 from jaxpt.report import summary as reporting
-from jaxpt.report.answer import find_levels, list_conclusions, word_sizes
+from jaxpt.report.answer import (
+    find_levels,
+    list_answers,
+    list_conclusions,
+    word_sizes,
+)
 from jaxpt.report.formats import group_by_name
 from jaxpt.statistics.examples import Examples
 
@@ -46,6 +51,58 @@ def conclude(values, metric="probe_accuracy"):
 )
 def test_the_first_sentence_names_cost_differences_and_metric(values, clause):
     assert conclude(values) == f"At 1.67e14 FLOPs per run, {clause}"
+
+
+@pytest.mark.parametrize(
+    "values, clause, result",
+    [
+        (
+            {"off": [0.5, 0.5001, 0.5], "up": [0.9, 0.9, 0.9], "down": [0.1] * 3},
+            "up is significantly better than off and off is significantly better than "
+            "down",
+            "Of 2 others, 1 are significantly better than off and 1 are worse.",
+        ),
+        (
+            {"off": [0.5, 0.5001, 0.5], "up": [0.9, 0.5, 0.1]},
+            "none is significantly different from off",
+            "No significant difference from off.",
+        ),
+        (
+            {"off": [0.5, 0.5001, 0.5]} | {n: [0.1] * 3 for n in "abcdef"},
+            "off is significantly better than all 6 others",
+            "Of 6 others, 0 are significantly better than off and 6 are worse.",
+        ),
+        (
+            {"off": [0.5], "up": [0.9]},
+            "no verdict is possible from one seed",
+            "No verdict. up has the best mean, of one seed.",
+        ),
+    ],
+)
+def test_with_a_control_all_others_are_compared_with_it(values, clause, result):
+    runs = make_runs(values)
+    metrics = reporting.summarise(runs, control="off")
+    report = make_report(runs, metrics=metrics, control="off")
+    expected = f"At 1.67e14 FLOPs per run, {clause} on {PROBE}."
+    assert list_conclusions(report)[0] == expected
+    (answer,) = list_answers(report, group_by_name(runs))
+    assert answer.result == result
+    # The difference shown is that of the control and the best other.
+    best = min(set(values) - {"off"}, key=lambda name: (-sum(values[name]), name))
+    assert {"off", best} == {line.split(":")[0] for line in answer.cost.split("\n")}
+
+
+def test_a_metric_without_the_control_has_no_verdict():
+    runs = make_runs({"off": [0.5, 0.6], "a": [0.5, 0.6], "b": [0.1, 0.2]})
+    for run in runs[2:]:
+        run["metrics"]["bits_per_byte"] = 2.0 + run["seed"]
+    metrics = reporting.summarise(runs, control="off")
+    report = make_report(runs, metrics=metrics, control="off")
+    answers = list_answers(report, group_by_name(runs))
+    assert [a.result for a in answers if "bits" in a.metric] == [
+        "No verdict: off was not measured."
+    ]
+    assert "bits per byte" not in list_conclusions(report)[0]
 
 
 def test_metrics_with_the_same_result_share_a_clause():

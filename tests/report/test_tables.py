@@ -127,6 +127,24 @@ def test_bold_is_ahead_of_all_others_and_ties_are_marked():
     assert rows["best"][2:] == ["3.41M", "1,000", "8.19M", "1.67e14", "121.0"]
 
 
+def test_bold_is_ahead_of_the_control_and_ties_with_it_are_marked():
+    values = {"off": [0.50, 0.51, 0.52], "up": [0.91, 0.9, 0.92]}
+    values |= {"near": [0.44, 0.56, 0.60], "higher": [0.95, 0.951, 0.952]}
+    runs = make_runs(values)
+    metrics = summarise(runs, control="off")
+    text = tables.format_latex(make_report(runs, metrics=metrics, control="off"))
+    rows = find_rows(text)
+    assert r"\mathbf" in rows["up"][1] and r"\mathbf" in rows["higher"][1]
+    assert r"\dagger" in rows["near"][1] and "^" not in rows["off"][1]
+    assert "Bold: significantly better than off." in text
+    assert "not significantly different from off (a tie)" in text
+    for run in runs[3:]:  # a metric that the control lacks
+        run["metrics"]["bits_per_byte"] = run["metrics"]["probe_accuracy"]
+    metrics = summarise(runs, control="off")
+    rows = find_rows(tables.format_latex(make_report(runs, metrics=metrics)))
+    assert "^" not in rows["near"][2] and r"\mathbf" not in rows["up"][2]
+
+
 def test_what_is_no_verdict_is_not_bold():
     close = {"a": [0.50, 0.52, 0.51], "b": [0.51, 0.50, 0.515]}
     text = tables.format_latex(make_report(make_runs(close)))

@@ -222,6 +222,21 @@ def test_holms_test_finds_more_than_the_intervals():
     assert pair.low < 0 and pair.outcome == "ahead"
 
 
+def test_only_pairs_with_the_control_share_the_error_rate():
+    values = {"a": [0.0, 0.1, 0.3], "b": [1.0, 1.2, 1.1], "c": [1.9, 2.0, 2.3]}
+    family = [of_values(values), of_values({"b": [1.0, 2.0], "c": [2.0, 1.0]})]
+    every, few = judge(family), judge(family, control="a")
+    assert {(p.better, p.worse) for p in few} == {("b", "a"), ("c", "a")}
+    assert len(every) == 4
+    by_names = {(p.better, p.worse): p for p in every}
+    smallest = min(few, key=lambda pair: pair.p)
+    assert smallest.p == pytest.approx(2 * smallest.difference.p)
+    for pair in few:
+        wide = by_names[pair.better, pair.worse]
+        assert (pair.low, pair.high) == pair.difference.interval(verdicts.ALPHA / 2)
+        assert wide.low < pair.low and pair.high < wide.high
+
+
 def test_lower_may_be_better_and_one_seed_is_no_verdict():
     (pair,) = judge([of_values({"a": [1.0], "b": [2.0]}, higher_is_better=False)])
     assert (pair.better, pair.worse, pair.outcome) == ("a", "b", "untested")
