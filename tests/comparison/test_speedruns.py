@@ -20,6 +20,7 @@ from jaxpt.files.folder import write_json
 from jaxpt.report.studies import list_studies, load_study
 from jaxpt.training.workdir import flatten
 
+OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 SPEEDRUNS = RESULTS / "speedruns"
@@ -191,6 +192,33 @@ def test_the_documentation_has_the_orderings_of_the_studies():
             expected = [word_cell(metric, first, second) for metric in metrics]
             assert cells.split(" | ") == expected, (section, first, second)
     assert counts == [18, 7, 2, 10, 10]
+
+
+def test_the_documentation_has_the_options_of_the_studies():
+    """Means and differences of docs/results/options.md, bold where significant."""
+    text = (ROOT / "docs" / "results" / "options.md").read_text(encoding="utf-8")
+    tables = [
+        ("Multiple-choice cloze", "choice_bayes_accuracy", OBJECTIVES),
+        ("Bits per byte", "bits_per_byte", OBJECTIVES[:1]),
+        ("Bits per masked token", "cloze_bits", OBJECTIVES[1::2]),
+    ]
+    for section, name, objectives in tables:
+        part = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
+        rows = re.findall(r"^\| `?(\w+)`? \| (.*[\d\]]) \|$", part, re.M)
+        assert len(rows) == 12, section
+        for option, cells in rows:
+            expected = []
+            for objective in objectives:
+                path = RESULTS / f"options-{objective}" / "report.json"
+                (metric,) = [
+                    metric
+                    for metric in json.loads(path.read_text())["metrics"]
+                    if metric["metric"] == name
+                ]
+                names = (f"{objective}-{option}", objective)
+                names = (objective, "") if option == "none" else names
+                expected.append(word_cell(metric, *names))
+            assert cells.split(" | ") == expected, (section, option)
 
 
 def word_cell(metric, first, second):
