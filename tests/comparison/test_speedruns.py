@@ -163,35 +163,63 @@ def test_the_documentation_has_the_differences_of_the_study():
             assert value == expected, (task, labels, name)
 
 
-def test_the_documentation_has_the_orderings_of_the_studies():
-    """Means and differences of docs/results/orderings.md, bold where significant."""
-    text = (ROOT / "docs" / "results" / "orderings.md").read_text(encoding="utf-8")
-    tables = [
-        ("Multiple-choice cloze", "orderings", "choice_bayes_accuracy"),
-        ("Masked tokens", "orderings", "cloze_accuracy"),
-        ("Bits per byte", "orderings", "bits_per_byte"),
-        ("Sizes", "sizes", "choice_bayes_accuracy"),
-        ("Sizes", "sizes", "valid_loss"),
-    ]
-    counts = []
-    for section, study, name in tables:
-        part = text.partition(f"## {section}\n")[2].partition("\n## ")[0]
-        if section == "Sizes":
-            part = part.split("Validation loss")[name == "valid_loss"]
-        rows = re.findall(r"^\| `([\w-]+)`(?: - `(\w+)`)? \| (.*) \|$", part, re.M)
-        counts.append(len(rows))
-        metrics = []
-        for flops in ("1e12", "3e12", "9e12"):
-            path = RESULTS / f"{study}-{flops}" / "report.json"
-            metrics += [
-                metric
-                for metric in json.loads(path.read_text())["metrics"]
-                if metric["metric"] == name
-            ]
-        for first, second, cells in rows:
-            expected = [word_cell(metric, first, second) for metric in metrics]
-            assert cells.split(" | ") == expected, (section, first, second)
-    assert counts == [18, 7, 2, 10, 10]
+BUDGETS = ("1e12", "3e12", "9e12")
+ORDERINGS = tuple(f"orderings-{flops}" for flops in BUDGETS)
+SIZES = tuple(f"sizes-{flops}" for flops in BUDGETS)
+REPETITIONS = tuple(f"repetition-{epochs}" for epochs in (1, 4, 16, 64))
+FLOPS, SECONDS = (
+    tuple(f"multi_token-{width}-{budget}" for width in (32, 64, 96))
+    for budget in ("flops", "seconds")
+)
+
+
+@pytest.mark.parametrize(
+    ("page", "section", "studies", "name", "count"),
+    [
+        ("orderings", "Multiple-choice cloze", ORDERINGS, "choice_bayes_accuracy", 18),
+        ("orderings", "Masked tokens", ORDERINGS, "cloze_accuracy", 7),
+        ("orderings", "Bits per byte", ORDERINGS, "bits_per_byte", 2),
+        ("orderings", "Sizes", SIZES, "choice_bayes_accuracy", 10),
+        ("orderings", "Validation loss of the sizes", SIZES, "valid_loss", 10),
+        (
+            "repetition",
+            "Multiple-choice cloze",
+            REPETITIONS,
+            "choice_bayes_accuracy",
+            15,
+        ),
+        ("repetition", "Bits per byte", REPETITIONS, "bits_per_byte", 6),
+        ("repetition", "Bits per masked token", REPETITIONS, "cloze_bits", 6),
+        ("multi-token", "Equal FLOPs", FLOPS, "bits_per_byte", 9),
+    ],
+)
+def test_the_documentation_has_the_values_of_the_studies(
+    page, section, studies, name, count
+):
+    """A column for each study: means, and differences, bold where significant."""
+    text = (ROOT / "docs" / "results" / f"{page}.md").read_text(encoding="utf-8")
+    part = re.split(r"\n##+ ", text.partition(f"# {section}\n")[2])[0]
+    rows = re.findall(r"^\| `([\w-]+)`(?: - `(\w+)`)? \| (.*) \|$", part, re.M)
+    assert len(rows) == count
+    metrics = [read_metric(study, name) for study in studies]
+    for first, second, cells in rows:
+        expected = [word_cell(metric, first, second) for metric in metrics]
+        assert cells.split(" | ") == expected, (first, second)
+
+
+def test_the_documentation_has_the_study_of_all_objectives():
+    """A column for each metric; empty where an objective has none."""
+    text = (ROOT / "docs" / "results" / "objectives.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.M)
+    names = ("choice_bayes_accuracy", "bits_per_byte", "cloze_bits")
+    metrics = [read_metric("all", name) for name in names]
+    assert {name for name, _ in rows} == set(metrics[0]["by_name"])
+    for name, cells in rows:
+        expected = [
+            word_cell(metric, name, "") if name in metric["by_name"] else ""
+            for metric in metrics
+        ]
+        assert [cell.strip() for cell in cells.split("|")] == expected, name
 
 
 def test_the_documentation_has_the_options_of_the_studies():
@@ -209,16 +237,17 @@ def test_the_documentation_has_the_options_of_the_studies():
         for option, cells in rows:
             expected = []
             for objective in objectives:
-                path = RESULTS / f"options-{objective}" / "report.json"
-                (metric,) = [
-                    metric
-                    for metric in json.loads(path.read_text())["metrics"]
-                    if metric["metric"] == name
-                ]
+                metric = read_metric(f"options-{objective}", name)
                 names = (f"{objective}-{option}", objective)
                 names = (objective, "") if option == "none" else names
                 expected.append(word_cell(metric, *names))
             assert cells.split(" | ") == expected, (section, option)
+
+
+def read_metric(study, name):
+    report = json.loads((RESULTS / study / "report.json").read_text())
+    (metric,) = [metric for metric in report["metrics"] if metric["metric"] == name]
+    return metric
 
 
 def word_cell(metric, first, second):

@@ -18,14 +18,16 @@ CHIPS = {
     "v5e": (15.75, 1.5e9),
     "v5p": (95, 1.75e9),
     "v6e": (32, 1.75e9),
+    "tpu7x": (96, None),
     "h200": (140.4, None),
+    "b200": (178.4, None),
 }
-CUDNN = 91000  # its version, and the capability of an H200
-CAPABILITY = "9.0"
+CAPABILITIES = {"h200": "9.0", "b200": "10.0"}  # of GPUs
+CUDNN = 91000  # its version
 
 
 class Target:
-    """Devices of "h200:8", "v5e:1x1" or "v5e:2x4", or the "cpu" that is here.
+    """Devices of "h200:8", "v5e:1x1", "v5e:2x4" or "tpu7x:2x2x1", or this "cpu".
 
     Attributes:
       devices: to compile for.
@@ -37,7 +39,8 @@ class Target:
         self.name = name
         chip, _, shape = name.partition(":")
         self.gib, self.clock = CHIPS.get(chip, (None, None))
-        self.platform = {"h200": "gpu", "cpu": "cpu"}.get(chip, "tpu")
+        self.capability = CAPABILITIES.get(chip)
+        self.platform = "cpu" if chip == "cpu" else "gpu" if self.capability else "tpu"
         if self.platform == "cpu":
             self.devices = jax.devices()
         elif self.platform == "gpu":
@@ -48,7 +51,7 @@ class Target:
             xla_bridge.discover_pjrt_plugins()
             result = topologies.get_topology_desc(
                 platform="cuda",
-                target_config=(HERE / "h200.txtpb").read_text(),
+                target_config=(HERE / f"{chip}.txtpb").read_text(),
                 topology=f"1x{shape or 1}x1" if int(shape or 1) > 1 else "1x1x1",
             )
             self.devices = list(result.devices)
@@ -73,14 +76,15 @@ class Target:
                 from jax._src.cudnn import fused_attention_stablehlo as fused
 
                 output = [
-                    SimpleNamespace(platform="gpu", compute_capability=CAPABILITY)
+                    SimpleNamespace(platform="gpu", compute_capability=self.capability)
                 ]
                 put(mock.patch.object(fused, "check_cudnn_version", lambda: CUDNN))
-                allows = _allows
-                put(mock.patch.object(fused, "check_compute_capability", allows))
+                put(mock.patch.object(fused, "check_compute_capability", self._allows))
                 put(
                     mock.patch.object(
-                        fused, "is_cuda_compute_capability_equal", CAPABILITY.__eq__
+                        fused,
+                        "is_cuda_compute_capability_equal",
+                        self.capability.__eq__,
                     )
                 )
             put(mock.patch.object(jax, "default_backend", lambda: self.platform))
@@ -89,7 +93,6 @@ class Target:
             put(mock.patch.object(jax, "local_devices", lambda *_, **__: output))
             yield
 
-
-def _allows(needed: str) -> bool:
-    capability, least = ([int(n) for n in x.split(".")] for x in (CAPABILITY, needed))
-    return least <= capability
+    def _allows(self, needed: str) -> bool:
+        own, least = ([int(n) for n in x.split(".")] for x in (self.capability, needed))
+        return least <= own
