@@ -27,15 +27,11 @@ changed silently. Controls: `clm` with D more layers (equal depth), and at equal
 which allow more steps. With weight 0 the model's gradients are those of `clm`.
 `multi_token` has no extra parameters.
 
-On the quickstart with two seeds, bits per byte of `clm` are 2.102 +- .004 (460 steps).
-At its 6e11 FLOPs, sequential heads have 290 steps and 2.283 +- .002, parallel ones 180
-and 2.594 +- .001, both significantly worse. In 460 steps they have 2.099 +- .003 for
-1.6 times the FLOPs and 2.134 for 2.6 times, both without a significant difference:
-
-    jaxpt compare --config quickstart --config.compare.seeds="(0,1)" \\
-        --config.compare.objectives="('clm','multi_token_heads')" \\
-        --config.multi_token_heads.variant=parallel --config.compare.num_evals=2 \\
-        --workdir runs/multi_token_heads
+At equal FLOPs the extra layers cost steps, and `clm` is better at three widths with ten
+seeds: docs/results/multi-token.md. In equal steps on the quickstart (460, two seeds),
+bits per byte are 2.099 +- .003 with sequential heads for 1.6 times the FLOPs of `clm`
+and 2.134 with parallel ones for 2.6 times, against 2.102 +- .004, without a significant
+difference.
 
 Departures: each head's loss is the mean over its own targets (DeepSeek-V3 divides by
 the length of the row, MaxText pools the sums of all heads). Norms are those of the

@@ -56,7 +56,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--target",
         default="h200",
-        help="h200, h200:8, b200, v5e:1x1, v5e:2x4, v5p:..., v6e:..., tpu7x:2x2x1, or cpu",
+        help="h200, h200:8, b200, v5e:1x1, v5e:2x4, v6e:..., tpu7x:2x2x1, or cpu",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.FIELD=VALUE"
