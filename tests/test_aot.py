@@ -142,3 +142,20 @@ def test_gpt2_fits_one_small_tpu(tmp_path):
     assert output["kernels"]["splash_mha_fwd_residuals"] == 12
     assert output["kernels"]["splash_mha_dkv_no_residuals"] == 12
     assert "splash_mha_dq_no_residuals" not in output["kernels"]
+
+
+@pytest.mark.aot
+@pytest.mark.parametrize(
+    ("target", "kernel"),
+    [
+        ("b200", "__cudnn$fmhaSoftmaxBackward"),
+        ("v6e:1x1", "splash_mha_dkv_no_residuals"),
+        ("tpu7x:2x2x1", "splash_mha_dkv_no_residuals"),
+    ],
+)
+def test_gpt2_on_newer_devices(target, kernel, tmp_path):
+    output = ask(tmp_path, *GPT2, 16, "--target", target)
+    assert output["kernels"][kernel] == 12
+    assert output["peak_gib"] < output["device_gib"]
+    assert output["donated_mib"] >= output["state_mib"]
+    assert output["float32_products"] == []
