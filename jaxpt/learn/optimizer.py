@@ -13,13 +13,14 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.tree_util import KeyPath
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from jaxpt.errors import ConfigError
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.nn.scan import is_stacked, path_name
+from jaxpt.ops import layout
 
 # T5X's: the smallest side of a matrix with a factored second moment, the exponent of
 # the moment's decay, and the maximum RMS of an update.
@@ -28,6 +29,7 @@ ADAFACTOR_DECAY = 0.8
 ADAFACTOR_CLIP = 1.0
 # Keller Jordan's, added to the norm before the Newton-Schulz iterations.
 MUON_EPSILON = 1e-7
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 # NorMuon's smallest second moment (modded-nanogpt).
 NORMUON_EPSILON = 1e-10
 
@@ -225,8 +227,6 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     sqrt(max(1, out / in)). Departure: optax corrects the momentum's bias. "normuon"
     divides the orthogonalised momentum by its RMS (`scale_by_normuon`).
     """
-    # Axes before the last two are those of layers, which are independent.
-    last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
 
     def shape(update: Array, _: Any) -> Array:
         return update * max(1, update.shape[-1] / update.shape[-2]) ** 0.5
@@ -235,13 +235,7 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
         return "muon" if is_layer_matrix(path, leaf) else "adamw"
 
     muon = optax.chain(
-        optax.contrib.scale_by_muon(
-            beta=spec.momentum,
-            eps=MUON_EPSILON,
-            weight_dimension_numbers=lambda tree: jax.tree.map(
-                lambda _: last_two, tree
-            ),
-        ),
+        scale_by_muon(spec.momentum),
         *([scale_by_normuon(spec.normuon_beta)] if spec.name == "normuon" else []),
         optax.stateless_with_tree_map(shape),
         make_decay(spec),
@@ -251,6 +245,42 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
         {"muon": muon, "adamw": make_adamw(spec, schedules)},
         functools.partial(jax.tree_util.tree_map_with_path, label),
     )
+
+
+def scale_by_muon(momentum: float) -> optax.GradientTransformation:
+    """`optax.contrib.scale_by_muon`, whose iterations have whole matrices."""
+    # Axes before the last two are those of layers, which are independent.
+    last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
+    normed = optax.contrib.scale_by_muon(
+        beta=momentum,
+        eps=MUON_EPSILON,
+        ns_steps=0,  # momentum over its norm
+        weight_dimension_numbers=lambda tree: jax.tree.map(lambda _: last_two, tree),
+    )
+
+    def update(
+        updates: PyTree, state: optax.OptState, params: PyTree = None
+    ) -> tuple[PyTree, optax.OptState]:
+        updates, state = normed.update(updates, state, params)
+        return jax.tree.map(orthogonalise, updates), state
+
+    return optax.GradientTransformation(normed.init, update)
+
+
+def orthogonalise(x: Float[Array, "*layers I O"]) -> Float[Array, "*layers I O"]:
+    """5 Newton-Schulz iterations on each matrix, whose norm is at most 1."""
+    a, b, c = NEWTON_SCHULZ
+
+    def iterate(x: Array) -> Array:
+        is_tall = x.shape[0] > x.shape[1]
+        x = x.T if is_tall else x
+        for _ in range(5):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        return x.T if is_tall else x
+
+    matrices = x.reshape(-1, *x.shape[-2:])
+    return layout.map_matrices(iterate, matrices).reshape(x.shape)
 
 
 def scale_by_normuon(beta: float) -> optax.GradientTransformation:

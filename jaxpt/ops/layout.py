@@ -1,4 +1,4 @@
-"""Sharding of rows over the devices of a mesh.
+"""Sharding of rows and of matrices over the devices of a mesh.
 
 Without a constraint XLA shards hidden states along the axis of a split matrix (each
 device has all rows and sums after every product) instead of gathering the matrix. In a
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
@@ -89,3 +90,21 @@ def map_rows(
         axis_names=set(ROW_AXES),
         check_vma=False,
     )(whole, rows)
+
+
+def map_matrices(
+    function: Callable[[Array], Array], x: Shaped[Array, "L I O"]
+) -> Shaped[Array, "L I O"]:
+    """function of each matrix; with an axis `fsdp`, each by one of its devices.
+
+    A function of a sharded matrix with several products would exchange it in each.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    names = set(mesh.axis_names) - set(mesh.manual_axes)
+    if "fsdp" not in names or mesh.shape["fsdp"] == 1:
+        return jax.vmap(function)(x)
+    spec = PartitionSpec("fsdp")
+    whole = jnp.pad(x, ((0, -len(x) % mesh.shape["fsdp"]), (0, 0), (0, 0)))
+    whole = jax.lax.with_sharding_constraint(whole, spec)
+    result = jax.lax.with_sharding_constraint(jax.vmap(function)(whole), spec)
+    return result[: len(x)]
