@@ -21,7 +21,7 @@ from pathlib import Path
 import rich.console
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files import disk
+from jaxpt.files import disk, remote
 
 RUN_LOG = "run.log"
 LOGGER = logging.getLogger("jaxpt")
@@ -47,7 +47,8 @@ class TerminalHandler(logging.Handler):
                 drop_output(error)
 
     def _print(self, record: logging.LogRecord) -> None:
-        text, is_progress = record.getMessage(), record.levelno < logging.WARNING
+        text = remote.describe(record.getMessage())
+        is_progress = record.levelno < logging.WARNING
         if not is_progress:
             text = f"jaxpt: {record.levelname.lower()}: {text}"
         if is_progress and self.console is not None:

@@ -70,6 +70,7 @@ OWNERS = {
     "grain": ("text",),
     "tokenizers": ("text",),
     "sentencepiece": ("text",),
+    "fsspec": ("files/objects.py",),
     "pyarrow": ("text/sources/files.py",),
     "orbax": ("training/checkpoint.py", "training/manifest.py"),
     "ml_collections": ("config", "commands/flags.py", "hub/imports.py"),

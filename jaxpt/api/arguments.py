@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from jaxpt.errors import UserError
+from jaxpt.files import remote
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,7 +68,7 @@ def name_arguments(*names: str, **renamed: str) -> Callable:
                 return function(*args, **kwargs)
             except UserError as error:
                 text = TRUST.sub(r"\1", str(error))
-                error.args = (FLAG.sub(rename, text),)
+                error.args = (remote.describe(FLAG.sub(rename, text)),)
                 raise
 
         return call

@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jaxpt import trust as trust_list
@@ -13,6 +12,7 @@ from jaxpt.api.runs import Folder, load
 from jaxpt.comparison.compare import compare as compare_runs
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.distributed.processes import set_up_jax
+from jaxpt.files import remote
 from jaxpt.finetuning.grid import finetune as run_grid
 from jaxpt.hub.describe import describe_export
 from jaxpt.inference.zero_shot_results import evaluate_tasks
@@ -113,7 +113,7 @@ def finetune(
     set_up_jax()
     with terminal(quiet):
         progress = logging.getLogger(__name__).info
-        place = Path(to)
+        place = remote.open_folder(to)
         return run_grid(plan, os.fspath(source), place, progress, for_export=True)
 
 
@@ -150,4 +150,6 @@ def evaluate(
         return load(workdir, trust).evaluate()
     trust_list.trust(trust)
     named = [tasks] if isinstance(tasks, str) else list(tasks)
-    return evaluate_tasks(Path(workdir), named, rule, num_items, Options(**options))
+    return evaluate_tasks(
+        check_workdir(str(workdir)), named, rule, num_items, Options(**options)
+    )

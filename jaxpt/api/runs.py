@@ -20,6 +20,8 @@ from jaxpt.errors import (
     DataError,
     RandomWeightsWarning,
 )
+from jaxpt.files import remote
+from jaxpt.files.remote import fetch
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
@@ -83,7 +85,7 @@ class Run:
 
     def __repr__(self) -> str:
         num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        where = f" of {self.workdir}" if self.workdir else ""
+        where = f" of {remote.name(self.workdir)}" if self.workdir else ""
         text = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
         return f"<jaxpt.Run: {text}>"
 
@@ -258,8 +260,8 @@ def load(
     Traceback (most recent call last):
     jaxpt.errors.DataError: source=my.txt: is neither a folder nor a name on the ...
     """
-    name = find_model(os.fspath(source))
-    folder = Path(name)
+    folder = fetch(find_model(os.fspath(source)))
+    name = os.fspath(folder)
     if revision:
         if folder.is_dir() or "@" in name:
             raise ConfigError(

@@ -21,6 +21,7 @@ from jaxpt.commands.running import (
     start_jax,
 )
 from jaxpt.errors import ConfigError
+from jaxpt.files.remote import fetch
 
 _log = logging.getLogger(__name__)
 # Flags of zero-shot tasks: the fields of `zero_shot.outcomes.Options`.
@@ -271,12 +272,12 @@ def fit_scaling(command: Command, argv: list[str]) -> int:
 
     if values.csv:
         refuse(values, ("metric", "count"), "is for --runs")
-        groups = scaling.read_csv(Path(values.csv))
+        groups = scaling.read_csv(fetch(values.csv))
     else:
         start_jax()
         from jaxpt.training.finished_runs import find_folders, load_runs
 
         runs = load_runs(find_folders(values.runs))
         groups = scaling.read_runs(runs, values.metric, str(values["count"].value))
-    to = Path(values.to) if values.to else None
+    to = read_to(values) if values.to else None
     return show(scaling.fit_scaling(groups, to, values.num_draws))

@@ -1,12 +1,12 @@
 """Commands that use a run: generate, fill, neighbours, applet, import, export."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from jaxpt.commands.flags import Command, command, parse, parse_config, repeat_flag
 from jaxpt.commands.running import read_to, read_workdir, refuse, show, start_jax
 from jaxpt.errors import ConfigError
+from jaxpt.files.remote import fetch
 
 PRECISION = {
     "precision": (
@@ -118,7 +118,7 @@ def applet(command: Command, argv: list[str]) -> int:
     start_jax()
     from jaxpt.applets.site import write_site
 
-    workdirs = [Path(each) for each in values.workdir or []]
+    workdirs = [fetch(each) for each in values.workdir or []]
     return show(write_site(workdirs, to, values.precision))
 
 

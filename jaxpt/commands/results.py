@@ -1,7 +1,6 @@
 """Commands for stored results: archive, reproduce and doctor."""
 
 import itertools
-from pathlib import Path
 
 from jaxpt.commands.flags import Command, command, parse
 from jaxpt.commands.running import (
@@ -14,6 +13,7 @@ from jaxpt.commands.running import (
     show_result,
 )
 from jaxpt.errors import ConfigError
+from jaxpt.files.remote import fetch
 
 
 @command(
@@ -80,7 +80,7 @@ def reproduce(command: Command, argv: list[str]) -> int:
         from jaxpt.comparison.reproduce import format_repeated
         from jaxpt.comparison.reproduce import reproduce as train_again
 
-        repeated = train_again(Path(words[0]), workdir, values.data)
+        repeated = train_again(fetch(words[0]), workdir, values.data)
         show(format_repeated(repeated))
         return 0 if all(each.is_within for each in repeated) else 1
 
@@ -114,7 +114,7 @@ def doctor(command: Command, argv: list[str]) -> int:
         raise ConfigError("doctor: must be followed by one folder")
     from jaxpt.doctor import examine
 
-    root = Path(words[0])
+    root = fetch(words[0])
     result = examine(root)
     faults = [fault._asdict() for fault in result.faults]
     state = f"{len(faults)} damaged" if faults else "whole"

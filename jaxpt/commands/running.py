@@ -9,6 +9,7 @@ from typing import Any
 from absl import flags
 
 from jaxpt.errors import ConfigError
+from jaxpt.files import remote
 
 PROCESSES = {
     "distributed": (False, "run as one of several processes"),
@@ -37,9 +38,9 @@ def show_result(values: flags.FlagValues, result: Any, lines: Iterable[str]) -> 
 
 
 def show(lines: Iterable[str]) -> int:
-    """Prints lines of a result; returns the exit code 0."""
+    """Prints lines of a result, with URLs for local copies; returns the exit code 0."""
     for line in lines:
-        print(line)
+        print(remote.describe(line))
     return 0
 
 
@@ -69,26 +70,26 @@ def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
         return 128 + stop.signum
 
 
-def read_workdir(values: flags.FlagValues) -> Path:
-    """The folder of --workdir.
+def read_workdir(values: flags.FlagValues, leaves_out: str = "") -> Path:
+    """The folder of --workdir; `leaves_out` as of `check_workdir`.
 
     Raises:
       UserError: it was not given, or is a file.
     """
     from jaxpt.training.workdir import check_workdir
 
-    return check_workdir(values.workdir)
+    return check_workdir(values.workdir, leaves_out)
 
 
-def read_to(values: flags.FlagValues, description: str = "the folder to write") -> Path:
-    """The path of --to.
+def read_to(values: flags.FlagValues) -> Path:
+    """The path of --to; of a URL the local copy.
 
     Raises:
-      ConfigError: it was not given.
+      UserError: it was not given, or its store cannot be read.
     """
     if not values.to:
-        raise ConfigError(f"--to: must name {description}")
-    return Path(values.to)
+        raise ConfigError("--to: must name the folder to write")
+    return remote.open_folder(values.to)
 
 
 def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:

@@ -1,11 +1,15 @@
 """Commands on text: train a tokenizer, prepare a corpus, look at corrupted rows."""
 
+import contextlib
+import tempfile
 from pathlib import Path
 
 from jaxpt import trust
 from jaxpt.commands.flags import Command, command, parse, parse_config
 from jaxpt.commands.running import read_to, refuse, show, start_jax
 from jaxpt.errors import ConfigError
+from jaxpt.files import remote
+from jaxpt.files.objects import is_url
 from jaxpt.objectives import OBJECTIVES
 
 READS_TEXT = {
@@ -37,10 +41,18 @@ def tokenizer(command: Command, argv: list[str]) -> int:
         word = argv[0] if argv else "nothing"
         raise ConfigError(f"tokenizer {word}: must be tokenizer train")
     config, values, _ = parse_config(command, argv[1:])
-    path = read_to(values, "the file to write, such as tokenizer.json")
+    if not values.to:
+        raise ConfigError("--to: must name the file to write, such as tokenizer.json")
     from jaxpt.training.prepare_text import write_tokenizer
 
-    write_tokenizer(config, path)
+    if not is_url(values.to):
+        write_tokenizer(config, Path(values.to))
+        return 0
+    remote.check_new(values.to)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, values.to.rpartition("/")[2])
+        write_tokenizer(config, path)
+        remote.upload_new(path, values.to)
     return 0
 
 
@@ -62,7 +74,9 @@ def prepare(command: Command, argv: list[str]) -> int:
     config, values, _ = parse_config(command, argv)
     from jaxpt.training.prepare_text import prepare_text
 
-    prepare_text(config, Path(values.to) if values.to else None, values.workers)
+    to = read_to(values) if values.to else None
+    with remote.hold_output(to) if to else contextlib.nullcontext():
+        prepare_text(config, to, values.workers)
     return 0
 
 
@@ -91,8 +105,10 @@ def inspect(command: Command, argv: list[str]) -> int:
     if values.to:
         from jaxpt.report.inspect import inspect_passage
 
-        options = values.objectives, Path(values.to), values.length, values.step
-        return show(inspect_passage(config, *options, explicit_names))
+        to = read_to(values)
+        options = values.objectives, to, values.length, values.step
+        with remote.hold_output(to):
+            return show(inspect_passage(config, *options, explicit_names))
     refuse(values, ("objectives", "length"), "is for a page, with --to")
     from jaxpt.config.plan import make_plan
     from jaxpt.report.inspect import inspect_rows

@@ -21,11 +21,13 @@ from jaxpt.commands.running import (
     list_metrics,
     read_workdir,
     run_command,
+    show,
     show_result,
     start_jax,
 )
 from jaxpt.config.settings import AnyConfig
 from jaxpt.errors import ConfigError
+from jaxpt.files import remote
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics import ALPHA
 
@@ -169,10 +171,13 @@ def compare(command: Command, argv: list[str]) -> int:
     if is_stored and (values := parse(command, argv)).part != "prepare":
         from jaxpt.comparison.plan_runs import load_compared_config
 
-        config = load_compared_config(read_workdir(values))
+        leaves_out = "runs" if values.part == "runs" else ""
+        config = load_compared_config(read_workdir(values, leaves_out))
     else:
         config, values, explicit_names = parse_config(command, argv)
-    return _compare(config, read_workdir(values), explicit_names, values)
+    leaves_out = "runs" if values.part == "runs" else ""
+    workdir = read_workdir(values, leaves_out)
+    return _compare(config, workdir, explicit_names, values)
 
 
 def _compare(
@@ -187,13 +192,18 @@ def _compare(
     if cluster := Cluster.read(values.ray, options):
         if part.kind or values.distributed:
             raise ConfigError("--ray: must be without --part and --distributed")
+        if remote.is_remote(workdir):
+            raise ConfigError(
+                f"--ray={values.ray}: needs a --workdir on a disk that all machines "
+                f"share; for {values.workdir} start a process with --part=runs on each"
+            )
         print(compare_on_ray(cluster, config, workdir, explicit_names))
         return 0
 
     def work() -> int:
         table = do_part(part, config, workdir, explicit_names)
         if processes.is_first():
-            print(table)
+            show([table])
         return 0
 
     return run_command(values, work)
@@ -229,6 +239,7 @@ def report(command: Command, argv: list[str]) -> int:
 
     processes.check_alone()
     folders = find_folders(values.runs or [])
-    print(format_table(report_runs(folders, workdir, values.alpha, values.control)))
-    print(f"\nreport: {workdir / 'report.html'}")
-    return 0
+    table = format_table(
+        report_runs(folders, workdir, values.alpha, values.control)
+    )
+    return show([table, f"\nreport: {workdir / 'report.html'}"])

@@ -21,6 +21,7 @@ from jaxpt.config.settings import (
 from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.errors import ConfigError, UserError, suggest
 from jaxpt.files.folder import load_config as load_json_config
+from jaxpt.files.remote import fetch
 from jaxpt.objectives import find, find_section
 from jaxpt.setting_types import as_tuples, check_value
 
@@ -102,7 +103,7 @@ def load_stored(path: str) -> ConfigDict:
     """
     config = default_config()
     hint = "--config=FILE.json must be a run's config.json"
-    stored = load_json_config(Path(path), hint)
+    stored = load_json_config(fetch(path), hint)
     if not isinstance(stored, dict):
         raise ConfigError(f"--config={path}: must hold sections of settings")
     stored = read_earlier(stored)

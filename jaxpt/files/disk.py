@@ -109,6 +109,11 @@ def move(source: Path, target: Path, names: Iterable[str]) -> None:
     flush(target)
 
 
+def rename(source: Path, target: Path) -> None:
+    """Moves a file of the same file system; readers of an old target keep it."""
+    os.replace(source, target)
+
+
 def write_all(handle: int, data: bytes | memoryview) -> int:
     """Writes all bytes of a buffer to a descriptor and returns their number."""
     left = memoryview(data)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from jaxpt.distributed import processes
-from jaxpt.errors import CheckpointError
-from jaxpt.files import checksums, disk, lock, schema
+from jaxpt.errors import CheckpointError, DeviceError
+from jaxpt.files import checksums, disk, lock, remote, schema
 from jaxpt.version import __version__
 
 LOCK = ".lock"
@@ -50,35 +50,49 @@ def hold(workdir: Path, flag: str = "--workdir") -> Iterator[None]:
             f"until it has ended, or use another folder"
         )
 
-    with claim(workdir) as is_ours:
+    with claim(workdir, waits=True) as is_ours:
         if not is_ours:
             processes.on_first(refuse)
         yield
 
 
 @contextlib.contextmanager
-def claim(workdir: Path) -> Iterator[bool]:
+def claim(workdir: Path, waits: bool = False) -> Iterator[bool]:
     """Like `hold`, but yields False if another process holds the lock.
+
+    The copy of a folder of an object store also needs its lease, is brought up to date,
+    and is uploaded at the end (`jaxpt.files.remote`).
 
     The lock is the system's (`flock`) and ends with the process, even a killed one. On
     a shared disk the file server releases the locks of a lost machine; NFS 4, Lustre
     mounted with `flock`, GPFS and CephFS do.
 
+    Args:
+      waits: for up to a minute, to see whether the process that has the lease is alive.
+
     Raises:
-      UserError: a subfolder is a link, or the file system has no locks.
+      UserError: a subfolder is a link, the file system has no locks, or several
+        processes of one run have a folder of an object store.
     """
     with contextlib.ExitStack() as stack:
-        yield processes.on_first(_take, workdir, stack)
+        yield processes.on_first(_take, workdir, stack, waits)
 
 
-def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
+def _take(workdir: Path, stack: contextlib.ExitStack, waits: bool) -> bool:
     """Locks the folder until the stack is closed; False if another process has it."""
     place = Path(os.path.realpath(workdir))
 
     def give_up() -> NoReturn:
         raise _HeldElsewhere
 
+    if remote.is_remote(workdir) and not processes.is_alone():
+        raise DeviceError(
+            f"{remote.name(workdir)}: cannot be used by several processes of one run, "
+            f"which must share a file system; mount the bucket (gcsfuse, mount-s3) or "
+            f"use a shared disk"
+        )
     if place in _held:
+        stack.callback(remote.push, workdir)
         return True
     try:
         stack.enter_context(lock.hold(workdir / LOCK, give_up))
@@ -86,6 +100,8 @@ def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
         return False
     _held.add(place)
     stack.callback(_held.discard, place)
+    if not stack.enter_context(remote.hold(workdir, waits)):
+        return False
     for name in (CHECKPOINTS, TENSORBOARD):
         if (workdir / name).is_symlink():
             raise CheckpointError(
@@ -116,6 +132,7 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
     def refuse() -> NoReturn:
         raise CheckpointError(f"{flag}={folder}: must be a new or an empty folder")
 
+    remote.discard_work(folder)
     names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
     has_others = names - {LOCK} and not names & {PARTIAL, MOVED}
     if has_others or (os.path.lexists(folder) and not os.path.isdir(folder)):

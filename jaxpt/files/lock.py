@@ -62,6 +62,21 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
                     folder.rmdir()
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock of a file."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
     """Takes the lock; returns its descriptor and adds created folders to `made`."""
     has_called = False

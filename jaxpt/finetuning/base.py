@@ -11,6 +11,7 @@ import numpy as np
 from jaxpt.config.settings import default_config
 from jaxpt.errors import ConfigError
 from jaxpt.files import disk
+from jaxpt.files.remote import fetch
 from jaxpt.finetuning.heads import choose_form
 from jaxpt.hub.download import is_name, split_name
 from jaxpt.hub.files import read_json
@@ -101,7 +102,7 @@ def load_base(
       UserError: there is no run, or a setting does not fit its network.
     """
     is_scratch = source.startswith(SCRATCH)
-    folder = Path(source.removeprefix(SCRATCH))
+    folder = fetch(source.removeprefix(SCRATCH))
     if is_scratch:
         base = make_fresh_base(*load_task(folder), head, max_len, dropout, class_suffix)
         return dataclasses.replace(base, source=source)
@@ -187,7 +188,7 @@ def import_source(source: str, folder: Path) -> str:
       UserError: the model cannot be imported, or `folder` has the import of another.
     """
     name = find_model(source.removeprefix(SCRATCH))
-    place, imported = Path(name), folder / BASE
+    place, imported = fetch(name), folder / BASE
     if place.is_dir():
         config = place / "config.json"
         if not config.is_file() or "model_type" not in read_json(place, config.name):

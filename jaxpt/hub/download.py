@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from jaxpt.errors import DataError, UserError
+from jaxpt.files.remote import fetch
 from jaxpt.hub.families import read_config
 from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
@@ -51,7 +52,7 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     Raises:
       DataError: the source is neither, or cannot be downloaded.
     """
-    folder = Path(find_model(source))
+    folder = fetch(find_model(source))
     if folder.is_dir():
         return folder, None
     repository, revision = split_name(source)

@@ -16,6 +16,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import DataError
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder, write_config, write_json
+from jaxpt.files.remote import fetch
 from jaxpt.hub.continued import suggest_settings
 from jaxpt.hub.convert import flatten, from_hf, list_unread
 from jaxpt.hub.download import find_folder
@@ -353,7 +354,7 @@ def _name_part(path: str, present: Collection[str]) -> str:
 
 def _add_teacher(teacher: Teacher, params: Params) -> Params:
     """The student with its teacher, without copying any of the teacher's layers."""
-    program, _, teacher_params, _ = load_run(Path(teacher.run))
+    program, _, teacher_params, _ = load_run(fetch(teacher.run))
     parts = program.task.model.export_parts(teacher_params)
     return begin(params, parts[teacher.head][1], student_layers=())
 

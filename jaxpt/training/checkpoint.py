@@ -19,6 +19,7 @@ from jax.tree_util import keystr, tree_flatten_with_path
 
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, UserError
+from jaxpt.files import remote
 from jaxpt.training import manifest
 
 
@@ -263,7 +264,10 @@ class Checkpointer:
             if processes.is_first():
                 manifest.write(self.directory, step, leaves)
                 self._prune(step)
+                remote.push(self.directory)
             self._superseded = set()
+        except remote.LostLease as error:
+            self._failure = str(error)
         except Exception as error:
             self._failure = self._describe_failure(step, error)
 

@@ -1,13 +1,13 @@
 """The initial state of a run: random, or from another run (`train.init_from`)."""
 
 import dataclasses
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import CheckpointError
+from jaxpt.files.remote import fetch
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.networks.student_teacher import begin
@@ -118,13 +118,13 @@ def _name_teacher(task: Task) -> tuple[str, str]:
 
 def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
     """The task of another run, which must have the same tokenizer and a checkpoint."""
-    task, read = load_task(Path(path))
+    task, read = load_task(fetch(path))
     if tokenizers.fingerprint(read) != tokenizers.fingerprint(tokenizer):
         raise CheckpointError(
             f"{name}: its tokenizer is another; it must be this one, as with "
-            f"tokenizer.kind=file and tokenizer.path={Path(path) / 'tokenizer.json'}"
+            f"tokenizer.kind=file and tokenizer.path={fetch(path) / 'tokenizer.json'}"
         )
-    if not (Path(path) / "checkpoints").is_dir():
+    if not (fetch(path) / "checkpoints").is_dir():
         raise CheckpointError(f"{name}: holds no finished checkpoint")
     return task
 
@@ -145,7 +145,7 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
         return state
     params = state.params
     if spec.init_from:
-        start_task, _ = load_task(Path(spec.init_from))
+        start_task, _ = load_task(fetch(spec.init_from))
         name = f"train.init_from={spec.init_from}"
         template = program.abstract_state().params
         params = _restore(name, spec.init_from, start_task, template)
@@ -175,7 +175,7 @@ def _add_teacher(program: Program, params):
     """The parameters, with the teacher's replaced."""
     task = program.task
     name, path = _name_teacher(task)
-    teacher_task, _ = load_task(Path(path))
+    teacher_task, _ = load_task(fetch(path))
     shapes = jax.eval_shape(lambda: _init(teacher_task))
     template = jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
@@ -195,7 +195,7 @@ def _add_teacher(program: Program, params):
 
 def _restore(name: str, path: str, task: Task, template):
     """A run's newest parameters, or their moving average if it keeps one."""
-    with Checkpointer(Path(path) / "checkpoints") as checkpointer:
+    with Checkpointer(fetch(path) / "checkpoints") as checkpointer:
         tree = "ema" if task.has_ema else "params"
         restored = checkpointer.restore(template, under=tree)
     if restored is None:

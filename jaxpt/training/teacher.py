@@ -5,6 +5,7 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.distributed import processes
+from jaxpt.files import remote
 from jaxpt.objectives import find_section
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ def with_teacher(
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
     student_plan = processes.on_all(
-        plan.change, {section: {teacher.setting: str(folder)}}
+        plan.change, {section: {teacher.setting: remote.name(folder)}}
     )
     name = f"{section}.{teacher.setting}"
     return student_plan.add_filled(

@@ -25,8 +25,9 @@ from jaxpt.config.settings import (
 )
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError
-from jaxpt.files import checksums
+from jaxpt.files import checksums, remote
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
+from jaxpt.files.objects import is_url
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics.examples import Examples
@@ -309,14 +310,19 @@ def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, S
     return corpora
 
 
-def check_workdir(workdir: str) -> Path:
-    """The folder as a path.
+def check_workdir(workdir: str, leaves_out: str = "") -> Path:
+    """The folder as a path; of a URL the local copy, which is brought up to date.
+
+    Args:
+      leaves_out: a subfolder of a URL that is not brought up to date.
 
     Raises:
-      UserError: none was given, or it is a file.
+      UserError: none was given, it is a file, or its store cannot be read.
     """
     if not workdir:
         raise ConfigError("--workdir: must name a folder")
+    if is_url(workdir):
+        return remote.open_folder(workdir, leaves_out)
     if os.path.exists(workdir) and not os.path.isdir(workdir):
         raise CheckpointError(f"--workdir={workdir}: is a file; must be a folder")
     return Path(workdir)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
+from jaxpt.files.remote import fetch
 from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
 from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
 from jaxpt.text.sources.files import read_whole, split_suffixes
@@ -164,6 +165,7 @@ def _find_files(path: str) -> list[Path]:
         raise DataError(f"path={path!r}: a path cannot hold a NUL")
     if not path:
         raise DataError("path='': name a file of labelled examples, or tfds:NAME")
+    path = os.fspath(fetch(path))
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
     files = sorted(glob.glob(path, recursive=True))

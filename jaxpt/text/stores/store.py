@@ -27,6 +27,7 @@ import numpy as np
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
+from jaxpt.files.remote import fetch
 from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, load
 
@@ -121,7 +122,7 @@ def is_part(name: str) -> bool:
 
 def is_store(folder: str | os.PathLike) -> bool:
     """Whether a folder has a complete store; files are not checked."""
-    return os.path.isfile(os.path.join(folder, CARD))
+    return os.path.isfile(os.path.join(fetch(folder), CARD))
 
 
 def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
@@ -134,7 +135,7 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     Raises:
       UserError: the store is incomplete or was altered.
     """
-    folder = Path(folder)
+    folder = fetch(folder)
     card = read_card(folder)
     _check_files(folder, card, verify)
     tokenizer = _load_tokenizer(folder, card)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, TypeGuard
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk, schema
+from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import (
@@ -86,7 +87,7 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
       UserError: the file is not a tokenizer, or the texts are empty.
     """
     if spec.kind == "file":
-        return _load_with(Path(spec.path), spec.specials, spec.num_sentinels)
+        return _load_with(fetch(spec.path), spec.specials, spec.num_sentinels)
     if spec.kind == "byte":
         return ByteTokenizer(spec.specials, spec.num_sentinels)
     if spec.kind in SUBWORDS:

@@ -1,0 +1,189 @@
+"""Object stores (gs://, s3:// and whatever else fsspec opens): list, read, write.
+
+Names are relative to a URL. Drivers retry failed requests (s3fs 5 times, gcsfs 6
+times, with growing pauses); an error that remains is a `CheckpointError` of one line.
+"""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from jaxpt.errors import CheckpointError, UserError
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
+# What says that an object has changed, in order of preference: GCS, S3, others.
+_STAMPS = ("generation", "ETag", "etag", "md5Hash", "mtime", "LastModified", "created")
+INSTALL = "pip install 'jaxpt[cloud]' installs those of gs:// and s3://"
+LOG_IN = (
+    "check the permissions, and log in: gcloud auth application-default login for "
+    "gs://, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or aws configure for s3://"
+)
+
+
+class Entry(NamedTuple):
+    """An object: its size in bytes, and a text that changes with its content."""
+
+    size: int
+    stamp: str
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is a URL, which no local function can open.
+
+    >>> [is_url(path) for path in ("gs://a/b", "runs/a", "tfds:c4", "/a", "hf:a/b")]
+    [True, False, False, False, False]
+    """
+    return bool(_URL.match(str(path)))
+
+
+def normalise(url: object) -> str:
+    """A URL without a final slash; `Path` has removed one of the first two.
+
+    >>> normalise(Path("gs://a/b/"))
+    'gs://a/b'
+    """
+    return _URL.sub(r"\1://", str(url), count=1).rstrip("/")
+
+
+class ObjectStore:
+    """The objects below a URL.
+
+    Raises:
+      UserError: (all methods) a request fails, or the driver is not installed.
+    """
+
+    def __init__(self, url: str):
+        self.url = url
+        # Drivers log each request that fails, which is also the error.
+        for name in ("s3fs", "gcsfs", "aiobotocore", "botocore", "fsspec"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        with self._explain():
+            from fsspec.core import url_to_fs
+
+            self._fs, path = url_to_fs(
+                url, use_listings_cache=False, skip_instance_cache=True
+            )
+        self._path = path.rstrip("/")
+        if not self._path:
+            raise CheckpointError(f"{url}: must name a bucket")
+
+    def list(self, prefix: str = "") -> dict[str, Entry]:
+        """All objects whose name begins with a prefix, "" or one that ends in "/".
+
+        If the URL itself is an object, its name is "".
+        """
+        root = self._join(prefix).rstrip("/")
+        with self._explain():
+            self._fs.invalidate_cache()
+            try:
+                found: dict[str, Any] = self._fs.find(root, detail=True)
+            except FileNotFoundError:
+                self._fs.ls(self._path.split("/", 1)[0])  # the bucket; raises, too
+                return {}
+        entries = {}
+        for path, info in found.items():
+            if info.get("type") == "directory" or path.endswith("/"):
+                continue
+            name, entry = self._describe_object(info)
+            if name and not is_plain(name):
+                raise CheckpointError(f"{self.url}: {name!r} is not a file's name")
+            entries[name] = entry
+        return entries
+
+    def list_leases(self, folder: str, prefix: str) -> dict[str, Entry]:
+        """The objects directly in a folder whose last part begins with a prefix."""
+        with self._explain():
+            self._fs.invalidate_cache()
+            try:
+                infos = self._fs.ls(self._join(folder).rstrip("/"), detail=True)
+            except FileNotFoundError:
+                return {}
+        return {
+            name: entry
+            for info in infos
+            for name, entry in [self._describe_object(info)]
+            if name.rpartition("/")[2].startswith(prefix)
+        }
+
+    def _describe_object(self, info: dict[str, Any]) -> tuple[str, Entry]:
+        name = info["name"][len(self._path) :].lstrip("/")
+        stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
+        return name, Entry(int(info.get("size") or 0), stamp)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an object; None if there is none."""
+        with self._explain():
+            try:
+                return self._fs.cat_file(self._join(name))
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes an object; readers see the whole or the previous one."""
+        with self._explain():
+            self._fs.pipe_file(self._join(name), data)
+
+    def download(self, files: Mapping[str, Path]) -> None:
+        """Copies objects, by name, to files."""
+        for place in files.values():
+            place.parent.mkdir(parents=True, exist_ok=True)
+        names = [self._join(name) for name in files]
+        with self._explain():
+            if files:
+                self._fs.get(names, list(map(str, files.values())))
+
+    def upload(self, files: Mapping[str, Path]) -> None:
+        """Copies files to objects, by name."""
+        names = [self._join(name) for name in files]
+        with self._explain():
+            if files:
+                self._fs.put(list(map(str, files.values())), names)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes objects; those that are gone already are ignored."""
+        for name in names:
+            with self._explain(), contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(self._join(name))
+
+    def _join(self, name: str) -> str:
+        return f"{self._path}/{name}" if name else self._path
+
+    @contextlib.contextmanager
+    def _explain(self) -> Iterator[None]:
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:  # drivers have classes of their own
+            raise CheckpointError(f"{self.url}: {_describe(error)}") from error
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name stays below the folder that it is joined to."""
+    is_same = PurePosixPath(name).as_posix() == name and "\0" not in name
+    return is_same and not {"..", "/"} & set(PurePosixPath(name).parts)
+
+
+def _describe(error: Exception) -> str:
+    """What an error of a driver means, and what to do."""
+    kind = type(error).__name__
+    text = " ".join(str(error).split())[:200]
+    if isinstance(error, ImportError):
+        return f"needs the Python package of its storage ({text}); {INSTALL}"
+    if isinstance(error, ValueError) and "rotocol" in text:
+        return f"{text}; must be gs://, s3:// or another URL that fsspec opens"
+    is_denied = isinstance(error, PermissionError) or "Credential" in kind
+    words = ("denied", "redential", "nvalidAccessKey", "SignatureDoesNotMatch")
+    if is_denied or any(word in text for word in (*words, "Anonymous caller", "Token")):
+        return f"access is denied ({text}); {LOG_IN}"
+    if isinstance(error, FileNotFoundError):
+        return f"{text}; create the bucket, or check its name"
+    is_offline = "Connect" in kind or "Timeout" in kind or "ConnectionError" in kind
+    if is_offline or isinstance(error, ConnectionError | TimeoutError):
+        return f"cannot be reached ({text}); check the network and repeat the command"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or ''}: {error.strerror}".removeprefix(": ")
+    return f"{kind}: {text}"
