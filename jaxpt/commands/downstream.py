@@ -152,7 +152,8 @@ def babylm(command: Command, argv: list[str]) -> int:
     def work() -> int:
         from jaxpt.report.babylm import evaluate_babylm, format_scores
 
-        request = values.data, values.glue, values.rule, values.num_items, values.bos
+        data, glue = (each and str(fetch(each)) for each in (values.data, values.glue))
+        request = data, glue, values.rule, values.num_items, values.bos
         result = evaluate_babylm(workdir, *request, _log.info)
         show_result(values, result, format_scores(result))
         return 0

@@ -52,7 +52,7 @@ def tokenizer(command: Command, argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, values.to.rpartition("/")[2])
         write_tokenizer(config, path)
-        remote.upload_new(path, values.to)
+        remote.upload(path, values.to)
     return 0
 
 

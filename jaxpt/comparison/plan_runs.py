@@ -28,6 +28,7 @@ from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import folder as folders
+from jaxpt.files import remote
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.objectives import OBJECTIVES
@@ -338,6 +339,7 @@ def write_plans(workdir: Path, prepared: Prepared) -> None:
         for name, plan in prepared.plans.items()
     }
     write_json(workdir / PLANS, {"plans": plans, "tuning": prepared.tuning})
+    remote.push(workdir)  # before the runs, which depend on them
 
 
 def load_plans(config: dict, workdir: Path) -> Prepared:

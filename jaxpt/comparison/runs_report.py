@@ -13,7 +13,7 @@ from jaxpt.comparison.inequalities import (
 )
 from jaxpt.comparison.naming import name_runs
 from jaxpt.errors import CheckpointError, ConfigError, UserError
-from jaxpt.files import checksums, disk, schema
+from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.statistics import ALPHA
@@ -128,7 +128,9 @@ def _check_folder(workdir: Path) -> None:
 
 
 def _relative_path(run: FoundRun, workdir: Path) -> str:
-    """The run's folder relative to the report's."""
+    """The run's folder relative to the report's; absolute if one is on a store."""
+    if remote.is_remote(run.folder) or remote.is_remote(workdir):
+        return os.path.abspath(run.folder)
     return os.path.relpath(os.path.realpath(run.folder), os.path.realpath(workdir))
 
 

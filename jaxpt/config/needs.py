@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.config.settings import to_dict
+from jaxpt.files.remote import fetch
 from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
@@ -126,12 +127,12 @@ def _find_tokenizer(filler: Filler) -> Path | None:
     """
     if filler.get("tokenizer.kind", "") == "file":
         path = filler.get("tokenizer.path", "")
-        return Path(path) if path else None
+        return fetch(path) if path else None
     mixture = filler.get("data.mixture", ())
     paths = [path for path, _ in parse_mixture(mixture)] if mixture else []
     for path in paths or [filler.get("data.path", "")]:
         if is_store(path):
-            return Path(path) / TOKENIZER
+            return fetch(path) / TOKENIZER
     return None
 
 

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 from collections.abc import Collection
-from pathlib import Path
 
 from jaxpt.config.metric_names import accept_metric
 from jaxpt.config.needs import (
@@ -32,6 +31,7 @@ from jaxpt.config.settings import (
 )
 from jaxpt.errors import ConfigError, UserError
 from jaxpt.files.folder import load_config
+from jaxpt.files.remote import fetch
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section, is_outside
@@ -224,7 +224,7 @@ def _read_model(objective: str, setting: str, path: str) -> dict:
       UserError: the folder holds no run, or one whose network is of another kind.
     """
     name = f"{find_section(objective)}.{setting}={path}"
-    stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
+    stored = load_config(fetch(path) / "config.json", f"{name} must be a run's folder")
     plan = make_plan(stored, is_stored=True)
     needed_heads = OBJECTIVES[objective].Spec.heads()
     if not needed_heads & {*plan.heads}:

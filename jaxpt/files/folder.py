@@ -202,11 +202,14 @@ def check_output(folder: Path, marker: str) -> None:
 def write_json(path: Path, values: dict) -> None:
     """Writes a JSON file atomically, and its checksum.
 
+    Paths of local copies of an object store become URLs.
+
     Raises:
       UserError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    checksums.write(path, (json.dumps(values, indent=2) + "\n").encode())
+    text = remote.describe(json.dumps(values, indent=2))
+    checksums.write(path, f"{text}\n".encode())
 
 
 def load_json(

@@ -5,10 +5,10 @@
 A process writes a lease, then lists all. It holds the folder if every other lease is
 stale. So of two processes at most one succeeds: the later one sees the earlier lease
 (listings of GCS, S3 and Azure are consistent). A live process renews its lease every
-RENEW_SECONDS. A lease is stale if it has not changed for LEASE_SECONDS on the observer's
-clock (clocks are not compared), or if it was written from the observer's own mirror:
-then the lock of the local folder, which the observer holds, proves that the process has
-ended.
+RENEW_SECONDS. A lease is stale if it has not changed for LEASE_SECONDS on the clock of
+the observer (clocks are not compared), or if it was written from the observer's own
+mirror: then the lock of the local folder, which the observer holds, proves that the
+process has ended.
 """
 
 import contextlib
@@ -29,9 +29,7 @@ PREFIX = ".lease-"
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 15.0
 _log = logging.getLogger(__name__)
-_seen: dict[
-    tuple[str, str], tuple[str, float]
-] = {}  # stamp, and when it was first seen
+_seen: dict[tuple[str, str], tuple[str, float]] = {}  # stamp, when first seen
 _held: set["Lease"] = set()
 _lock = threading.Lock()
 _renewer: threading.Thread | None = None
@@ -68,14 +66,19 @@ class Lease:
             raise LostLease(
                 f"{self.store.url}/{self.folder}: another process has taken over this "
                 f"folder, because the lease of this one was not renewed for "
-                f"{LEASE_SECONDS:.0f} seconds; its files are kept in the local cache"
+                f"{LEASE_SECONDS:.0f} seconds"
             )
 
     def renew(self) -> None:
         """Renews the lease unless it was released or another process removed it."""
         with self._lock:
-            if not self._is_released and self.name in _list(self.store, self.folder):
-                self.write()
+            start = time.monotonic()
+            if self._is_released or self.name not in _list(self.store, self.folder):
+                return
+            self.write()
+            if time.monotonic() - start > RENEW_SECONDS:
+                # It may have been removed since, and must not come back.
+                self.store.remove([self.name])
 
     def release(self) -> None:
         """Removes the lease."""
@@ -119,24 +122,22 @@ def take(store: ObjectStore, folder: str, mirror: str, waits: bool) -> Lease | N
             return None
         if live and not announced:
             _log.info(
-                f"{store.url}/{folder}: has the lease of another process; waiting up to "
-                f"{LEASE_SECONDS:.0f} seconds to see whether it is alive"
+                f"{store.url}/{folder}: has the lease of another process; waiting up "
+                f"to {LEASE_SECONDS:.0f} seconds to see whether it is alive"
             )
             announced = True
         first = others | first
         time.sleep(random.uniform(0.2, 1.0))
 
 
-def find_foreign(names: Iterable[str]) -> set[str]:
-    """The folders, with a final slash, that have a lease of another process."""
-    with _lock:
-        own = {lease.name for lease in _held}
-    foreign = set()
-    for name in set(names) - own:
-        folder, _, base = name.rpartition("/")
-        if base.startswith(PREFIX):
-            foreign.add(f"{folder}/" if folder else "")
-    return foreign
+def is_lease(name: str) -> bool:
+    """Whether an object is a lease."""
+    return name.rpartition("/")[2].startswith(PREFIX)
+
+
+def find_leased(names: Iterable[str]) -> set[str]:
+    """The folders, with a final slash, that have a lease; "" is the URL itself."""
+    return {name[: name.rfind("/") + 1] for name in names if is_lease(name)}
 
 
 def _list(store: ObjectStore, folder: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import load_config, load_json, new_folder
+from jaxpt.files.remote import fetch
 from jaxpt.finetuning.base import SCRATCH, Base, load_base
 from jaxpt.finetuning.heads import find_purpose
 from jaxpt.finetuning.program import TuneProgram
@@ -295,6 +296,6 @@ def _make_card(tuned: Finetuned, config: dict, purpose: str, name: str) -> Card:
         facts=facts,
         metrics=cell["dev"],
         split="dev",
-        base=None if is_scratch else read_base_model(Path(source)),
+        base=None if is_scratch else read_base_model(fetch(source)),
         tags=(plan.task_name,),
     )

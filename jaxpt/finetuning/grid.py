@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import CHANGEABLE, GRID, FinetunePlan
 from jaxpt.errors import CheckpointError, ConfigError, DivergedError, UserError
-from jaxpt.files import disk
+from jaxpt.files import disk, remote
 from jaxpt.files.folder import (
     LOCK,
     hold,
@@ -256,6 +256,7 @@ def _run_cell(
         result["model_step"] = step
     write_cell(folder, cell, trained)
     disk.remove(cell_folder / "checkpoints")
+    remote.push(folder)
     return result
 
 

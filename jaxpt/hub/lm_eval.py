@@ -19,13 +19,13 @@ not greedy here, but can be in the harness.
 import dataclasses
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import jaxpt.trust
 from jaxpt.errors import DataError, UserError
+from jaxpt.files.remote import fetch
 from jaxpt.generation.scores import SampleSpec
 from jaxpt.inference.predictions import Writer
 from jaxpt.inference.scorer import make_scorer
@@ -73,7 +73,7 @@ class RunLM:
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.max_gen_toks = int(max_gen_toks)
         jaxpt.trust.trust(trust)
-        program, tokenizer, params, _ = load_run(Path(workdir))
+        program, tokenizer, params, _ = load_run(fetch(workdir))
         self.program, self.run_tokenizer, self.params = program, tokenizer, params
         scorer = make_scorer(program, params)
         self.rule = (

@@ -21,6 +21,8 @@ from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
+from jaxpt.files.objects import is_url
+from jaxpt.files.remote import fetch
 from jaxpt.inference.scorer import make_scorer
 from jaxpt.statistics.examples import Examples
 from jaxpt.training.workdir import load_run
@@ -86,7 +88,7 @@ def evaluate_tasks(
         named = list_tasks(task_args)
         check_options([name for name, _ in named], options)
         return [
-            (name, path, task.read(path), _read_shots(task, options))
+            (name, path, task.read(str(fetch(path))), _read_shots(task, options))
             for name, path in named
             for task in [TASKS[name]]
         ]
@@ -221,7 +223,7 @@ def _read_shots(task: Task, options: Options) -> Sequence:
 
 
 def _name(path: str, rules: Sequence[str], num_items: int, options: dict) -> str:
-    place = str(Path(path).resolve())
+    place = path if is_url(path) else str(Path(path).resolve())
     text = json.dumps([place, list(rules), num_items, *options.values()])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

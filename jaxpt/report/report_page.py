@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files import checksums, disk
+from jaxpt.files import checksums, disk, remote
 from jaxpt.generation.samples import Piece, show_blank
 from jaxpt.report import page_tables, page_views, pages
 from jaxpt.report.answer import (
@@ -54,8 +54,8 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
     """
     workdir = pathlib.Path(workdir)
     report = to_plain(report)
-    encoded = json.dumps(report, indent=2, allow_nan=False)
-    page = _build_page(report, workdir)
+    encoded = remote.describe(json.dumps(report, indent=2, allow_nan=False))
+    page = remote.describe(_build_page(report, workdir))
     checksums.write(workdir / "report.json", encoded.encode() + b"\n")
     path = workdir / "report.html"
     try:

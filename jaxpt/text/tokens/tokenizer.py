@@ -136,7 +136,7 @@ def load(path: str | os.PathLike) -> Tokenizer:
     Raises:
       UserError: the file is missing, not a tokenizer, or does not match its checksum.
     """
-    return _load_with(Path(path), (), 0)
+    return _load_with(fetch(path), (), 0)
 
 
 def export(
