@@ -45,7 +45,8 @@ def normalise(url: object) -> str:
     >>> normalise(Path("gs://a/b/"))
     'gs://a/b'
     """
-    return _URL.sub(r"\1://", str(url), count=1).rstrip("/")
+    match = _URL.match(text := str(url))
+    return f"{match[1]}://{text[match.end() :].rstrip('/')}" if match else text
 
 
 class ObjectStore:
@@ -67,7 +68,7 @@ class ObjectStore:
                 url, use_listings_cache=False, skip_instance_cache=True
             )
         self._path = path.rstrip("/")
-        if not self._path:
+        if not self._path.strip("/"):
             raise CheckpointError(f"{url}: must name a bucket")
 
     def list(self, prefix: str = "") -> dict[str, Entry]:

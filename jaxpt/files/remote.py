@@ -46,7 +46,7 @@ def fetch(path: str | os.PathLike) -> Path:
     url, pattern = normalise(path), ""
     if match := re.search(r"[*?[]", url):
         pattern = url[url.rindex("/", 0, match.start()) + 1 :]
-        url = url[: -len(pattern) - 1]
+        url = normalise(url[: -len(pattern)])
     for mirror, folder, _ in list(_writing.values()):  # this process has the newest
         if f"{url}/".startswith(f"{mirror.url}/{folder}"):
             return mirror.root / url[len(mirror.url) + 1 :] / pattern

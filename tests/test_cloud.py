@@ -1,0 +1,241 @@
+"""Commands on an object store: moto's S3 server on loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import fsspec
+import numpy as np
+import pytest
+from stores import machine, read_all
+from tiny import write_config
+
+import jaxpt
+from jaxpt import cli
+from jaxpt.files import lease, remote
+
+TEXT = "the cat sat on the mat and the dog ran to the red house by the sea. "
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The URL of a server with no buckets."""
+    from moto.server import ThreadedMotoServer
+
+    threaded = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    threaded.start()
+    host, port = threaded.get_host_and_port()
+    yield f"http://{host}:{port}"
+    threaded.stop()
+
+
+@pytest.fixture
+def s3(server, monkeypatch, tmp_path):
+    """The URL of a new bucket; the process is of a machine with an empty cache."""
+    variables = {
+        "AWS_ENDPOINT_URL": server,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"s3://{tmp_path.name.lower().replace('_', '-')[:60]}"
+    files = open_store()
+    files.mkdir(bucket)
+    files.pipe(f"{bucket}/text/a.txt", (TEXT * 60).encode())
+    files.pipe(f"{bucket}/text/b.txt", (TEXT.upper() * 60).encode())
+    with machine(monkeypatch, tmp_path / "home"):
+        yield bucket
+
+
+def open_store():
+    return fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
+
+
+def refused(capfd, *argv):
+    """The one line of a command that ends with exit code 2."""
+    capfd.readouterr()
+    assert cli.main([*argv]) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def train(bucket, tmp_path, run, **changes):
+    """The arguments that train a run of a second."""
+    path = tmp_path / "config.py"
+    write_config(path, f"{bucket}/text", **changes)
+    return ["train", "--config", str(path), "--workdir", run]
+
+
+def test_a_run_from_text_to_report(s3, tmp_path, monkeypatch, capfd):
+    """Everything on the store; each command is of a machine of its own."""
+    number = 0
+
+    def work(*argv):
+        nonlocal number
+        number += 1
+        with machine(monkeypatch, tmp_path / f"machine{number}"):
+            assert cli.main([*argv]) == 0, argv
+        return capfd.readouterr().out
+
+    arguments = train(s3, tmp_path, f"{s3}/store")
+    config = arguments[:3]
+    work("prepare", *config[1:], "--to", f"{s3}/store")
+    work(*config, "--data", f"{s3}/store", "--workdir", f"{s3}/runs/a")
+    seed = "--config.train.seed=1"
+    work(*config, "--data", f"{s3}/store", seed, "--workdir", f"{s3}/runs/b")
+    files = read_all(f"{s3}/runs/a")
+    assert {"config.json", "result.json", "metrics.jsonl"} < files.keys()
+    assert "checkpoints/12.manifest.json" in files
+    # No file names the machine's own copy.
+    names = [n for n, data in files.items() if str(tmp_path).encode() in data]
+    assert {*names} <= {"run.log"}
+    assert json.loads(files["result.json"])["workdir"] == f"{s3}/runs/a"
+    work("evaluate", "--workdir", f"{s3}/runs/a")
+    assert work("generate", "--workdir", f"{s3}/runs/a", "--prompt", "the cat")
+    work("export", "--workdir", f"{s3}/runs/a", "--to", f"{s3}/export")
+    assert "model.safetensors" in read_all(f"{s3}/export")
+    work("import", "--from", f"{s3}/export", "--to", f"{s3}/imported")
+    out = work("report", "--runs", f"{s3}/runs/*", "--workdir", f"{s3}/report")
+    assert f"report: {s3}/report/report.html" in out and str(tmp_path) not in out
+    page = read_all(f"{s3}/report")["report.html"].decode()
+    assert f"{s3}/runs/a" in page and str(tmp_path / "machine") not in page
+    assert "whole" in work("doctor", f"{s3}/runs/a")
+    table = "".join(f"{w}\t{i % 2}\n" for i, w in enumerate(TEXT.split() * 4))
+    open_store().pipe(f"{s3}/labels.tsv", f"text\tlabel\n{table}".encode())
+    settings = ["--config.train.epochs=(1,)", "--config.train.lr=(1e-3,)"]
+    data = [f"--config.data.{each}={s3}/labels.tsv" for each in ("train", "dev")]
+    tune = ["--config", "tasks/classification", *data, *settings]
+    work("finetune", "--from", f"{s3}/runs/a", "--to", f"{s3}/tuned", *tune)
+    assert json.loads(read_all(f"{s3}/tuned")["result.json"])["source"] == f"{s3}/runs/a"
+    with machine(monkeypatch, tmp_path / "python"):
+        for name in ("runs/a", "imported", "export"):
+            assert jaxpt.load(f"{s3}/{name}").generate("the", max_new_tokens=2)
+    assert not [n for n in open_store().find(s3) if lease.is_lease(n)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "meaning"),
+    [
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "cannot be reached"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "access is denied"),
+    ],
+)
+def test_stores_that_cannot_be_used(s3, tmp_path, monkeypatch, capfd, changes, meaning):
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    line = refused(capfd, *train(s3, tmp_path, f"{s3}/runs/a"))
+    assert line.startswith(f"jaxpt: error: {s3}/runs/a: {meaning}")
+
+
+def test_wrong_credentials(s3, server, tmp_path, capfd):
+    import requests
+
+    reset = f"{server}/moto-api/reset-auth"
+    requests.post(reset, data=b"0", timeout=10)
+    try:
+        line = refused(capfd, *train(s3, tmp_path, f"{s3}/runs/a"))
+    finally:
+        requests.post(reset, data=b"inf", timeout=10)
+    assert f"{s3}/runs/a: access is denied" in line
+
+
+def test_names_that_are_not_there(s3, tmp_path, capfd):
+    nowhere = "s3://no-such-bucket-here/a"
+    line = refused(capfd, *train(s3, tmp_path, nowhere))
+    assert line.startswith(f"jaxpt: error: {nowhere}: ") and "create the bucket" in line
+    arguments = train(f"{s3}/none", tmp_path, f"{s3}/runs/a")
+    assert f"{s3}/none/text" in refused(capfd, *arguments)
+    assert f"{s3}/none" in refused(capfd, "generate", "--workdir", f"{s3}/none")
+    assert f"{s3}/none" in refused(capfd, "doctor", f"{s3}/none")
+    other = refused(capfd, *train(s3, tmp_path, f"{s3}/text"))
+    assert f"{s3}/text: holds other files, such as a.txt; use another folder" in other
+    assert not [n for n in open_store().find(s3) if "/text/" not in n]
+
+
+def start(argv, cache):
+    """A process of another machine."""
+    environment = os.environ | {"JAXPT_CACHE": str(cache), "PYTHONFAULTHANDLER": "1"}
+    command = [sys.executable, "-m", "jaxpt", *argv]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+
+
+def params_of(url):
+    run = jaxpt.load(url)
+    return run.step, [np.asarray(leaf) for leaf in __import__("jax").tree.leaves(run.params)]
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_on_another_machine(s3, tmp_path, monkeypatch):
+    """SIGKILL at several moments; the end has the bits of a run that was not killed."""
+    changes = {"train__steps": 400, "train__checkpoint_every": 40}
+    assert cli.main(train(s3, tmp_path, f"{s3}/whole", **changes)) == 0
+    argv = train(s3, tmp_path, f"{s3}/killed", **changes)
+    num_killed, files = 0, open_store()
+    for number in range(6):
+        process = start(argv, tmp_path / f"cache{number}")
+        limit = time.monotonic() + 100
+        while process.poll() is None and time.monotonic() < limit:
+            # From the second checkpoint on, also while one is uploaded.
+            names = files.glob(f"{s3}/killed/checkpoints/*.manifest.json")
+            if len(names) > 0 and max(map(step_of, names)) >= 40 * (2 * number + 1):
+                time.sleep(0.05 * number)
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.05)
+        process.communicate()
+        num_killed += process.returncode == -signal.SIGKILL
+        for name in files.find(s3):  # what the next machine would wait a minute for
+            if lease.is_lease(name):
+                files.rm(name)
+    assert num_killed >= 3
+    with machine(monkeypatch, tmp_path / "last"):
+        assert cli.main(argv) == 0
+    (step, params), (whole_step, whole) = map(params_of, (f"{s3}/killed", f"{s3}/whole"))
+    assert step == whole_step == 400
+    for one, other in zip(params, whole, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def step_of(name):
+    return int(name.rpartition("/")[2].partition(".")[0])
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_comparison(s3, tmp_path, monkeypatch):
+    path = tmp_path / "compare.py"
+    write_config(
+        path,
+        f"{s3}/text",
+        compare__objectives=("clm", "mlm"),
+        compare__seeds=(0, 1, 2),
+        compare__budget="raw_tokens",
+        compare__amount=4000.0,
+    )
+    study = ["compare", "--config", str(path), "--workdir"]
+    assert cli.main([*study, f"{s3}/alone"]) == 0
+    assert cli.main([*study, f"{s3}/both", "--part=prepare"]) == 0
+    argv = ["compare", "--workdir", f"{s3}/both", "--part=runs"]
+    workers = [start(argv, tmp_path / f"worker{i}") for i in range(2)]
+    outputs = [worker.communicate()[1].decode() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert cli.main(["compare", "--workdir", f"{s3}/both", "--part=report"]) == 0
+    alone, both = (
+        json.loads(read_all(f"{s3}/{name}")["report.json"])["runs"]
+        for name in ("alone", "both")
+    )
+    assert len(both) == 6
+    for one, other in zip(alone, both, strict=True):
+        assert one["metrics"] == other["metrics"] and one["name"] == other["name"]
+    # Each run was trained once, and both processes trained.
+    logs = {n: d.decode() for n, d in read_all(f"{s3}/both").items() if "run.log" in n}
+    assert len(logs) == 6
