@@ -158,7 +158,7 @@ class ObjectStore:
             yield
         except UserError:
             raise
-        except Exception as error:  # drivers have classes of their own
+        except Exception as error:  # each driver has its own classes
             raise CheckpointError(f"{self.url}: {_describe(error)}") from error
 
 

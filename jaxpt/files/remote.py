@@ -163,8 +163,8 @@ def hold_output(folder: Path) -> Iterator[None]:
 def push(path: Path) -> None:
     """Uploads the innermost folder around a path that this process holds.
 
-    An upload that fails is a warning: the next one has its files, too, and the one at
-    the end raises.
+    An upload that fails is a warning: its files are in the next one, too, and the last
+    one raises.
 
     Raises:
       LostLease: another process has taken over the folder.
