@@ -1,5 +1,6 @@
 """Commands on an object store: moto's S3 server on loopback."""
 
+import itertools
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from tiny import write_config
 
 import jaxpt
 from jaxpt import cli
-from jaxpt.files import lease, remote
+from jaxpt.files import lease
 
 TEXT = "the cat sat on the mat and the dog ran to the red house by the sea. "
 
@@ -75,49 +76,70 @@ def train(bucket, tmp_path, run, **changes):
     return ["train", "--config", str(path), "--workdir", run]
 
 
-def test_a_run_from_text_to_report(s3, tmp_path, monkeypatch, capfd):
-    """Everything on the store; each command is of a machine of its own."""
-    number = 0
+@pytest.fixture
+def work(monkeypatch, tmp_path, capfd):
+    """Runs a command on a new machine; what it prints, with no path of a copy."""
+    numbers = itertools.count()
 
-    def work(*argv):
-        nonlocal number
-        number += 1
-        with machine(monkeypatch, tmp_path / f"machine{number}"):
+    def run(*argv):
+        with machine(monkeypatch, tmp_path / f"machine{next(numbers)}"):
             code = cli.main([*argv])
         out, err = capfd.readouterr()
         assert code == 0, (argv, err)
+        assert "/remote/" not in out
         return out
 
-    arguments = train(s3, tmp_path, f"{s3}/store")
-    config = arguments[:3]
-    work("prepare", *config[1:], "--to", f"{s3}/store")
-    work(*config, "--data", f"{s3}/store", "--workdir", f"{s3}/runs/a")
-    seed = "--config.train.seed=1"
-    work(*config, "--data", f"{s3}/store", seed, "--workdir", f"{s3}/runs/b")
-    files = read_all(f"{s3}/runs/a")
+    return run
+
+
+def test_a_run_is_trained_read_and_exported(s3, tmp_path, monkeypatch, work):
+    run = f"{s3}/runs/a"
+    work(*train(s3, tmp_path, run))
+    files = read_all(run)
     assert {"config.json", "result.json", "metrics.jsonl"} < files.keys()
     assert "checkpoints/12.manifest.json" in files
-    # No file names the machine's own copy.
-    names = [n for n, data in files.items() if str(tmp_path).encode() in data]
-    assert all(n == "run.log" or n.endswith("commit_success.txt") for n in names), names
-    assert json.loads(files["result.json"])["workdir"] == f"{s3}/runs/a"
-    work("evaluate", "--workdir", f"{s3}/runs/a")
-    assert work("generate", "--workdir", f"{s3}/runs/a", "--prompt", "the cat")
-    work("export", "--workdir", f"{s3}/runs/a", "--to", f"{s3}/export")
+    assert json.loads(files["result.json"])["workdir"] == run
+    # Nothing that a command reads names the machine's copy.
+    texts = {name for name, data in files.items() if b"/remote/" in data}
+    assert all(n == "run.log" or n.endswith("commit_success.txt") for n in texts), texts
+    assert "whole" in work("doctor", run)
+    work("export", "--workdir", run, "--to", f"{s3}/export")
     assert "model.safetensors" in read_all(f"{s3}/export")
-    work("import", "--from", f"{s3}/export", "--to", f"{s3}/imported")
+    with machine(monkeypatch, tmp_path / "python"):
+        assert repr(jaxpt.load(run)).endswith(f"step 12 of {run}>")
+    assert not [n for n in open_store().find(s3) if lease.is_lease(n)]
+
+
+@pytest.mark.slow
+def test_every_command(s3, tmp_path, monkeypatch, work):
+    """Everything on the store; each command on another machine."""
+    config = train(s3, tmp_path, "")[1:3]
+    store, run = f"{s3}/store", f"{s3}/runs/a"
+    work("prepare", *config, "--to", store)
+    work("train", *config, "--data", store, "--workdir", run)
+    seed = "--config.train.seed=1"
+    work("train", *config, "--data", store, seed, "--workdir", f"{s3}/runs/b")
+    work("evaluate", "--workdir", run)
+    assert work("generate", "--workdir", run, "--prompt", "the cat")
+    work("inspect", *config, "--to", f"{s3}/page", "--objectives", "clm,mlm")
+    work("tokenizer", "train", *config, "--to", f"{s3}/tokenizer.json")
+    tokenizer = ["--config.tokenizer.kind=file"]
+    tokenizer.append(f"--config.tokenizer.path={s3}/tokenizer.json")
+    start_from = f"--config.train.init_from={run}"
+    work("train", *config, *tokenizer, start_from, "--workdir", f"{s3}/more")
     out = work("report", "--runs", f"{s3}/runs/*", "--workdir", f"{s3}/report")
-    assert f"report: {s3}/report/report.html" in out and str(tmp_path) not in out
+    assert f"report: {s3}/report/report.html" in out
     page = read_all(f"{s3}/report")["report.html"].decode()
-    assert f"{s3}/runs/a" in page and str(tmp_path / "machine") not in page
-    assert "whole" in work("doctor", f"{s3}/runs/a")
+    assert run in page and "/remote/" not in page
     table = "".join(f"{w}\t{i % 2}\n" for i, w in enumerate(TEXT.split() * 4))
     open_store().pipe(f"{s3}/labels.tsv", f"text\tlabel\n{table}".encode())
     settings = ["--config.train.epochs=(1,)", "--config.train.lr=(1e-3,)"]
     data = [f"--config.data.{each}={s3}/labels.tsv" for each in ("train", "dev")]
     tune = ["--config", "tasks/classification", *data, *settings]
-    work("finetune", "--from", f"{s3}/runs/a", "--to", f"{s3}/tuned", *tune)
-    assert json.loads(read_all(f"{s3}/tuned")["result.json"])["source"] == f"{s3}/runs/a"
+    work("finetune", "--from", run, "--to", f"{s3}/tuned", *tune)
+    assert json.loads(read_all(f"{s3}/tuned")["result.json"])["source"] == run
+    work("export", "--workdir", run, "--to", f"{s3}/export")
+    work("import", "--from", f"{s3}/export", "--workdir", f"{s3}/imported")
     with machine(monkeypatch, tmp_path / "python"):
         for name in ("runs/a", "imported", "export"):
             assert jaxpt.load(f"{s3}/{name}").generate("the", max_new_tokens=2)
@@ -173,7 +195,9 @@ def start(argv, cache):
 
 def params_of(url):
     run = jaxpt.load(url)
-    return run.step, [np.asarray(leaf) for leaf in __import__("jax").tree.leaves(run.params)]
+    return run.step, [
+        np.asarray(leaf) for leaf in __import__("jax").tree.leaves(run.params)
+    ]
 
 
 @pytest.mark.slow
@@ -202,7 +226,9 @@ def test_killed_and_resumed_on_another_machine(s3, tmp_path, monkeypatch):
     assert num_killed >= 3
     with machine(monkeypatch, tmp_path / "last"):
         assert cli.main(argv) == 0
-    (step, params), (whole_step, whole) = map(params_of, (f"{s3}/killed", f"{s3}/whole"))
+    (step, params), (whole_step, whole) = map(
+        params_of, (f"{s3}/killed", f"{s3}/whole")
+    )
     assert step == whole_step == 400
     for one, other in zip(params, whole, strict=True):
         np.testing.assert_array_equal(one, other)

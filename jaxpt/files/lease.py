@@ -55,8 +55,12 @@ class Lease:
 
     def write(self) -> None:
         """Writes the lease with another content than before."""
-        values = {"mirror": self._mirror, "host": socket.gethostname()}
-        values |= {"process": os.getpid(), "renewals": self._renewals}
+        values = {
+            "mirror": self._mirror,
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "renewals": self._renewals,
+        }
         self._renewals += 1
         self.store.write(self.name, json.dumps(values).encode())
 

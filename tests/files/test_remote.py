@@ -149,9 +149,7 @@ def test_a_second_upload_after_a_killed_one_may_be_killed_too(away, monkeypatch)
                 assert files in versions[1:], (first, second)
 
 
-def test_what_was_not_uploaded_is_kept_until_another_machine_goes_on(
-    away, monkeypatch
-):
+def test_what_was_not_uploaded_is_kept_until_another_machine_goes_on(away, monkeypatch):
     monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)
     url = new_url()
     folder = remote.open_folder(url)
@@ -325,7 +323,9 @@ def test_an_upload_that_fails_is_made_up_for(monkeypatch, caplog):
     with hold(folder):
         write(folder, 1)
         remote.push(folder)
-        assert {*caplog.messages} == {"no network; not uploaded yet, and kept in the cache"}
+        assert {*caplog.messages} == {
+            "no network; not uploaded yet, and kept in the cache"
+        }
         write(folder, 2)
     assert read_all(url) == read(folder)
 
@@ -358,7 +358,9 @@ def test_wildcards(tmp_path):
 def test_other_files_are_refused():
     url = new_url("photos")
     ObjectStore(url).write("x.jpg", b"x")
-    with pytest.raises(CheckpointError, match=f"{url}: holds other files, such as x.jpg"):
+    with pytest.raises(
+        CheckpointError, match=f"{url}: holds other files, such as x.jpg"
+    ):
         remote.open_folder(url)
 
 
@@ -368,7 +370,9 @@ def test_a_disk_that_is_too_small_is_said_before(monkeypatch):
     usage = shutil.disk_usage("/")._replace(free=999)
     monkeypatch.setattr(mirror.shutil, "disk_usage", lambda path: usage)
     monkeypatch.setattr(ObjectStore, "download", None)
-    with pytest.raises(CheckpointError, match="set JAXPT_CACHE to a folder on a larger"):
+    with pytest.raises(
+        CheckpointError, match="set JAXPT_CACHE to a folder on a larger"
+    ):
         remote.fetch(url)
 
 
@@ -437,7 +441,9 @@ def test_a_package_that_is_missing_is_named(monkeypatch, url):
     for name in ("s3", "gs"):
         registry = sys.modules["fsspec.registry"]._registry
         monkeypatch.delitem(registry, name, raising=False)
-    with pytest.raises(CheckpointError, match=r"pip install 'jaxpt\[cloud\]'") as caught:
+    with pytest.raises(
+        CheckpointError, match=r"pip install 'jaxpt\[cloud\]'"
+    ) as caught:
         remote.fetch(url)
     assert objects.INSTALL in str(caught.value)
 

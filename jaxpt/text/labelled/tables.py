@@ -9,6 +9,7 @@ strings.
 import codecs
 import dataclasses
 import glob
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
