@@ -29,6 +29,7 @@ def machine(monkeypatch, place):
     with monkeypatch.context() as patch:
         patch.setenv("JAXPT_CACHE", str(place))
         patch.setattr(remote, "_mirrors", {})
+        patch.setattr(remote, "_writing", {})
         yield
 
 

@@ -115,7 +115,8 @@ def test_every_command(s3, tmp_path, monkeypatch, work):
     """Everything on the store; each command on another machine."""
     config = train(s3, tmp_path, "")[1:3]
     store, run = f"{s3}/store", f"{s3}/runs/a"
-    work("prepare", *config, "--to", store)
+    for _ in range(2):  # the second verifies the first
+        work("prepare", *config, "--to", store)
     work("train", *config, "--data", store, "--workdir", run)
     seed = "--config.train.seed=1"
     work("train", *config, "--data", store, seed, "--workdir", f"{s3}/runs/b")
@@ -181,8 +182,6 @@ def test_names_that_are_not_there(s3, tmp_path, capfd):
     assert f"{s3}/none/text" in refused(capfd, *arguments)
     assert f"{s3}/none" in refused(capfd, "generate", "--workdir", f"{s3}/none")
     assert f"{s3}/none" in refused(capfd, "doctor", f"{s3}/none")
-    other = refused(capfd, *train(s3, tmp_path, f"{s3}/text"))
-    assert f"{s3}/text: holds other files, such as a.txt; use another folder" in other
     assert not [n for n in open_store().find(s3) if "/text/" not in n]
 
 

@@ -113,7 +113,7 @@ def finetune(
     set_up_jax()
     with terminal(quiet):
         progress = logging.getLogger(__name__).info
-        place = remote.open_folder(to)
+        place = remote.fetch(to)
         return run_grid(plan, os.fspath(source), place, progress, for_export=True)
 
 

@@ -89,7 +89,7 @@ def read_to(values: flags.FlagValues) -> Path:
     """
     if not values.to:
         raise ConfigError("--to: must name the folder to write")
-    return remote.open_folder(values.to)
+    return remote.fetch(values.to)
 
 
 def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:

@@ -203,7 +203,7 @@ class Mirror:
             self._commit(folder, lease, added, changed - added, removed, scratch)
         now = self.store.list(folder)
         pairs = {name: pair for name, pair in known.items() if name in files}
-        pairs |= {name: [now[name].stamp, files[name]] for name in changed}
+        pairs |= {n: [now[n].stamp, files[n]] for n in changed & now.keys()}
         with self._exclusive():
             self._replace_entries(known, pairs)
 

@@ -1,6 +1,6 @@
 """Paths on object stores (gs://, s3:// and whatever else fsspec opens).
 
-A URL becomes the path of a local copy where it enters jaxpt (`fetch`, `open_folder`;
+A URL becomes the path of a local copy where it enters jaxpt (`fetch`;
 `jaxpt.files.mirror`), so locks, memory maps and atomic renames work as on any disk. A
 folder that is written is held by its local lock and a lease (`jaxpt.files.lease`), and
 uploaded after each checkpoint and at the end (`jaxpt.files.folder.claim`). Where a path
@@ -16,12 +16,11 @@ from pathlib import Path
 
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import lock
-from jaxpt.files.lease import Lease, LostLease, is_lease, take
-from jaxpt.files.mirror import PUSH, Mirror
+from jaxpt.files.lease import Lease, LostLease, take
+from jaxpt.files.mirror import Mirror
 from jaxpt.files.objects import ObjectStore, is_url, normalise
 
 _log = logging.getLogger(__name__)
-_MARKERS = ("checksums.json", PUSH, "config.json", "compare.json")
 _mirrors: dict[str, Mirror] = {}  # by URL
 _writing: dict[str, tuple[Mirror, str, Lease]] = {}  # by local folder, held here
 
@@ -32,13 +31,16 @@ def cache_root() -> Path:
     return Path(root).absolute() if root else Path.home() / ".cache" / "jaxpt"
 
 
-def fetch(path: str | os.PathLike) -> Path:
+def fetch(path: str | os.PathLike, leaves_out: str = "") -> Path:
     """The local path of a file or folder; of a URL the copy, brought up to date.
 
     The last parts may have wildcards, which are kept.
 
+    Args:
+      leaves_out: a subfolder of a URL that is not brought up to date.
+
     Raises:
-      UserError: the store cannot be read.
+      UserError: the store cannot be read, or the disk is too small.
     """
     if not is_url(path):
         return Path(path)
@@ -51,29 +53,8 @@ def fetch(path: str | os.PathLike) -> Path:
         if f"{url}/".startswith(f"{mirror.url}/{folder}"):
             return mirror.root / url[len(mirror.url) + 1 :] / pattern
     mirror = _find_mirror(url)
-    mirror.pull()
-    return mirror.root / pattern
-
-
-def open_folder(path: str | os.PathLike, leaves_out: str = "") -> Path:
-    """As `fetch`, for a folder that jaxpt writes.
-
-    Args:
-      leaves_out: a subfolder that is not brought up to date.
-
-    Raises:
-      UserError: the store cannot be read, or has other files there.
-    """
-    if not is_url(path):
-        return Path(path)
-    mirror = _find_mirror(normalise(path))
-    names = [name for name in mirror.store.list() if not is_lease(name)]
-    if names and not any(name.rpartition("/")[2] in _MARKERS for name in names):
-        raise CheckpointError(
-            f"{mirror.url}: holds other files, such as {min(names)}; use another folder"
-        )
     mirror.pull(leaves_out=leaves_out and f"{leaves_out}/")
-    return mirror.root
+    return mirror.root / pattern
 
 
 def discard_work(folder: Path) -> None:

@@ -27,7 +27,6 @@ from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, remote
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
-from jaxpt.files.objects import is_url
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics.examples import Examples
@@ -321,11 +320,10 @@ def check_workdir(workdir: str, leaves_out: str = "") -> Path:
     """
     if not workdir:
         raise ConfigError("--workdir: must name a folder")
-    if is_url(workdir):
-        return remote.open_folder(workdir, leaves_out)
-    if os.path.exists(workdir) and not os.path.isdir(workdir):
+    folder = remote.fetch(workdir, leaves_out)
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise CheckpointError(f"--workdir={workdir}: is a file; must be a folder")
-    return Path(workdir)
+    return folder
 
 
 def write_examples(

@@ -57,7 +57,7 @@ def read(folder):
 
 def test_another_machine_reads_what_was_written(away):
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     for version in (1, 2):
         with hold(folder):
             write(folder, version)
@@ -73,7 +73,7 @@ def test_another_machine_reads_what_was_written(away):
 
 def test_a_folder_that_exists_is_not_copied_twice(monkeypatch):
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     with hold(folder):
         write(folder, 1)
     monkeypatch.setattr(ObjectStore, "download", None)
@@ -86,7 +86,7 @@ def test_a_folder_that_exists_is_not_copied_twice(monkeypatch):
 def make_versions():
     """What the files of versions 0 (none), 1 and 2 are."""
     versions = [{}]
-    folder = remote.open_folder(new_url())
+    folder = remote.fetch(new_url())
     for version in (1, 2):
         with hold(folder):
             write(folder, version)
@@ -102,7 +102,7 @@ def test_killed_at_any_moment_leaves_the_old_or_the_new(away, monkeypatch, versi
     seen, number, is_done = [], 0, False
     while not is_done:
         url = new_url()
-        folder = remote.open_folder(url)
+        folder = remote.fetch(url)
         if version > 1:
             with hold(folder):
                 write(folder, 1)
@@ -115,7 +115,7 @@ def test_killed_at_any_moment_leaves_the_old_or_the_new(away, monkeypatch, versi
             assert seen[-1] in (old, new), number
         # The next writer, on another machine or on this one, begins with the same.
         with away(f"writer{number}") if number % 2 else monkeypatch.context():
-            folder = remote.open_folder(url)
+            folder = remote.fetch(url)
             # Here the work of the killed process is kept if the store is as it was.
             assert read(folder) in (seen[-1], seen[-1] if number % 2 else new)
             with hold(folder):
@@ -134,13 +134,13 @@ def test_a_second_upload_after_a_killed_one_may_be_killed_too(away, monkeypatch)
     for first in range(3, 12, 2):
         for second in range(1, 12, 2):
             url = new_url()
-            folder = remote.open_folder(url)
+            folder = remote.fetch(url)
             with hold(folder):
                 write(folder, 1)
             with killed_at(monkeypatch, first), hold(folder):
                 write(folder, 2)
             with away(f"writer{first}-{second}"):
-                folder = remote.open_folder(url)
+                folder = remote.fetch(url)
                 with killed_at(monkeypatch, second), hold(folder):
                     (folder / "large").write_bytes(b"0" * LARGE)
             with away(f"reader{first}-{second}"):
@@ -152,33 +152,33 @@ def test_a_second_upload_after_a_killed_one_may_be_killed_too(away, monkeypatch)
 def test_what_was_not_uploaded_is_kept_until_another_machine_goes_on(away, monkeypatch):
     monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     with hold(folder):
         write(folder, 1)
     with killed_at(monkeypatch, 0), hold(folder):
         write(folder, 2)
     work = read(folder)
-    assert read(remote.open_folder(url)) == work  # this machine has the newest
+    assert read(remote.fetch(url)) == work  # this machine has the newest
     with away():
-        folder_away = remote.open_folder(url)
+        folder_away = remote.fetch(url)
         with hold(folder_away):
             write_json(folder_away / "config.json", {"version": 9})
-    assert read(remote.open_folder(url)) == read_all(url) != work
+    assert read(remote.fetch(url)) == read_all(url) != work
 
 
 def test_a_new_folder_begins_again_where_its_upload_was_killed(monkeypatch):
     url = new_url("export")
     for number in range(3):
         with killed_at(monkeypatch, number):
-            with new_folder(remote.open_folder(url)) as place:
+            with new_folder(remote.fetch(url)) as place:
                 (place / "model").write_bytes(b"1" * LARGE)
                 (place / "config.json").write_text("{}")
-    with new_folder(remote.open_folder(url)) as place:
+    with new_folder(remote.fetch(url)) as place:
         (place / "config.json").write_text("{}")
     assert read_all(url) == {"config.json": b"{}"}
     with pytest.raises(CheckpointError, match=f"--to={url}: must be a new or an empty"):
         try:
-            with new_folder(remote.open_folder(url)):
+            with new_folder(remote.fetch(url)):
                 pass
         except CheckpointError as error:
             raise CheckpointError(remote.describe(str(error))) from error
@@ -188,31 +188,31 @@ def test_one_machine_writes_at_a_time(away, monkeypatch):
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     monkeypatch.setattr(lease, "_renewer", None)
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     with hold(folder):
         write(folder, 1)
         with away():
-            other = remote.open_folder(url)
+            other = remote.fetch(url)
             with claim(other) as is_ours:
                 assert not is_ours
             with pytest.raises(CheckpointError, match="another process is writing"):
                 with hold(other):
                     pass
         write(folder, 2)
-    with away(), claim(remote.open_folder(url)) as is_ours:
+    with away(), claim(remote.fetch(url)) as is_ours:
         assert is_ours
 
 
 def test_a_lost_lease_stops_the_first_process(away, monkeypatch):
     monkeypatch.setattr(lease, "_start", lambda lease: None)  # renews no more
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     with pytest.raises(lease.LostLease, match="another process has taken over"):
         with hold(folder):
             write(folder, 1)
             monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)
             with away():
-                other = remote.open_folder(url)
+                other = remote.fetch(url)
                 with hold(other):
                     write_json(other / "config.json", {"version": 5})
             after = read_all(url)
@@ -254,7 +254,7 @@ def test_of_two_that_take_a_lease_at_once_at_most_one_has_it(monkeypatch, moment
 
 def test_a_reader_beside_the_writer_changes_none_of_its_files(monkeypatch):
     url = new_url()
-    folder, upload = remote.open_folder(url), ObjectStore.upload
+    folder, upload = remote.fetch(url), ObjectStore.upload
 
     def upload_while_another_reads(self, files):
         upload(self, files)
@@ -274,19 +274,19 @@ def test_a_reader_beside_the_writer_changes_none_of_its_files(monkeypatch):
 
 def test_a_folder_within_is_left_to_its_process(away):
     url = new_url("comparison")
-    root = remote.open_folder(url)
+    root = remote.fetch(url)
     with hold(root):
         write_json(root / "compare.json", {})
     with away("worker"):
-        run = remote.open_folder(url, leaves_out="runs") / "runs" / "a"
+        run = remote.fetch(url, leaves_out="runs") / "runs" / "a"
         with hold(run):
             write(run, 1)
             remote.push(run)
     with away("worker"):
-        with hold(remote.open_folder(url, leaves_out="runs") / "runs" / "a") as _:
+        with hold(remote.fetch(url, leaves_out="runs") / "runs" / "a") as _:
             write_json(run / "config.json", {"version": 7})
             with away("root"):
-                other = remote.open_folder(url)
+                other = remote.fetch(url)
                 assert not (other / "runs").exists()
                 with hold(other):
                     write_json(other / "report.json", {})
@@ -297,7 +297,7 @@ def test_a_folder_within_is_left_to_its_process(away):
 
 def test_a_cache_that_is_removed_removes_nothing_of_the_store(tmp_path):
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     with hold(folder):
         write(folder, 1)
     files = read_all(url)
@@ -306,12 +306,12 @@ def test_a_cache_that_is_removed_removes_nothing_of_the_store(tmp_path):
             shutil.rmtree(tmp_path / "home")
             raise CheckpointError("some error")
     assert read_all(url) == files
-    assert read(remote.open_folder(url)) == files
+    assert read(remote.fetch(url)) == files
 
 
 def test_an_upload_that_fails_is_made_up_for(monkeypatch, caplog):
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     upload, fails = ObjectStore.upload, [True]
 
     def fail_once(self, files):
@@ -332,7 +332,7 @@ def test_an_upload_that_fails_is_made_up_for(monkeypatch, caplog):
 
 def test_paths_of_copies_are_urls_in_json_and_messages():
     url = new_url()
-    folder = remote.open_folder(url)
+    folder = remote.fetch(url)
     assert remote.is_remote(folder / "a") and not remote.is_remote("/tmp")
     assert remote.name(folder / "a") == f"{url}/a"
     with hold(folder):
@@ -355,13 +355,14 @@ def test_wildcards(tmp_path):
     assert remote.fetch(f"{url}/a.txt").read_text() == "new"
 
 
-def test_other_files_are_refused():
+def test_other_files_of_a_folder_are_kept():
     url = new_url("photos")
     ObjectStore(url).write("x.jpg", b"x")
-    with pytest.raises(
-        CheckpointError, match=f"{url}: holds other files, such as x.jpg"
-    ):
-        remote.open_folder(url)
+    folder = remote.fetch(url)
+    with hold(folder):
+        ObjectStore(url).write("y.jpg", b"y")
+        write(folder, 1)
+    assert {"x.jpg", "y.jpg", "config.json"} < read_all(url).keys()
 
 
 def test_a_disk_that_is_too_small_is_said_before(monkeypatch):
