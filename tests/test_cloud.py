@@ -11,12 +11,13 @@ import time
 import fsspec
 import numpy as np
 import pytest
-from stores import machine, read_all
+from stores import Killed, killed_at, machine, read_all
 from tiny import write_config
 
 import jaxpt
 from jaxpt import cli
 from jaxpt.files import lease
+from jaxpt.finetuning import grid
 
 TEXT = "the cat sat on the mat and the dog ran to the red house by the sea. "
 
@@ -132,19 +133,53 @@ def test_every_command(s3, tmp_path, monkeypatch, work):
     assert f"report: {s3}/report/report.html" in out
     page = read_all(f"{s3}/report")["report.html"].decode()
     assert run in page and "/remote/" not in page
-    table = "".join(f"{w}\t{i % 2}\n" for i, w in enumerate(TEXT.split() * 4))
-    open_store().pipe(f"{s3}/labels.tsv", f"text\tlabel\n{table}".encode())
-    settings = ["--config.train.epochs=(1,)", "--config.train.lr=(1e-3,)"]
-    data = [f"--config.data.{each}={s3}/labels.tsv" for each in ("train", "dev")]
-    tune = ["--config", "tasks/classification", *data, *settings]
-    work("finetune", "--from", run, "--to", f"{s3}/tuned", *tune)
-    assert json.loads(read_all(f"{s3}/tuned")["result.json"])["source"] == run
     work("export", "--workdir", run, "--to", f"{s3}/export")
     work("import", "--from", f"{s3}/export", "--workdir", f"{s3}/imported")
     with machine(monkeypatch, tmp_path / "python"):
         for name in ("runs/a", "imported", "export"):
-            assert jaxpt.load(f"{s3}/{name}").generate("the", max_new_tokens=2)
+            assert jaxpt.load(f"{s3}/{name}").generate("the", 2)
     assert not [n for n in open_store().find(s3) if lease.is_lease(n)]
+
+
+@pytest.mark.slow
+def test_a_fine_tuning_resumes_on_another_machine(s3, tmp_path, monkeypatch, work):
+    run, to = f"{s3}/run", f"{s3}/tuned"
+    work(*train(s3, tmp_path, run))
+    table = "".join(f"{w}\t{i % 2}\n" for i, w in enumerate(TEXT.split() * 4))
+    open_store().pipe(f"{s3}/labels.tsv", f"sentence\tlabel\n{table}".encode())
+    config = tmp_path / "tune.py"
+    config.write_text(
+        "from jaxpt.config.finetuning import default_finetune_config\n"
+        "def get_config():\n"
+        "    config = default_finetune_config('classification')\n"
+        f"    config.data.train = config.data.dev = '{s3}/labels.tsv'\n"
+        "    config.train.epochs, config.train.lr = (1,), (1e-3,)\n"
+        "    config.train.seeds = (0, 1)\n"
+        "    return config\n"
+    )
+    argv = ["finetune", "--from", run, "--to", to, "--config", str(config)]
+    run_cell, num_cells = grid._run_cell, []
+
+    def stop_in_the_second(*args):
+        num_cells.append(args)
+        if len(num_cells) == 2:
+            raise Killed
+        return run_cell(*args)
+
+    with monkeypatch.context() as patch, killed_at(patch, 10_000):
+        patch.setattr(grid, "_run_cell", stop_in_the_second)
+        with machine(patch, tmp_path / "killed"):
+            assert cli.main(argv) == 0
+    assert len(num_cells) == 2 and "result.json" not in read_all(to)
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)
+    monkeypatch.setattr(
+        grid, "_run_cell", lambda *a: num_cells.append(a) or run_cell(*a)
+    )
+    work(*argv)
+    assert len(num_cells) == 3  # the first is not repeated
+    result = json.loads(read_all(to)["result.json"])
+    assert result["source"] == run and len(result["cells"]) == 2
+    work("export", "--workdir", to, "--to", f"{s3}/classifier")
 
 
 @pytest.mark.parametrize(
