@@ -21,7 +21,6 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.files import remote
-from jaxpt.files.remote import fetch
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
@@ -85,7 +84,7 @@ class Run:
 
     def __repr__(self) -> str:
         num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        where = f" of {remote.name(self.workdir)}" if self.workdir else ""
+        where = f" of {remote.describe(self.workdir)}" if self.workdir else ""
         text = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
         return f"<jaxpt.Run: {text}>"
 
@@ -260,8 +259,8 @@ def load(
     Traceback (most recent call last):
     jaxpt.errors.DataError: source=my.txt: is neither a folder nor a name on the ...
     """
-    folder = fetch(find_model(os.fspath(source)))
-    name = os.fspath(folder)
+    name = remote.localise(find_model(os.fspath(source)))
+    folder = Path(name)
     if revision:
         if folder.is_dir() or "@" in name:
             raise ConfigError(

@@ -21,7 +21,7 @@ from jaxpt.commands.running import (
     start_jax,
 )
 from jaxpt.errors import ConfigError
-from jaxpt.files.remote import fetch
+from jaxpt.files.remote import fetch, localise
 
 _log = logging.getLogger(__name__)
 # Flags of zero-shot tasks: the fields of `zero_shot.outcomes.Options`.
@@ -152,7 +152,7 @@ def babylm(command: Command, argv: list[str]) -> int:
     def work() -> int:
         from jaxpt.report.babylm import evaluate_babylm, format_scores
 
-        data, glue = (each and str(fetch(each)) for each in (values.data, values.glue))
+        data, glue = map(localise, (values.data, values.glue))
         request = data, glue, values.rule, values.num_items, values.bos
         result = evaluate_babylm(workdir, *request, _log.info)
         show_result(values, result, format_scores(result))

@@ -239,7 +239,5 @@ def report(command: Command, argv: list[str]) -> int:
 
     processes.check_alone()
     folders = find_folders(values.runs or [])
-    table = format_table(
-        report_runs(folders, workdir, values.alpha, values.control)
-    )
+    table = format_table(report_runs(folders, workdir, values.alpha, values.control))
     return show([table, f"\nreport: {workdir / 'report.html'}"])

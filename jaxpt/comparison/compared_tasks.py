@@ -35,7 +35,7 @@ from jaxpt.config.shipped import find_config, is_shipped
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.files.folder import load_measured, write_json
-from jaxpt.files.remote import fetch
+from jaxpt.files.remote import localise
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
 from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
@@ -162,7 +162,7 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
     for task in tasks:
         if task.is_zero_shot:
             for name, path in list_tasks([task.setting]):
-                items = TASKS[name].read(str(fetch(path)))
+                items = TASKS[name].read(localise(path))
                 digests[f"{task.setting} {spec.task_items}"] = _digest(items)
         for size in task.sizes:
             plan = make_task_plan(task, size, spec.seeds[0], spec.task_settings)

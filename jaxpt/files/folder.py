@@ -87,8 +87,8 @@ def _take(workdir: Path, stack: contextlib.ExitStack, waits: bool) -> bool:
 
     if remote.is_remote(workdir) and not processes.is_alone():
         raise DeviceError(
-            f"{remote.name(workdir)}: cannot be used by several processes of one run, "
-            f"which must share a file system; use a disk that all of them mount, "
+            f"{remote.describe(workdir)}: cannot be used by several processes of one "
+            f"run, which must share a file system; use a disk that all of them mount, "
             f"such as NFS"
         )
     if place in _held:

@@ -7,8 +7,8 @@ stale. So of two processes at most one succeeds: the later one sees the earlier 
 (listings of GCS, S3 and Azure are consistent). A live process renews its lease every
 RENEW_SECONDS. A lease is stale if it has not changed for LEASE_SECONDS on the clock of
 the observer (clocks are not compared), or if it was written from the observer's own
-mirror: then the lock of the local folder, which the observer holds, proves that the
-process has ended.
+mirror: then the mirror's lock, which the observer holds, proves that the process has
+ended.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ class Lease:
     def __init__(self, store: ObjectStore, folder: str, mirror: str):
         self.store, self.folder, self._mirror = store, folder, mirror
         self.name = f"{folder}{PREFIX}{secrets.token_hex(8)}"
-        self._renewals = 0
+        self._renewals, self._renewed = 0, 0.0
         self._lock = threading.Lock()
         self._is_released = False
 
@@ -63,6 +63,7 @@ class Lease:
         }
         self._renewals += 1
         self.store.write(self.name, json.dumps(values).encode())
+        self._renewed = time.monotonic()
 
     def check(self) -> None:
         """Raises LostLease if another process has taken the folder over."""
@@ -76,13 +77,15 @@ class Lease:
     def renew(self) -> None:
         """Renews the lease unless it was released or another process removed it."""
         with self._lock:
-            start = time.monotonic()
+            last = self._renewed
             if self._is_released or self.name not in _list(self.store, self.folder):
                 return
             self.write()
-            if time.monotonic() - start > RENEW_SECONDS:
-                # It may have been removed since, and must not come back.
-                self.store.remove([self.name])
+            if self._renewed - last > LEASE_SECONDS / 2:
+                # Another process may have removed it since it was listed: it has
+                # written its own before, so this one must not come back.
+                if len(_list(self.store, self.folder)) > 1:
+                    self.store.remove([self.name])
 
     def release(self) -> None:
         """Removes the lease."""
@@ -97,7 +100,7 @@ def take(store: ObjectStore, folder: str, mirror: str, waits: bool) -> Lease | N
     """Takes the lease of a folder; None if another process holds it.
 
     Args:
-      mirror: the id of the local copy, whose lock this process holds.
+      mirror: the id of the local copy; this process holds its lock of the folder.
       waits: until it is known whether another lease is alive; else a lease counts as
         alive until this process has seen it unchanged for LEASE_SECONDS.
 
@@ -146,11 +149,8 @@ def find_leased(names: Iterable[str]) -> set[str]:
 
 def _list(store: ObjectStore, folder: str) -> dict[str, str]:
     """The stamps of a folder's leases by name."""
-    start = f"{folder}{PREFIX}"
     entries = store.list_leases(folder, PREFIX)
-    return {
-        name: each.stamp for name, each in entries.items() if name.startswith(start)
-    }
+    return {name: each.stamp for name, each in entries.items()}
 
 
 def _is_stale(store: ObjectStore, name: str, stamps: dict, mirror: str) -> bool:
@@ -158,9 +158,10 @@ def _is_stale(store: ObjectStore, name: str, stamps: dict, mirror: str) -> bool:
     if _seen.get(key, ("", 0.0))[0] != stamp:
         _seen[key] = stamp, now
     data = store.read(name)
-    with contextlib.suppress(ValueError, AttributeError):
-        if data is not None and json.loads(data).get("mirror") == mirror:
-            return True
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        values = json.loads(data or b"{}")
+        if [values["mirror"], values["host"]] == [mirror, socket.gethostname()]:
+            return True  # the host, as an image of a disk may be on many
     return now - _seen[key][1] >= LEASE_SECONDS
 
 

@@ -3,6 +3,7 @@
     $JAXPT_CACHE/remote/KEY/NAME          the copy; KEY is a hash of the URL
     $JAXPT_CACHE/remote/KEY/index.json    {"id", "files": {name: [object, file]}}: what
                                           both were when they were last the same
+    $JAXPT_CACHE/remote/KEY/locks/        of the processes that write the copy
 
 If the store has changed since, the copy becomes what the store has; else the copy is
 kept, with work that was not uploaded. An upload is one commit:
@@ -38,7 +39,6 @@ from jaxpt.files.objects import Entry, ObjectStore, is_plain
 _log = logging.getLogger(__name__)
 PUSH = ".push.zip"
 LARGE_BYTES = 1 << 16  # new files above this are not in .push.zip
-LOCK = ".lock"  # of a folder, as `jaxpt.files.folder` has it
 _MAX_TRIES = 20
 _INDEX = {"id": str, "files": {str: [str]}}
 _PLAN = {"is_committed": bool, "added": [str], "removed": [str]}
@@ -68,6 +68,10 @@ class Mirror:
         key = hashlib.sha256(url.encode()).hexdigest()[:16]
         self._place = Path(os.path.realpath(cache)) / "remote" / key
         self.root = self._place / url.rpartition("/")[2]
+
+    def writer_lock(self, folder: str) -> Path:
+        """The file that the process locks which writes a folder of this copy."""
+        return self._place / "locks" / folder / "writer"
 
     @property
     def id(self) -> str:
@@ -100,7 +104,7 @@ class Mirror:
         with self._exclusive():
             if lease:
                 self._finish_push(folder)
-            elif lock.is_held(self.root / folder / LOCK):
+            elif lock.is_held(self.writer_lock(folder)):
                 return  # its process has the newest files here
             for _ in range(_MAX_TRIES):
                 if self._pull(folder, leaves_out, keeps_work):
@@ -125,21 +129,21 @@ class Mirror:
             for name, pair in known.items()
             if pair == [stamps.get(name), files.get(name)] and name not in overlay
         }
-        # In this order, as what is not in the index passes for work of this process.
+        # In this order: files that are not in the index count as work of this process.
         for name in files.keys() - state.keys() - overlay.keys():
             _remove(self.root, name)
         self._replace_entries(known, kept)
         wanted = state.keys() - kept.keys() - overlay.keys()
-        is_whole = self._download({name: state[name] for name in wanted})
+        copied = self._download({name: state[name] for name in wanted})
         for name, data in overlay.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             disk.replace(self.root / name, data)
-        if not is_whole or self._read_content(folder, leaves_out) != content:
-            return False
-        now = self._walk(folder)
-        names = (stamps.keys() & now.keys()) - overlay.keys()
-        self._replace_entries(kept, {name: [stamps[name], now[name]] for name in names})
-        return True
+        after, now = self._read_content(folder, leaves_out), self._walk(folder)
+        # If others have changed meanwhile, these are not copied again.
+        names = {n for n in kept.keys() | copied if state[n] == after[1].get(n)}
+        pairs = {n: [stamps[n], now[n]] for n in names & now.keys()}
+        self._replace_entries(kept, pairs)
+        return after == content and pairs.keys() == state.keys() - overlay.keys()
 
     def _read_content(
         self, folder: str, leaves_out: str
@@ -156,10 +160,10 @@ class Mirror:
             overlay |= _below(push.files, folder, busy)
         return busy, state, overlay
 
-    def _download(self, wanted: dict[str, Entry]) -> bool:
-        """Whether all files were copied with the sizes that they should have."""
+    def _download(self, wanted: dict[str, Entry]) -> set[str]:
+        """Copies files; returns their names but for those that have changed."""
         if not wanted:
-            return True
+            return set()
         num_bytes = sum(each.size for each in wanted.values())
         free = shutil.disk_usage(self._place).free
         if num_bytes > free:
@@ -169,16 +173,18 @@ class Mirror:
                 f"folder on a larger one"
             )
         _log.info(f"{self.url}: copying {len(wanted)} files, {num_bytes / 1e6:,.1f} MB")
-        with self._make_scratch() as scratch:
+        disk.remove(self._place / "download")  # of a process that was killed
+        copied = set()
+        with self._make_scratch("download") as scratch:
             paths = {name: scratch / str(i) for i, name in enumerate(sorted(wanted))}
             self.store.download(paths)
-            if any(p.stat().st_size != wanted[n].size for n, p in paths.items()):
-                return False
             for name, path in paths.items():
-                target = self.root / name if name else self.root
-                target.parent.mkdir(parents=True, exist_ok=True)
-                disk.rename(path, target)
-        return True
+                if path.exists() and path.stat().st_size == wanted[name].size:
+                    target = self.root / name if name else self.root
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    disk.rename(path, target)
+                    copied.add(name)
+        return copied
 
     def push(self, folder: str, lease: Lease) -> None:
         """Uploads what has changed in a folder, as one commit.
@@ -194,7 +200,7 @@ class Mirror:
         busy |= {name.removesuffix(PUSH) for name in pushes}  # a killed process's
         entries = _below(entries, folder, busy)
         known = _below(self._read_index()["files"], folder, busy)
-        with self._make_scratch() as scratch:
+        with self._make_scratch(f"upload-{secrets.token_hex(8)}") as scratch:
             files, changed = self._copy_changes(folder, busy, entries, known, scratch)
             removed = (known.keys() & entries.keys()) - files.keys()
             if not changed and not removed:
@@ -316,20 +322,20 @@ class Mirror:
             yield
 
     @contextlib.contextmanager
-    def _make_scratch(self) -> Iterator[Path]:
+    def _make_scratch(self, name: str) -> Iterator[Path]:
         """A temporary folder on the disk of the copy.
 
         Raises:
           UserError: anything in its block cannot be read or written.
         """
-        place = self._place / f"scratch-{secrets.token_hex(8)}"
+        place = self._place / name
         try:
             place.mkdir(parents=True)
             yield place
         except OSError as error:
-            name = error.filename or self.root
+            path = error.filename or self.root
             raise CheckpointError(
-                f"{self.url}: cannot be copied from or to {name}: {error.strerror}"
+                f"{self.url}: cannot be copied from or to {path}: {error.strerror}"
             ) from error
         finally:
             shutil.rmtree(place, ignore_errors=True)

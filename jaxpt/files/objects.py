@@ -128,13 +128,10 @@ class ObjectStore:
             self._fs.pipe_file(self._join(name), data)
 
     def download(self, files: Mapping[str, Path]) -> None:
-        """Copies objects, by name, to files."""
-        for place in files.values():
-            place.parent.mkdir(parents=True, exist_ok=True)
+        """Copies objects, by name, to files; some may be missing if one was removed."""
         names = [self._join(name) for name in files]
-        with self._explain():
-            if files:
-                self._fs.get(names, list(map(str, files.values())))
+        with self._explain(), contextlib.suppress(FileNotFoundError):
+            self._fs.get(names, list(map(str, files.values())))
 
     def upload(self, files: Mapping[str, Path]) -> None:
         """Copies files to objects, by name."""

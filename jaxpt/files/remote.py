@@ -57,19 +57,20 @@ def fetch(path: str | os.PathLike, leaves_out: str = "") -> Path:
     return mirror.root / pattern
 
 
+def localise(path: str) -> str:
+    """As `fetch`, of a text; a local path stays as it is."""
+    return str(fetch(path)) if is_url(path) else path
+
+
 def discard_work(folder: Path) -> None:
     """Makes a copy what the store has, without changes that were not uploaded."""
     if located := _locate(folder):
         located[0].pull(located[1], keeps_work=False)
 
 
-def name(path: str | os.PathLike) -> str:
-    """The URL of a local copy, or of a part of it; any other path as it is."""
-    return describe(os.fspath(path))
-
-
-def describe(text: str) -> str:
-    """A text with URLs in the place of the paths of local copies."""
+def describe(value: object) -> str:
+    """A path or a text, with URLs in the place of the paths of local copies."""
+    text = str(value)
     for url, mirror in _mirrors.items():
         text = text.replace(str(mirror.root), url)
     return text
@@ -82,7 +83,7 @@ def is_remote(path: str | os.PathLike) -> bool:
 
 @contextlib.contextmanager
 def hold(folder: Path, waits: bool) -> Iterator[bool]:
-    """Holds the lease of a copy's folder, of which the caller has the local lock.
+    """Holds the lock and the lease of a copy's folder; waits for the lock.
 
     Brings the folder up to date at the start, and uploads it at the end. Does nothing
     for other folders.
@@ -101,16 +102,25 @@ def hold(folder: Path, waits: bool) -> Iterator[bool]:
         yield True
         return
     mirror, inner = located
-    lease = take(mirror.store, inner, mirror.id, waits)
-    if lease is None:
-        yield False
-        return
+    with lock.hold(mirror.writer_lock(inner), lambda: None):
+        lease = take(mirror.store, inner, mirror.id, waits)
+        if lease is None:
+            yield False
+            return
+        with _upload_at_end(folder, mirror, inner, lease):
+            yield True
+
+
+@contextlib.contextmanager
+def _upload_at_end(
+    folder: Path, mirror: Mirror, inner: str, lease: Lease
+) -> Iterator[None]:
     key = os.path.realpath(folder)
     try:
         mirror.pull(inner, lease=lease)
         _writing[key] = mirror, inner, lease
         try:
-            yield True
+            yield
         except BaseException:
             with contextlib.suppress(LostLease):
                 push(folder)
@@ -127,16 +137,12 @@ def hold(folder: Path, waits: bool) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def hold_output(folder: Path) -> Iterator[None]:
-    """As `hold`, for a folder of which the caller has no lock; waits for others."""
-    if not is_remote(folder):
-        yield
-        return
-    path = folder.with_name(f".{folder.name}.lock")
-    with lock.hold(path, lambda: None), hold(folder, waits=True) as is_ours:
+    """As `hold`, but raises CheckpointError if another process holds the lease."""
+    with hold(folder, waits=True) as is_ours:
         if not is_ours:
             raise CheckpointError(
-                f"--to={name(folder)}: another process is writing into this folder; "
-                f"wait until it has ended, or use another folder"
+                f"--to={describe(folder)}: another process is writing into this "
+                f"folder; wait until it has ended, or use another folder"
             )
         yield
 

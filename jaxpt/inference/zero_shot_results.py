@@ -22,7 +22,7 @@ from jaxpt.errors import ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.files.objects import is_url
-from jaxpt.files.remote import fetch
+from jaxpt.files.remote import localise
 from jaxpt.inference.scorer import make_scorer
 from jaxpt.statistics.examples import Examples
 from jaxpt.training.workdir import load_run
@@ -88,7 +88,7 @@ def evaluate_tasks(
         named = list_tasks(task_args)
         check_options([name for name, _ in named], options)
         return [
-            (name, path, task.read(str(fetch(path))), _read_shots(task, options))
+            (name, path, task.read(localise(path)), _read_shots(task, options))
             for name, path in named
             for task in [TASKS[name]]
         ]

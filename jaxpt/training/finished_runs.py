@@ -13,7 +13,7 @@ from jaxpt.config.metric_names import rename_result
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import CONFIG, UNVERSIONED, load_config, load_json
-from jaxpt.files.remote import fetch
+from jaxpt.files.remote import localise
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -135,7 +135,7 @@ def find_folders(words: Iterable[str]) -> list[Path]:
     for word in words:
         parts = [word] if os.path.exists(word) else word.split(",")
         for part in filter(None, map(str.strip, parts)):
-            part = os.fspath(fetch(part))
+            part = localise(part)
             if os.path.exists(part) or glob.escape(part) == part:
                 folders.append(Path(part))
                 continue

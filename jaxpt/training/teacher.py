@@ -60,7 +60,7 @@ def with_teacher(
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
     student_plan = processes.on_all(
-        plan.change, {section: {teacher.setting: remote.name(folder)}}
+        plan.change, {section: {teacher.setting: remote.describe(folder)}}
     )
     name = f"{section}.{teacher.setting}"
     return student_plan.add_filled(

@@ -220,15 +220,38 @@ def test_a_lost_lease_stops_the_first_process(away, monkeypatch):
     assert read_all(url) == after
 
 
-def test_a_lease_that_was_renewed_too_late_does_not_come_back(monkeypatch):
-    store = ObjectStore(new_url())
-    held = lease.take(store, "", "here", waits=False)
-    clock = iter([0.0, lease.RENEW_SECONDS + 1])
-    monkeypatch.setattr(lease.time, "monotonic", lambda: next(clock))
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_a_late_renewal_yields_to_another_process(monkeypatch, is_taken_over):
+    """Which takes the folder over after the late process has listed its lease."""
+    store, write = ObjectStore(new_url()), ObjectStore.write
+    held, others = lease.take(store, "", "here", waits=False), []
+
+    def write_late(self, name, data):
+        monkeypatch.setattr(ObjectStore, "write", write)
+        if is_taken_over:
+            with monkeypatch.context() as patch:
+                patch.setattr(lease, "LEASE_SECONDS", 0.0)
+                others.append(lease.take(store, "", "there", waits=False))
+        write(self, name, data)
+
+    monkeypatch.setattr(ObjectStore, "write", write_late)
+    held._renewed -= lease.LEASE_SECONDS
     held.renew()
-    monkeypatch.undo()
-    with pytest.raises(lease.LostLease):
+    if is_taken_over:
+        others[0].check()
+        with pytest.raises(lease.LostLease):
+            held.check()
+    else:
         held.check()
+
+
+def test_an_image_of_a_disk_on_another_host_is_another_machine(monkeypatch):
+    store = ObjectStore(new_url())
+    lease.take(store, "", "mirror", waits=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
+        assert lease.take(store, "", "mirror", waits=False) is None
+    assert lease.take(store, "", "mirror", waits=False)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -270,6 +293,42 @@ def test_a_reader_beside_the_writer_changes_none_of_its_files(monkeypatch):
         assert (folder / "metrics.jsonl").read_text() == "newer"
         monkeypatch.setattr(ObjectStore, "upload", upload)
     assert read_all(url)["metrics.jsonl"] == b"newer"
+
+
+def test_a_reader_leaves_the_files_of_a_command_beside_it(monkeypatch):
+    """Also of one that has no lock in its folder, such as jaxpt prepare."""
+    url = new_url("store")
+    folder = remote.fetch(url)
+    with remote.hold_output(folder):
+        folder.mkdir()
+        (folder / "card.json").write_text("{}")
+        ObjectStore(url).write("other", b"")
+        with monkeypatch.context() as patch:
+            patch.setattr(remote, "_writing", {})  # of another process
+            assert remote.fetch(url) == folder
+        assert (folder / "card.json").exists()
+    assert {"card.json", "other"} == read_all(url).keys()
+
+
+def test_a_writer_that_removes_files_during_a_copy(monkeypatch):
+    """The others are not copied again."""
+    url, download, copied = new_url(), ObjectStore.download, []
+    with hold(remote.fetch(url)):
+        write(remote.fetch(url), 1)
+
+    def download_late(self, files):
+        if not copied:
+            self.remove(["checkpoints/1/array"])
+        download(self, files)
+        copied.append({name for name, path in files.items() if path.exists()})
+
+    monkeypatch.setattr(ObjectStore, "download", download_late)
+    monkeypatch.setattr(remote, "_mirrors", {})
+    monkeypatch.setenv("JAXPT_CACHE", os.environ["JAXPT_CACHE"] + "-of-a-reader")
+    monkeypatch.setattr(mirror.time, "sleep", lambda seconds: None)
+    assert read(remote.fetch(url)) == read_all(url)
+    assert "checkpoints/1/array" not in read_all(url)
+    assert not set.intersection(*copied)
 
 
 def test_a_folder_within_is_left_to_its_process(away):
@@ -334,10 +393,16 @@ def test_paths_of_copies_are_urls_in_json_and_messages():
     url = new_url()
     folder = remote.fetch(url)
     assert remote.is_remote(folder / "a") and not remote.is_remote("/tmp")
-    assert remote.name(folder / "a") == f"{url}/a"
+    assert remote.describe(folder / "a") == f"{url}/a"
     with hold(folder):
         write_json(folder / "config.json", {"path": str(folder / "x")})
     assert json.loads((folder / "config.json").read_text()) == {"path": f"{url}/x"}
+
+
+def test_local_paths_stay_as_they_are():
+    for path in ("runs/*/", "./a//b/", "a/../b", ""):
+        assert remote.localise(path) == path
+    assert remote.localise("memory://c/a") == str(remote.fetch("memory://c/a"))
 
 
 def test_wildcards(tmp_path):

