@@ -18,7 +18,7 @@ def new_url(name="run"):
 
 def read_all(url):
     """The objects below a URL by name, without leases."""
-    fs, root = fsspec.core.url_to_fs(url)
+    fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     names = {path[len(root) + 1 :]: path for path in fs.find(root)}
     return {n: fs.cat(p) for n, p in names.items() if not lease.is_lease(n)}
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 import fsspec
+import jax
 import numpy as np
 import pytest
 from stores import Killed, killed_at, machine, read_all
@@ -103,7 +104,8 @@ def test_a_run_is_trained_read_and_exported(s3, tmp_path, monkeypatch, work):
     # Nothing that a command reads names the machine's copy.
     texts = {name for name, data in files.items() if b"/remote/" in data}
     assert all(n == "run.log" or n.endswith("commit_success.txt") for n in texts), texts
-    assert "whole" in work("doctor", run)
+    assert f"{run}: training run, whole" in work("doctor", run)
+    assert json.loads(work("evaluate", "--workdir", run, "--json"))
     work("export", "--workdir", run, "--to", f"{s3}/export")
     assert "model.safetensors" in read_all(f"{s3}/export")
     with machine(monkeypatch, tmp_path / "python"):
@@ -142,6 +144,27 @@ def test_every_command(s3, tmp_path, monkeypatch, work):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    "STORAGE_EMULATOR_HOST" not in os.environ, reason="needs gcsfs and fake-gcs-server"
+)
+def test_google_cloud_storage(tmp_path, monkeypatch, work):
+    """On the server at $STORAGE_EMULATOR_HOST, such as http://127.0.0.1:4443."""
+    files = fsspec.filesystem("gs", skip_instance_cache=True, use_listings_cache=False)
+    bucket = f"gs://bucket{time.time_ns()}"
+    run = f"{bucket}/runs/a"
+    files.mkdir(bucket)
+    files.pipe(f"{bucket}/text/a.txt", (TEXT * 120).encode())
+    work(*train(bucket, tmp_path, run, train__steps=8))
+    work(*train(bucket, tmp_path, run, train__steps=12))
+    assert "whole" in work("doctor", run)
+    work("export", "--workdir", run, "--to", f"{bucket}/export")
+    with machine(monkeypatch, tmp_path / "python"):
+        assert jaxpt.load(run).step == 12
+        assert jaxpt.load(f"{bucket}/export").generate("the", 2)
+    assert not [name for name in files.find(bucket) if lease.is_lease(name)]
+
+
+@pytest.mark.slow
 def test_a_fine_tuning_resumes_on_another_machine(s3, tmp_path, monkeypatch, work):
     run, to = f"{s3}/run", f"{s3}/tuned"
     work(*train(s3, tmp_path, run))
@@ -154,7 +177,7 @@ def test_a_fine_tuning_resumes_on_another_machine(s3, tmp_path, monkeypatch, wor
         "    config = default_finetune_config('classification')\n"
         f"    config.data.train = config.data.dev = '{s3}/labels.tsv'\n"
         "    config.train.epochs, config.train.lr = (1,), (1e-3,)\n"
-        "    config.train.seeds = (0, 1)\n"
+        "    config.train.seeds, config.task.max_len = (0, 1), 16\n"
         "    return config\n"
     )
     argv = ["finetune", "--from", run, "--to", to, "--config", str(config)]
@@ -221,17 +244,16 @@ def test_names_that_are_not_there(s3, tmp_path, capfd):
 
 
 def start(argv, cache):
-    """A process of another machine."""
+    """A process of another machine, which writes its output to CACHE.log."""
     environment = os.environ | {"JAXPT_CACHE": str(cache), "PYTHONFAULTHANDLER": "1"}
     command = [sys.executable, "-m", "jaxpt", *argv]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    with open(f"{cache}.log", "w") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
 
 def params_of(url):
     run = jaxpt.load(url)
-    return run.step, [
-        np.asarray(leaf) for leaf in __import__("jax").tree.leaves(run.params)
-    ]
+    return run.step, jax.tree.leaves(run.params)
 
 
 @pytest.mark.slow
@@ -247,12 +269,12 @@ def test_killed_and_resumed_on_another_machine(s3, tmp_path, monkeypatch):
         while process.poll() is None and time.monotonic() < limit:
             # From the second checkpoint on, also while one is uploaded.
             names = files.glob(f"{s3}/killed/checkpoints/*.manifest.json")
-            if len(names) > 0 and max(map(step_of, names)) >= 40 * (2 * number + 1):
+            if names and max(map(step_of, names)) >= 40 * (2 * number + 1):
                 time.sleep(0.05 * number)
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.05)
-        process.communicate()
+        process.wait()
         num_killed += process.returncode == -signal.SIGKILL
         for name in files.find(s3):  # what the next machine would wait a minute for
             if lease.is_lease(name):
@@ -273,7 +295,7 @@ def step_of(name):
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_comparison(s3, tmp_path, monkeypatch):
+def test_two_processes_train_one_comparison(s3, tmp_path, work):
     path = tmp_path / "compare.py"
     write_config(
         path,
@@ -288,8 +310,11 @@ def test_two_processes_train_one_comparison(s3, tmp_path, monkeypatch):
     assert cli.main([*study, f"{s3}/both", "--part=prepare"]) == 0
     argv = ["compare", "--workdir", f"{s3}/both", "--part=runs"]
     workers = [start(argv, tmp_path / f"worker{i}") for i in range(2)]
-    outputs = [worker.communicate()[1].decode() for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    codes = [worker.wait() for worker in workers]
+    outputs = [(tmp_path / f"worker{i}.log").read_text() for i in range(2)]
+    assert codes == [0, 0], outputs
+    num_trained = [output.count(" steps in ") for output in outputs]
+    assert sum(num_trained) == 6 and min(num_trained) > 0, outputs
     assert cli.main(["compare", "--workdir", f"{s3}/both", "--part=report"]) == 0
     alone, both = (
         json.loads(read_all(f"{s3}/{name}")["report.json"])["runs"]
@@ -298,6 +323,7 @@ def test_two_processes_train_one_comparison(s3, tmp_path, monkeypatch):
     assert len(both) == 6
     for one, other in zip(alone, both, strict=True):
         assert one["metrics"] == other["metrics"] and one["name"] == other["name"]
-    # Each run was trained once, and both processes trained.
-    logs = {n: d.decode() for n, d in read_all(f"{s3}/both").items() if "run.log" in n}
-    assert len(logs) == 6
+    words = ["--title", "Study", "--question", "Which?", "--no-pictures"]
+    work("archive", "--workdir", f"{s3}/both", "--to", f"{s3}/study", *words)
+    for name in ("both", "study"):
+        assert f"{s3}/{name}: " in work("doctor", f"{s3}/{name}")

@@ -31,10 +31,7 @@ RUNS = {
 
 def show_result(values: flags.FlagValues, result: Any, lines: Iterable[str]) -> None:
     """Prints a result as JSON if --json was given, else as lines."""
-    if values.json:
-        print(json.dumps(result))
-    else:
-        show(lines)
+    show([json.dumps(result)] if values.json else lines)
 
 
 def show(lines: Iterable[str]) -> int:

@@ -16,6 +16,10 @@ from jaxpt.errors import CheckpointError, UserError
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 # What says that an object has changed, in order of preference: GCS, S3, others.
 _STAMPS = ("generation", "ETag", "etag", "md5Hash", "mtime", "LastModified", "created")
+_DENIED = re.compile(
+    "[Dd]enied|[Cc]redential|Forbidden|Anonymous caller|InvalidToken|provided token|"
+    "InvalidAccessKey|SignatureDoesNotMatch"
+)
 INSTALL = "pip install 'jaxpt[cloud]' installs those of gs:// and s3://"
 LOG_IN = (
     "check the permissions, and log in: gcloud auth application-default login for "
@@ -173,12 +177,10 @@ def _describe(error: Exception) -> str:
         return f"needs the Python package of its storage ({text}); {INSTALL}"
     if isinstance(error, ValueError) and "rotocol" in text:
         return f"{text}; must be gs://, s3:// or another URL that fsspec opens"
-    is_denied = isinstance(error, PermissionError) or "Credential" in kind
-    words = ("denied", "redential", "nvalidAccessKey", "SignatureDoesNotMatch")
-    if is_denied or any(word in text for word in (*words, "Anonymous caller", "Token")):
-        return f"access is denied ({text}); {LOG_IN}"
     if isinstance(error, FileNotFoundError):
-        return f"{text}; create the bucket, or check its name"
+        return f"does not exist ({text}); create the bucket, or check its name"
+    if isinstance(error, PermissionError) or _DENIED.search(f"{kind} {text}"):
+        return f"access is denied ({text}); {LOG_IN}"
     is_offline = "Connect" in kind or "Timeout" in kind or "ConnectionError" in kind
     if is_offline or isinstance(error, ConnectionError | TimeoutError):
         return f"cannot be reached ({text}); check the network and repeat the command"

@@ -466,7 +466,11 @@ def test_a_forged_name_leaves_no_folder(name):
     [
         (PermissionError("Forbidden"), "access is denied (Forbidden); check the perm"),
         (type("NoCredentialsError", (Exception,), {})("none"), "access is denied"),
-        (FileNotFoundError("The specified bucket does not exist"), "create the bucket"),
+        (OSError("Forbidden: b/a"), "access is denied (Forbidden: b/a)"),
+        (
+            FileNotFoundError("b/Token: denied"),
+            "does not exist (b/Token: denied); crea",
+        ),
         (type("ConnectTimeoutError", (Exception,), {})("x"), "cannot be reached (x)"),
         (ConnectionError("refused"), "cannot be reached (refused); check the network"),
         (OSError(errno.ENOSPC, "No space left", "/a"), "/a: No space left"),
