@@ -4,6 +4,8 @@ import dataclasses
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -235,6 +237,19 @@ def many_devices(num):
         f"--xla_force_host_platform_device_count={num}",
         "NPROC": "32",
     }
+
+
+def run_on_devices(num, code):
+    """What a program prints in a process with so many CPU devices."""
+    root = str(Path(__file__).resolve().parents[1])
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | many_devices(num) | {"PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout
 
 
 def prepare(config):

@@ -70,7 +70,7 @@ class Lease:
         if self.name not in _list(self.store, self.folder):
             raise LostLease(
                 f"{self.store.url}/{self.folder}: another process has taken over this "
-                f"folder, because the lease of this one was not renewed for "
+                f"folder, because this process had not renewed its lease for "
                 f"{LEASE_SECONDS:.0f} seconds"
             )
 
@@ -82,8 +82,8 @@ class Lease:
                 return
             self.write()
             if self._renewed - last > LEASE_SECONDS / 2:
-                # Another process may have removed it since it was listed: it has
-                # written its own before, so this one must not come back.
+                # Another process may have removed it since it was listed, after it
+                # had written its own lease. Then this lease must not come back.
                 if len(_list(self.store, self.folder)) > 1:
                     self.store.remove([self.name])
 

@@ -248,7 +248,7 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
 
 
 def scale_by_muon(momentum: float) -> optax.GradientTransformation:
-    """`optax.contrib.scale_by_muon`, whose iterations have whole matrices."""
+    """`optax.contrib.scale_by_muon`, with `orthogonalise` for its iterations."""
     # Axes before the last two are those of layers, which are independent.
     last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
     normed = optax.contrib.scale_by_muon(

@@ -1,10 +1,9 @@
 """Hand-written operations for XLA's CPU back end (float32): the same numbers, faster.
 
 Measured on 2 cores: a weight gradient [I, O] with I > O is 1.7 times slower than its
-transpose; a wide left operand that a product transposes costs up to half of the
-product's speed, depending on the CPU; batched products whose left operand does not
-contract its last axis take a slow path; softmax and norms are recomputed inside every
-fusion that reads them, unless a barrier prevents it.
+transpose; batched products whose left operand does not contract
+its last axis take a slow path; softmax and norms are recomputed inside every fusion
+that reads them, unless a barrier prevents it.
 """
 
 import functools
@@ -36,15 +35,13 @@ def _matmul_backward(saved: tuple, grad: Array) -> tuple[Array, Array]:
 def kernel_gradient(
     x: Float[Array, "M I"], grad: Float[Array, "M O"]
 ) -> Float[Array, "I O"]:
-    """x^T grad, or its transpose, so that the smaller operand is the transposed one."""
-    if x.shape[1] > grad.shape[1]:
-        return barrier(_transpose(grad) @ x).T  # else XLA undoes the transposes
-    return _transpose(x) @ grad
-
-
-def _transpose(x: Float[Array, "M N"]) -> Float[Array, "N M"]:
-    """x^T: a copy where that is faster than a product that reads x by columns."""
-    return barrier(x.T) if x.shape[1] >= WIDE else x.T
+    """x^T grad, in the fastest of three equivalent forms."""
+    num_in, num_out = x.shape[1], grad.shape[1]
+    if num_in > num_out:
+        return barrier(grad.T @ x).T  # without the barrier XLA undoes the transposes
+    if num_in >= WIDE:
+        return barrier(x.T) @ grad
+    return x.T @ grad
 
 
 matmul.defvjp(_matmul_forward, _matmul_backward)

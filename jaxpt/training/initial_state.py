@@ -118,13 +118,14 @@ def _name_teacher(task: Task) -> tuple[str, str]:
 
 def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
     """The task of another run, which must have the same tokenizer and a checkpoint."""
-    task, read = load_task(fetch(path))
+    folder = fetch(path)
+    task, read = load_task(folder)
     if tokenizers.fingerprint(read) != tokenizers.fingerprint(tokenizer):
         raise CheckpointError(
             f"{name}: its tokenizer is another; it must be this one, as with "
-            f"tokenizer.kind=file and tokenizer.path={fetch(path) / 'tokenizer.json'}"
+            f"tokenizer.kind=file and tokenizer.path={folder / 'tokenizer.json'}"
         )
-    if not (fetch(path) / "checkpoints").is_dir():
+    if not (folder / "checkpoints").is_dir():
         raise CheckpointError(f"{name}: holds no finished checkpoint")
     return task
 

@@ -528,10 +528,10 @@ def compare(ours: Ours, batch: dict, reference: dict) -> dict[str, float]:
     }
 
 
-def check(gaps: dict[str, float], least: float = 1e-4) -> None:
-    """Checks the tolerances of float32: `least`, and 1e-5 for the loss."""
+def check(gaps: dict[str, float], limit: float = 1e-4) -> None:
+    """Checks the tolerances of float32: `limit`, and 1e-5 for the loss."""
     for name, gap in gaps.items():
-        assert gap < (1e-5 if name == "loss" else least), gaps
+        assert gap < (1e-5 if name == "loss" else limit), gaps
 
 
 def count(params) -> int:

@@ -136,7 +136,7 @@ def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
     batch = make_batch("drawn")
     for padded in (batch, pad_before(batch, settings["pad_token_id"])):
         theirs = run_theirs(reference, padded, "drawn")
-        # Heads of two dimensions amplify rounding; faults are a hundred times larger.
+        # Drawn heads have two dimensions or more, whose norms amplify rounding.
         check(compare(ours, padded, theirs), 3e-4)
     back = to_hf(ours.params, ours.family, ours.spec, head)
     assert set(tensors) - set(back) <= set(COPIES[ours.family.form])

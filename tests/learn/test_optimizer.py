@@ -1,28 +1,28 @@
 """Every optimizer against its formula in NumPy, and on stacked layers."""
 
 import functools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import many_devices, slow
+from tiny import run_on_devices, slow
 
 from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, OptimSpec
-from jaxpt.learn.optimizer import decay_mask, is_layer_matrix, make_optimizer
+from jaxpt.learn.optimizer import (
+    MUON_EPSILON,
+    decay_mask,
+    is_layer_matrix,
+    make_optimizer,
+    scale_by_muon,
+)
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def apply_gradients(state, grads, optimizer):
@@ -267,13 +267,29 @@ print("good")
 
 def test_muon_gathers_sharded_matrices_once():
     """Not in each of the 5 iterations, which have 3 products each."""
-    result = subprocess.run(
-        [sys.executable, "-c", MESH],
-        env=os.environ | many_devices(8) | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
+    assert run_on_devices(8, MESH).strip() == "good"
+
+
+@pytest.mark.parametrize("shape", [(4, 16, 48), (4, 48, 16), (24, 24)])
+def test_muon_is_bit_for_bit_that_of_optax_on_one_device(shape):
+    last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
+    expected = optax.contrib.scale_by_muon(
+        beta=0.95,
+        eps=MUON_EPSILON,
+        weight_dimension_numbers=lambda tree: jax.tree.map(lambda _: last_two, tree),
     )
-    assert result.stdout.strip() == "good", result.stderr[-2000:]
+    draw = np.random.default_rng(0).normal
+    grads = [{"kernel": jnp.asarray(draw(size=shape), "f4")} for _ in range(3)]
+    states = [each.init(grads[0]) for each in (scale_by_muon(0.95), expected)]
+    assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
+    updates = [scale_by_muon(0.95).update, expected.update]
+    for grad in grads:
+        results = [
+            jax.jit(update)(grad, state)
+            for update, state in zip(updates, states, strict=True)
+        ]
+        (first, second), states = zip(*[(r[0], r[1]) for r in results], strict=True)
+        np.testing.assert_array_equal(first["kernel"], second["kernel"])
 
 
 @pytest.mark.parametrize("shape", [slow((3, 12)), (12, 3)])

@@ -1,10 +1,5 @@
 """Predictions side by side: all of them are there, or counted."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,13 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from tiny import many_devices
+from tiny import run_on_devices
 
 from jaxpt.ops import packing
 from jaxpt.ops.packing import Law, exactly, mix, uniform, uniform_rate
-
-ROOT = Path(__file__).resolve().parents[2]
-
 
 TWO_OF_FOUR = Law((0.0, 0.0, 1.0, 0.0, 0.0))  # two of a row, which has room for four
 
@@ -188,10 +180,4 @@ print("good")
 
 def test_each_device_packs_its_own_rows():
     """No state leaves its device: 8 of them, with 4 rows each."""
-    result = subprocess.run(
-        [sys.executable, "-c", MESH],
-        env=os.environ | many_devices(8) | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.stdout.strip() == "good", result.stderr[-2000:]
+    assert run_on_devices(8, MESH).strip() == "good"
