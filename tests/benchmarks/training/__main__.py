@@ -47,8 +47,8 @@ class Side:
         env["PYTHONPATH"] = os.pathsep.join(
             [str(HERE.parents[2]), str(HERE), env.get("PYTHONPATH", "")]
         )
-        if peers:  # both must find room on one device
-            env["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.45"
+        if peers:  # all sides must find room on one device
+            env["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.4"
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / script), json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -56,9 +56,13 @@ class Side:
             text=True,
             env=env,
         )
-        self.rounds, start = [], time.perf_counter()
+        self.rounds, self._start = [], time.perf_counter()
+
+    def wait(self) -> "Side":
+        """Reads what it says after its first steps."""
         self.about = self._read()
-        self.start_seconds = time.perf_counter() - start
+        self.start_seconds = time.perf_counter() - self._start
+        return self
 
     def _read(self) -> dict:
         for line in self.process.stdout:
@@ -88,6 +92,7 @@ def make_given(name: str, args) -> dict:
         "steps_per_call": args.steps_per_call,
         "settings": dict(pair.split("=", 1) for pair in args.set),
         "precision": args.precision,
+        "trace": args.trace and str(args.trace / name),
     }
     for key, value in settings["settings"].items():
         settings["settings"][key] = {"True": True, "False": False}.get(value, value)
@@ -113,10 +118,11 @@ def measure_starts(name: str, args) -> dict:
     with tempfile.TemporaryDirectory() as cache:
         for label in ("jaxpt cold", "jaxpt warm"):
             side = Side("ours.py", settings, False, JAX_COMPILATION_CACHE_DIR=cache)
+            side.wait()
             result[label] = side.start_seconds
             side.close()
     for label, more in list_peers(args, side.about["lengths"]).items():
-        side = Side("peer.py", settings | more, True)
+        side = Side("peer.py", settings | more, True).wait()
         result[label] = side.start_seconds
         side.close()
     return result
@@ -129,9 +135,14 @@ def measure(name: str, args, cache: str) -> list[dict]:
         "ours.py", settings, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache
     )
     sides = {"jaxpt": ours}
-    about = sides["jaxpt"].about
+    about = ours.wait().about
     for label, more in list_peers(args, about["lengths"]).items():
         sides[label] = Side("peer.py", settings | more, True)
+        if not args.together:
+            sides[label].wait()
+    for side in sides.values():
+        if args.together and side is not ours:
+            side.wait()
     times = {label: [] for label in sides}
     for _ in range(args.rounds):
         for label, side in sides.items():
@@ -188,6 +199,12 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="torch.compile, too")
     parser.add_argument(
         "--precision", default="high", help="torch's float32 matmul precision on a GPU"
+    )
+    parser.add_argument(
+        "--together", action="store_true", help="the peers start at the same time"
+    )
+    parser.add_argument(
+        "--trace", type=Path, help="folder for a trace of jaxpt's steps after the rounds"
     )
     parser.add_argument("--starts", action="store_true", help="the first steps alone")
     parser.add_argument("--rounds", type=int, default=5)

@@ -105,6 +105,10 @@ def main() -> None:
         peak = stats.get("peak_bytes_in_use")
         peak = peak or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(json.dumps({"seconds": seconds, "memory": peak}), flush=True)
+    if settings["trace"]:
+        with jax.profiler.trace(settings["trace"]):
+            state, result = program.train_call(state, stack, 0)
+            jax.block_until_ready(result)
 
 
 if __name__ == "__main__":
