@@ -7,8 +7,9 @@
 #   tests/benchmarks/accelerator.sh OUT --tiny    # every part on a CPU, small
 #
 # PYTHON names one with jax for CUDA, torch and transformers; else one is made in
-# .venv-gpu from the package index (CUDA=12 or 13). LIMIT is the seconds in all (530).
-# OUT gets device.json, tests.log, a JSON file for each case and table.txt.
+# .venv-gpu from the package index (CUDA=12 or 13). LIMIT is the seconds in all (530),
+# TESTS_LIMIT those of the tests (150). OUT gets device.json, tests.log, table.txt, and
+# for each case a JSON file and a trace of a few steps.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=${1:?must name a folder, as in: tests/benchmarks/accelerator.sh OUT}
@@ -56,17 +57,19 @@ echo "== tests"
 collect=()
 if [ -n "$tiny" ]; then collect=(--collect-only); fi
 code=0
-timeout "$(left)" "$python" -m pytest -m gpu tests/ops tests/objectives "${collect[@]}" \
-  >"$out/tests.log" 2>&1 || code=$?
+# Several processes share the GPU: compiling takes most of the time.
+XLA_PYTHON_CLIENT_PREALLOCATE=false timeout "${TESTS_LIMIT:-150}" "$python" -m pytest \
+  -m gpu -n 8 tests/ops tests/objectives "${collect[@]}" >"$out/tests.log" 2>&1 || code=$?
 tail -n 3 "$out/tests.log"
 
-# In the order of what is wanted first; those that need most memory last.
-cases=(clm-gpt2 mlm-bert-base-512 mlm-bert-base-128 electra-base span_corruption-t5-base
-  clm-gpt2-xl)
-options=(--dtype bfloat16 --rounds 3 --steps 10)
+# The four main objectives first; those that need most memory last.
+cases=(clm-gpt2 mlm-bert-base-512 span_corruption-t5-base electra-base
+  mlm-bert-base-128 clm-gpt2-xl)
+options=(--dtype bfloat16 --rounds 3 --steps 10 --together --trace "$out/traces")
 if [ -n "$tiny" ]; then
   cases=(clm-4x256 mlm-4x256 span_corruption-4x256 electra-4x256)
-  options=(--rounds 1 --steps 1 --steps_per_call 1 --rest 0)
+  options=(--rounds 1 --steps 1 --steps_per_call 1 --rest 0 --together
+    --trace "$out/traces")
 fi
 echo "== training, $(left) seconds left"
 : >"$out/table.txt"
