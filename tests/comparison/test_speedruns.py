@@ -191,6 +191,7 @@ FLOPS, SECONDS = (
         ("repetition", "Bits per byte", REPETITIONS, "bits_per_byte", 6),
         ("repetition", "Bits per masked token", REPETITIONS, "cloze_bits", 6),
         ("multi-token", "Equal FLOPs", FLOPS, "bits_per_byte", 9),
+        ("multi-token", "Equal seconds", SECONDS, "bits_per_byte", 9),
     ],
 )
 def test_the_documentation_has_the_values_of_the_studies(

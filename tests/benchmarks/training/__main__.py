@@ -204,7 +204,7 @@ def main() -> None:
         "--together", action="store_true", help="the peers start at the same time"
     )
     parser.add_argument(
-        "--trace", type=Path, help="folder for a trace of jaxpt's steps after the rounds"
+        "--trace", type=Path, help="folder for a trace of jaxpt's steps"
     )
     parser.add_argument("--starts", action="store_true", help="the first steps alone")
     parser.add_argument("--rounds", type=int, default=5)
