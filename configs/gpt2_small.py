@@ -9,7 +9,7 @@ width 768, AdamW's with `optim.lr_width`, and trains two seeds at equal FLOPs.
 `tests/benchmarks/gpt2_small.sh` runs both in pieces of 9 minutes.
 
 Both are 4.3e17 FLOPs: 18 minutes of an H100 at 40 % of its 989 TFLOP/s in bfloat16,
-and evaluations. No GPU has run it yet; with `tiny` in the place of `small` and `full`,
+and evaluations. No GPU has run it yet. With `tiny` in the place of `small` and `full`,
 every part runs on a CPU in a few minutes.
 """
 

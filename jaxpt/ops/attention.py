@@ -302,6 +302,9 @@ def attend_cudnn(
         if not rest.is_full():
             visible = materialise(rest, q.shape[1], k.shape[1])
     if visible is not None:
+        # The gradient of a query without visible keys is NaN (cuDNN 9), which reaches
+        # the weights even if the query has no loss: such a query sees every key.
+        visible = visible | ~visible.any(-1, keepdims=True)
         visible = jnp.broadcast_to(visible, (len(q), *visible.shape[1:]))
     return jax.nn.dot_product_attention(
         q,

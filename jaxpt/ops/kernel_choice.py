@@ -131,7 +131,8 @@ def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
             ),
             (
                 not need.has_bias or not (need.has_segments or need.is_array),
-                "takes relative positions only of rows that are not packed",
+                "takes relative positions only with a full or causal mask and rows "
+                "that are not packed",
             ),
             (
                 not (need.has_bias or need.has_segments or need.is_array)

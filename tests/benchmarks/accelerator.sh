@@ -59,7 +59,7 @@ if [ -n "$tiny" ]; then collect=(--collect-only); fi
 code=0
 # Several processes share the GPU: compiling takes most of the time.
 XLA_PYTHON_CLIENT_PREALLOCATE=false timeout "${TESTS_LIMIT:-150}" "$python" -m pytest \
-  -m gpu -n 8 tests/ops tests/objectives "${collect[@]}" >"$out/tests.log" 2>&1 || code=$?
+  -m gpu -n auto --maxprocesses 13 tests/ops tests/objectives "${collect[@]}" >"$out/tests.log" 2>&1 || code=$?
 tail -n 3 "$out/tests.log"
 
 # The four main objectives first; those that need most memory last.

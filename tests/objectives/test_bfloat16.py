@@ -8,10 +8,13 @@ import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
 from tiny import CORE, slow_but
 
+from jaxpt.errors import DeviceError
 from jaxpt.objectives import OBJECTIVES
 
 every = pytest.mark.parametrize("name", OBJECTIVES)
 LOW = ("dtype", "bfloat16")
+# Their masks are arrays, which cuDNN does not take beside relative positions.
+WITH_AN_ARRAY = ("prefix_lm", "ul2", "clm_mlm", "dual", "block_diffusion")
 MODELS = {
     "plain": (),
     "relative": (
@@ -168,6 +171,10 @@ def test_fused_attention_gives_the_gradient_of_the_plain_one(
     for kernel in ("xla", "cudnn"):
         values = LOW, ("positions", positions), ("attention", kernel)
         case = make_case(name, values)
+        if kernel == "cudnn" and positions == "relative" and name in WITH_AN_ARRAY:
+            with pytest.raises(DeviceError, match="only with a full or causal mask"):
+                case.gradients(make_rows(case, 8))
+            return
         grads[kernel], _ = case.gradients(make_rows(case, 8))
     gap = jax.tree.map(jnp.subtract, grads["cudnn"], grads["xla"])
     assert optax.tree.norm(gap) / optax.tree.norm(grads["xla"]) < 0.03

@@ -157,6 +157,23 @@ def test_cudnn_gets_flags_and_lengths_before_arrays(
     assert bias.dtype == jnp.bfloat16
 
 
+def test_cudnn_gets_no_query_without_keys(monkeypatch):
+    # Found on an H200: the gradient of such a query was NaN, also without a loss.
+    calls = []
+
+    def record(q, k, v, mask, **rest):
+        calls.append(mask)
+        return q
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", record)
+    mask = make_masks(16, 24)["segments"]  # of padding, which no key has
+    attention.attend_cudnn(*make_inputs(16, 24, jnp.bfloat16), mask)
+    visible = masks.materialise(mask, 16, 24)
+    sees = visible.any(-1, keepdims=True)
+    assert not sees.all()
+    np.testing.assert_array_equal(calls[0], jnp.where(sees, visible, True))
+
+
 def test_no_keys_at_all_give_cudnn_a_length_of_one():
     mask = masks.key_padding(jnp.array([0, 3]))
     q, k, v = make_inputs(16, 16)

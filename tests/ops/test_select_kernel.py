@@ -71,7 +71,7 @@ def test_precision_and_platform_matter():
             "cudnn",
             NVIDIA,
             {"has_bias": True, "has_segments": True},
-            "relative positions only of rows that are not packed",
+            "relative positions only with a full or causal mask",
         ),
         (
             "cudnn",

@@ -136,7 +136,7 @@ def test_a_log_that_was_altered_before_its_checkpoint_is_refused(
         (
             "cudnn",
             {"model__positions": "relative", "data__rows": "packed"},
-            "only of rows that are not packed",
+            "only with a full or causal mask and rows that are not packed",
         ),
     ],
 )

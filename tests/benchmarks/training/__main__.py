@@ -60,11 +60,12 @@ class Side:
 
     def wait(self) -> "Side":
         """Reads what it says after its first steps."""
-        self.about = self._read()
+        self.about = self.read()
         self.start_seconds = time.perf_counter() - self._start
         return self
 
-    def _read(self) -> dict:
+    def read(self) -> dict:
+        """The next line that it says."""
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
@@ -74,7 +75,7 @@ class Side:
         """Seconds a step."""
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        self.rounds.append(self._read())
+        self.rounds.append(self.read())
         return self.rounds[-1]["seconds"]
 
     def close(self) -> None:
@@ -118,10 +119,11 @@ def measure_starts(name: str, args) -> dict:
     with tempfile.TemporaryDirectory() as cache:
         for label in ("jaxpt cold", "jaxpt warm"):
             side = Side("ours.py", settings, False, JAX_COMPILATION_CACHE_DIR=cache)
+            lengths = side.read()["lengths"]
             side.wait()
             result[label] = side.start_seconds
             side.close()
-    for label, more in list_peers(args, side.about["lengths"]).items():
+    for label, more in list_peers(args, lengths).items():
         side = Side("peer.py", settings | more, True).wait()
         result[label] = side.start_seconds
         side.close()
@@ -135,14 +137,17 @@ def measure(name: str, args, cache: str) -> list[dict]:
         "ours.py", settings, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache
     )
     sides = {"jaxpt": ours}
-    about = ours.wait().about
-    for label, more in list_peers(args, about["lengths"]).items():
+    lengths = ours.read()["lengths"]
+    if not args.together:
+        ours.wait()
+    for label, more in list_peers(args, lengths).items():
         sides[label] = Side("peer.py", settings | more, True)
         if not args.together:
             sides[label].wait()
-    for side in sides.values():
-        if args.together and side is not ours:
+    if args.together:
+        for side in sides.values():
             side.wait()
+    about = ours.about
     times = {label: [] for label in sides}
     for _ in range(args.rounds):
         for label, side in sides.items():
@@ -201,7 +206,7 @@ def main() -> None:
         "--precision", default="high", help="torch's float32 matmul precision on a GPU"
     )
     parser.add_argument(
-        "--together", action="store_true", help="the peers start at the same time"
+        "--together", action="store_true", help="all sides start at the same time"
     )
     parser.add_argument(
         "--trace", type=Path, help="folder for a trace of jaxpt's steps"

@@ -1,7 +1,7 @@
 """Our side: whole training steps of `jaxpt.training.program.Program`, on random rows.
 
-Started by `__main__`; says on a line of JSON what it made, then a line of seconds for
-every number of steps that it reads.
+Started by `__main__`. Prints lines of JSON: the lengths of its inputs; after the first
+steps, what it made; then the seconds for every number of steps that it reads.
 """
 
 import json
@@ -67,6 +67,8 @@ def main() -> None:
     plan = make_plan(config)
     vocab = make_vocab(plan.model.vocab_size)
     task = make_task(plan, vocab)
+    # Before it compiles, so that the peers may start beside it.
+    print(json.dumps({"lengths": task.spec.lengths}), flush=True)
     program = Program(task)
     state = program.run_form(program.init_state(0))
     count = sum(x.size for x in jax.tree.leaves(program.abstract_state().params))
@@ -86,7 +88,6 @@ def main() -> None:
     about = {
         "params": count,
         "row_length": length,
-        "lengths": task.spec.lengths,
         "tokens": costs["raw_tokens"],
         "flops": costs["flops"],
         "peak": device_peak(),
