@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from jaxpt.errors import CheckpointError, UserError
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
+# hf:/data/set is a local data set of the library datasets (`data.path`), not hf://...
+_URL = re.compile(r"(?!hf:/(?!/))([A-Za-z][A-Za-z0-9+.-]+):/+")
 # What says that an object has changed, in order of preference: GCS, S3, others.
 _STAMPS = ("generation", "ETag", "etag", "md5Hash", "mtime", "LastModified", "created")
 _DENIED = re.compile(
@@ -39,6 +40,8 @@ def is_url(path: object) -> bool:
 
     >>> [is_url(path) for path in ("gs://a/b", "runs/a", "tfds:c4", "/a", "hf:a/b")]
     [True, False, False, False, False]
+    >>> [is_url(path) for path in ("gs:/a/b", "hf:/a/b", "hf://datasets/a/b")]
+    [True, False, True]
     """
     return bool(_URL.match(str(path)))
 

@@ -136,8 +136,10 @@ def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
     batch = make_batch("drawn")
     for padded in (batch, pad_before(batch, settings["pad_token_id"])):
         theirs = run_theirs(reference, padded, "drawn")
-        # Drawn heads have two dimensions or more, whose norms amplify rounding.
-        check(compare(ours, padded, theirs), 3e-4)
+        # Drawn heads have two dimensions or more, whose norms amplify rounding. Of a
+        # gemma3_text whose gap was 7e-4, theirs was 6e-4 from its numbers in float64,
+        # ours 6e-5.
+        check(compare(ours, padded, theirs), 2e-3)
     back = to_hf(ours.params, ours.family, ours.spec, head)
     assert set(tensors) - set(back) <= set(COPIES[ours.family.form])
     for name, value in back.items():
