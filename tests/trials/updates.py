@@ -1,6 +1,6 @@
-"""Trials of training that survives its numbers: what was tried, and what held.
+"""Trials of bad updates: how many were tried, and how many passed.
 
-    python tests/trials/numbers.py
+    python tests/trials/updates.py
 
 Every run has eight simulated devices and tiny models. Losses, and so gradients, are
 multiplied by NaN, infinity or 10,000 at chosen steps, or with chosen rows.
@@ -20,8 +20,7 @@ import os
 import sys
 from pathlib import Path
 
-# This folder comes first otherwise, and this file would hide Python's `numbers`.
-sys.path[0] = str(Path(__file__).resolve().parents[1])
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 os.environ.setdefault("NPROC", "32")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
