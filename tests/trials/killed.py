@@ -1,8 +1,8 @@
 """Trials of writers that are killed: `python tests/trials/killed.py [EVERY]`.
 
 A command is killed (without any cleanup) at every EVERYth change that it makes to its
-folder. The same command must then succeed, and leave exactly the files of a command
-that was not killed. ONNX graphs and pages need jax2onnx (`make test-onnx`).
+folder. The same command must then leave exactly the files of a command that was not
+killed: it succeeds or, after a kill at the very end, finds the folder complete. ONNX graphs and pages need jax2onnx (`make test-onnx`).
 """
 
 import importlib.util
@@ -77,7 +77,8 @@ def try_case(root: Path, name: str, command: list[str], every: int) -> list[bool
         assert killed.returncode == 9, killed.stderr
         again = run(root, 0, command)
         difference = set(snapshot(root / "new").items()) ^ set(expected.items())
-        held.append(again.returncode == 0 and not difference)
+        is_done = again.returncode == 0 or "a new or an empty folder" in again.stderr
+        held.append(is_done and not difference)
         if not held[-1]:
             print(f"{name}, killed at {last} of {num}: {again.stderr} {difference}")
     subprocess.run(["rm", "-rf", str(root / "new")], check=True)
