@@ -69,17 +69,18 @@ def get_config(arguments=".,small"):
     compare.amount = amount
     compare.num_evals = 8
     half = {"num_layers": layers // 2, "num_decoder_layers": layers // 2}
-    compare.overrides = {"span_corruption": {"model": half}}
-    if not tuned:
+    overrides = {"span_corruption": {"model": half}}
+    if tuned:
+        compare.seeds = (0, 1)
+        found = json.loads((Path(tuned) / "plans.json").read_text(encoding="utf-8"))
+        for name in OBJECTIVES:
+            chosen = found["tuning"][name]["chosen"]
+            rates = {key.removeprefix("optim."): float(chosen[key]) for key in RATES}
+            rates["lr_width"] = found["plans"][name]["config"]["model"]["d_model"]
+            overrides.setdefault(name, {})["optim"] = rates
+    else:
         compare.seeds = (0,)
         compare.tune = "optim.lr=2e-3,6e-3; optim.muon_lr=0.01,0.02,0.04"
         compare.tune_share = 0.5
-        return config
-    compare.seeds = (0, 1)
-    found = json.loads((Path(tuned) / "plans.json").read_text(encoding="utf-8"))
-    for name in OBJECTIVES:
-        chosen = found["tuning"][name]["chosen"]
-        rates = {key.removeprefix("optim."): float(chosen[key]) for key in RATES}
-        rates["lr_width"] = found["plans"][name]["config"]["model"]["d_model"]
-        compare.overrides.setdefault(name, {})["optim"] = rates
+    compare.overrides = overrides
     return config

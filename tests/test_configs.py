@@ -164,6 +164,28 @@ def test_the_orderings_tune_four_settings_at_once_and_share_the_error_rate():
     assert spec.alpha * len(module.BUDGETS) == pytest.approx(0.05)
 
 
+def test_gpt2_small_takes_the_rates_that_were_found(tmp_path):
+    module = load("gpt2_small")
+    small = to_dict(module.get_config("folder,small"))
+    spec = make_compare_spec(small)
+    widths = {
+        name: {"config": {"model": {"d_model": plan.model.d_model}}}
+        for name, plan in make_plans(small, spec.objectives).items()
+    }
+    chosen = {
+        name: {"chosen": spec.list_trials(name)[-1]} for name in module.OBJECTIVES
+    }
+    found = {"tuning": chosen, "plans": widths}
+    (tmp_path / "plans.json").write_text(json.dumps(found))
+    full = to_dict(module.get_config(f"folder,full,{tmp_path}"))
+    rates = {"lr": 6e-3, "muon_lr": 0.04, "lr_width": 256}
+    for name, plan in make_plans(full, module.OBJECTIVES).items():
+        assert full["compare"]["overrides"][name]["optim"] == rates
+        assert plan.model.d_model == 768 and plan.optim.lr < 6e-3
+        is_stacked = plan.objective_name == "span_corruption"
+        assert plan.model.num_layers == (6 if is_stacked else 12)
+
+
 def test_the_sizes_of_the_orderings_differ_in_width_alone():
     config = to_dict(load("orderings").get_config("folder,sizes"))
     spec = make_compare_spec(config)

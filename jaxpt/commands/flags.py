@@ -4,6 +4,7 @@ A config file is Python and is executed: run only your own. What a run stores is
 """
 
 import dataclasses
+import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -183,7 +184,7 @@ def suggest_flag(command: Command, name: str) -> str:
 
 def format_help(command: Command, values: flags.FlagValues) -> list[str]:
     """What `--help` prints: description, example, flags, and names of settings."""
-    text = textwrap.dedent("    " + (command.run.__doc__ or "").rstrip())
+    text = inspect.cleandoc(command.run.__doc__ or "")
     words = f" {command.words}" if command.words else ""
     lines = [f"usage: jaxpt {command.name}{words} [flags]", "", text, "", "Example:"]
     lines += [f"    {line}" for line in command.example.splitlines()]

@@ -248,17 +248,26 @@ def _check_kind(folder: Path) -> None:
 
 def _check_sums(folder: Path) -> None:
     """Raises UserError if a file differs from its recorded checksum."""
+
+    def check(path: Path, read: Callable[[Path], bytes]) -> None:
+        try:
+            read(path)
+        except OSError as error:
+            raise CheckpointError(
+                f"{path}: cannot be read: {error.strerror}"
+            ) from error
+
     for name in NAMES:
         path = folder / name
         if path.exists():
-            checksums.read(path)
+            check(path, checksums.read)
         elif checksums.has_checksum(path):
             raise CheckpointError(
                 f"--runs={folder}: {name} was removed after it was written; "
                 f"{checksums.REMEDY}"
             )
     if (folder / METRICS_FILE).exists():
-        checksums.read_log(folder / METRICS_FILE)
+        check(folder / METRICS_FILE, checksums.read_log)
 
 
 def _check_result(folder: Path, result: dict, settings: dict) -> None:

@@ -5,6 +5,7 @@ whose id is in the run's folder. The trackers' own environment variables set the
 destination: WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME.
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -122,7 +123,14 @@ class TensorBoard:
         self._events.flush()
 
     def close(self, is_finished):
-        self._events.close()
+        try:
+            self._events.close()
+        except OSError:
+            # It has only flushed. Python 3.13 would print the error again when the file
+            # is freed.
+            with contextlib.suppress(OSError):
+                self._events._py_recordio_writer.close()
+            raise
 
     def _write(self, **content) -> None:
         self._events.write_event(Event(wall_time=time.time(), **content))

@@ -23,9 +23,11 @@ export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 
 study() { # NAME CONFIG TITLE
   if [ ! -e "$runs/$1/report.json" ]; then
+    left=$((end - SECONDS))
     # SIGTERM writes a checkpoint; a run that is longer loses at most 200 steps.
-    timeout -k 60 $((end - SECONDS)) "$python" -m jaxpt compare --config "$2" \
-      --workdir "$runs/$1" || { echo "$1: stopped; repeat the command"; exit 3; }
+    { [ "$left" -gt 0 ] && timeout -k 60 "$left" "$python" -m jaxpt compare \
+      --config "$2" --workdir "$runs/$1"; } ||
+      { echo "$1: stopped; repeat the command"; exit 3; }
   fi
   if [ ! -e "$out/$1" ]; then
     "$python" -m jaxpt archive --workdir "$runs/$1" --to "$out/$1" --title "$3" \

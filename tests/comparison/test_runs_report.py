@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import numpy as np
@@ -92,6 +93,19 @@ def same(a, b):
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=1e-9)
     return a == b
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl"])
+def test_a_fifo_is_refused_in_one_line(name, trained, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(trained / "other", run)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    command = ["report", f"--runs={run}", f"--workdir={tmp_path / 'new'}"]
+    assert cli.main(command) == 2
+    reason = "cannot be read: is a FIFO; must be a regular file"
+    assert f"{run / name}: {reason}" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_report_is_that_of_the_comparison(trained, tmp_path, monkeypatch):

@@ -2,7 +2,8 @@
 
 A command is killed (without any cleanup) at every EVERYth change that it makes to its
 folder. The same command must then leave exactly the files of a command that was not
-killed: it succeeds or, after a kill at the very end, finds the folder complete. ONNX graphs and pages need jax2onnx (`make test-onnx`).
+killed: it succeeds or, after a kill at the very end, finds the folder complete. ONNX
+graphs and pages need jax2onnx (`make test-onnx`).
 """
 
 import importlib.util
