@@ -103,8 +103,12 @@ class CompareTask:
 def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
     """The tasks of a comparison, with unique names.
 
+    A zero-shot task has the name of its kind; a further one of the same kind also has
+    that of its data: `pairs`, `pairs_other` for `pairs:other.tsv`. A task that is added
+    later so leaves the names of the others as they are.
+
     Raises:
-      UserError: a task is listed twice.
+      UserError: two tasks would have the same name.
     """
     tasks: dict[str, CompareTask] = {}
     for setting in spec.tasks:
@@ -113,6 +117,8 @@ def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
             name, sizes = Path(path.partition(":")[0]).stem, spec.task_sizes
         else:
             name, sizes = kind, ()
+            if name in tasks:
+                name = f"{kind}_{Path(path).name.partition('.')[0]}"
         if name in tasks:
             raise ConfigError(
                 f"compare.tasks={setting}: {name} is named twice; must be named once"

@@ -210,8 +210,8 @@ def test_a_report_needs_every_answer(evaluated, folder, speech, tmp_path, refuse
         ({"tasks": ("finetune:no.py",)}, "no.py: not found; must be a .py file"),
         ({"tasks": ("pairs:nowhere.jsonl",)}, "nowhere.jsonl"),
         (
-            {"tasks": ("pairs:FOLDER/pairs.jsonl", "pairs:FOLDER/other.jsonl")},
-            "pairs is named twice",
+            {"tasks": ("pairs:a.tsv", "pairs:FOLDER/pairs.jsonl", "pairs:pairs.tsv")},
+            "compare.tasks=pairs:pairs.tsv: pairs_pairs is named twice",
         ),
         (
             {"tasks": ("finetune:FOLDER/toy.py:FOLDER",), "task_sizes": (17,)},
@@ -275,6 +275,13 @@ def test_names_of_tasks():
     assert blimp.is_zero_shot and blimp.metric() == "task_blimp"
     assert sst2.path == "b/sst2.py:c" and sst2.sizes == (32, 0)
     assert [sst2.metric(n) for n in sst2.sizes] == ["task_sst2_32", "task_sst2"]
+
+
+def test_zero_shot_tasks_of_the_same_kind_are_named_by_their_data():
+    tasks = ("pairs:a.tsv", "blimp:x/filtered.tar.xz", "blimp:supplement", "pairs:b.tsv")
+    spec = make_compare_spec({"compare": {"amount": 1.0, "tasks": tasks}})
+    names = [task.name for task in list_compare_tasks(spec)]
+    assert names == ["pairs", "blimp", "blimp_supplement", "pairs_b"]
 
 
 def make_tuned(values):
