@@ -1,12 +1,30 @@
 """Runs the command line: `jaxpt` and `python -m jaxpt`."""
 
+import os
 import sys
 
 from jaxpt import interrupts
 
 
+def open_streams() -> None:
+    """Opens standard streams that were closed (`>&-`) as /dev/null.
+
+    Otherwise, the next file that is opened would get their place. Some libraries keep a
+    file open from their import on (libffi 3.5 its own), so this comes before imports.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, closefd=False))
+
+
 def main() -> int:
     """Runs one command; a Ctrl-C counts from here on, also while JAX is imported."""
+    open_streams()
     try:
         with interrupts.deferred():
             from jaxpt.cli import main as run

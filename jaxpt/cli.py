@@ -114,7 +114,6 @@ SYSTEM = {
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns its exit code, as `jaxpt.errors` lists them."""
     argv = sys.argv[1:] if argv is None else argv
-    logs.open_streams()
     with logs.terminal(), interrupts.repeated():
         try:
             code = _run(argv)

@@ -102,21 +102,6 @@ _terminal: TerminalHandler | None = None
 _lost: OSError | None = None  # of standard output
 
 
-def open_streams() -> None:
-    """Opens standard streams that were closed (`>&-`) as /dev/null.
-
-    Otherwise, the next file that is opened would get their place.
-    """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
-        if getattr(sys, name) is None:
-            mode = "w" if number else "r"
-            setattr(sys, name, open(number, mode, closefd=False))
-
-
 def drop_output(error: OSError) -> None:
     """Sends standard output, which cannot be written, to /dev/null from now on."""
     global _lost

@@ -278,10 +278,10 @@ def test_names_of_tasks():
 
 
 def test_zero_shot_tasks_of_the_same_kind_are_named_by_their_data():
-    tasks = ("pairs:a.tsv", "blimp:x/filtered.tar.xz", "blimp:supplement", "pairs:b.tsv")
+    tasks = ("pairs:a.tsv", "blimp:x/filtered.tar.xz", "blimp:more", "pairs:b.tsv")
     spec = make_compare_spec({"compare": {"amount": 1.0, "tasks": tasks}})
     names = [task.name for task in list_compare_tasks(spec)]
-    assert names == ["pairs", "blimp", "blimp_supplement", "pairs_b"]
+    assert names == ["pairs", "blimp", "blimp_more", "pairs_b"]
 
 
 def make_tuned(values):
