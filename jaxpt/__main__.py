@@ -10,7 +10,7 @@ def open_streams() -> None:
     """Opens standard streams that were closed (`>&-`) as /dev/null.
 
     Otherwise, the next file that is opened would get their place. Some libraries keep a
-    file open from their import on (libffi 3.5 its own), so this comes before imports.
+    file open as soon as they are imported (libffi 3.5), so this comes first.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

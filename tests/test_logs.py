@@ -155,3 +155,25 @@ def test_standard_streams_may_be_closed_or_full(shell, code):
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     assert len(done.stderr.splitlines()) == ("full" in shell)
+
+
+# As libffi 3.5 does, which ctypes loads.
+KEEPS_A_FILE_OPEN = """
+import os, sys
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "jaxpt.cli":
+            os.open(os.devnull, os.O_RDONLY)
+
+sys.meta_path.insert(0, Finder)
+from jaxpt.__main__ import main
+sys.argv = ["jaxpt", "settings", "train"]
+sys.exit(main())
+"""
+
+
+def test_no_file_that_an_import_opens_takes_the_place_of_a_closed_stream():
+    command = f"{sys.executable} -c '{KEEPS_A_FILE_OPEN}' >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

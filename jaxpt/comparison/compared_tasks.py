@@ -22,6 +22,7 @@ seed are fine-tuned on the same ones. The results are stored in the run's folder
 import dataclasses
 import hashlib
 import numbers
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -103,21 +104,22 @@ class CompareTask:
 def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
     """The tasks of a comparison, with unique names.
 
-    A zero-shot task has the name of its kind; a further one of the same kind also has
-    that of its data: `pairs`, `pairs_other` for `pairs:other.tsv`. A task that is added
-    later so leaves the names of the others as they are.
+    A zero-shot task has the name of its kind. If there are several of a kind, each also
+    has that of its data (`pairs_other` for `pairs:other.tsv`), so that names, under
+    which runs store their results, do not depend on the order of the tasks.
 
     Raises:
       UserError: two tasks would have the same name.
     """
     tasks: dict[str, CompareTask] = {}
+    num_of_kind = Counter(setting.partition(":")[0] for setting in spec.tasks)
     for setting in spec.tasks:
         kind, _, path = setting.partition(":")
         if kind == FINETUNE:
             name, sizes = Path(path.partition(":")[0]).stem, spec.task_sizes
         else:
             name, sizes = kind, ()
-            if name in tasks:
+            if num_of_kind[kind] > 1:
                 name = f"{kind}_{Path(path).name.partition('.')[0]}"
         if name in tasks:
             raise ConfigError(
