@@ -51,6 +51,8 @@ PLANS_FORM = {
             "by": str,
             "chosen": {str: object},
             "at_edge": [str],
+            "at_limit?": [str],
+            "until?": str,
             "flops?": float,
             "trials": [{"settings": {str: object}, "value": (numbers.Real, None)}],
         }

@@ -3,6 +3,8 @@
 The learning rate can matter more than the objective. So each objective gets the same
 trials: the same values of the same settings, the same fraction of the budget, a seed
 that no compared run has, and a held-out part of the training text for the selection.
+With `compare.tune_until=interior` a search whose best trial is at an edge goes further,
+by the same rule for every objective (`comparison.extending`).
 
 A trial must not win because its task is easier. The loss is defined by the objective's
 `Spec`, except for its LOSS_FREE settings. Trials whose specs differ in other settings
@@ -17,11 +19,23 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxpt.comparison.extending import (
+    Trial,
+    extend,
+    find_best,
+    find_beyond,
+    make_scales,
+)
 from jaxpt.config.plan import Plan
 from jaxpt.config.sections import CompareSpec
-from jaxpt.config.settings import default_section, find_sections, override
+from jaxpt.config.settings import (
+    default_section,
+    find_sections,
+    find_types,
+    override,
+)
 from jaxpt.config.trials import has_range
-from jaxpt.errors import ConfigError, DivergedError
+from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
@@ -44,7 +58,6 @@ FIXED = {
     "eval": "all objectives are measured on the same examples",
     "compare": "it is not a setting of a run",
 }
-MIN_VALUES = 3  # of a setting, for a warning that the best one is at the edge
 COSTS = ("flops", "raw_tokens", "train_seconds")
 
 
@@ -169,44 +182,103 @@ def tune(
       folder: of the trials' runs; finished ones are not repeated.
 
     Returns:
-      The plan, and "by", "chosen" (settings by name), "at_edge" (those whose value is
-      the least or the greatest of three or more), "trials" (each with its "settings"
-      and "value", None if it diverged), "drawn" (the distribution and the seed; "" for
-      a grid), and the cost of all trials: "flops", "raw_tokens", "train_seconds".
+      The plan, and "by", "until", "chosen" (settings by name), "at_edge" (those whose
+      value is the least or the greatest tried), "at_limit" (those of them that have no
+      further value there), "trials" (each with its "settings" and "value", None if it
+      diverged, and "extends", the setting that a trial beyond an edge extends),
+      "drawn" (the distribution and the seed; "" for a grid), and the cost of all
+      trials: "flops", "raw_tokens", "train_seconds".
     """
     rest, held_out = hold_out(text.corpora["train"], spec.tune_fraction)
     text = text._replace(corpora={"train": rest, "valid": held_out})
-    trials, settings = [], list_own_trials(name, plan, spec)
+    settings = list_own_trials(name, plan, spec)
     tuned, place = spec.find_tune(name)
     is_drawn = has_range(tuned, place)
     record: dict[str, Any] = {
         "by": spec.tune_by,
+        "until": spec.tune_until,
         "drawn": f"{tuned}, seed {spec.tune_seed}" if is_drawn else "",
     }
     if len(settings) == 1:  # nothing to choose from
-        record |= {"chosen": settings[0], "at_edge": [], "trials": []}
-        return change(plan, settings[0]), record | dict.fromkeys(COSTS, 0.0)
-    with ExitStack() as locks:
-        folders = [folder / f"{i}" for i in range(len(settings))]
-        for path in folders:
-            locks.enter_context(hold(path))
-        for i, (trial, path) in enumerate(zip(settings, folders, strict=True), 1):
-            candidate = fit_steps(change(plan, trial), i)
-            candidate = candidate.change({"train": {"seed": spec.tune_seed}})
-            label = f"{name} trial {i} of {len(settings)}"
-            result = _run_trial(candidate, spec, text, path, label)
-            trials.append({"settings": trial} | result)
-    values = [trial["value"] for trial in trials]
-    known = [value for value in values if value is not None]
-    chosen, at_edge = settings[0], []
-    if known:
-        best = max(known) if METRICS[spec.tune_by].higher_is_better else min(known)
-        chosen = settings[values.index(best)]
-        at_edge = [key for key in chosen if _is_at_edge(key, chosen[key], settings)]
-    record |= {"chosen": chosen, "at_edge": at_edge, "trials": trials}
+        chosen = {"chosen": settings[0], "at_edge": [], "at_limit": [], "trials": []}
+        return change(plan, settings[0]), record | chosen | dict.fromkeys(COSTS, 0.0)
+    search = _Search(name, plan, spec, fit_steps, text, folder)
+    search.run_all(settings)
+    best = find_best(search.trials, METRICS[spec.tune_by].higher_is_better)
+    chosen = best["settings"] if best else settings[0]
+    beyond, at_limit = search.find_beyond(chosen) if best else ({}, [])
+    record |= {"chosen": chosen, "at_edge": list(beyond), "at_limit": at_limit}
+    record["trials"] = search.trials
     for key in COSTS:
-        record[key] = math.fsum(trial[key] for trial in trials)
+        record[key] = math.fsum(trial[key] for trial in search.trials)
     return change(plan, chosen), record
+
+
+class _Search:
+    """The trials of an objective; arguments as of `tune`."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        spec: CompareSpec,
+        fit_steps: Callable[[Plan, int], Plan],
+        text: Text,
+        folder: Path,
+    ) -> None:
+        self.trials: list[Trial] = []
+        self._name, self._plan, self._spec = name, plan, spec
+        self._fit_steps, self._text, self._folder = fit_steps, text, folder
+        types = find_types(plan.config)
+        self._scales = make_scales(*spec.find_tune(name), types)
+        self._refused: list[dict[str, Any]] = []
+
+    def run_all(self, settings: list[dict[str, Any]]) -> None:
+        """Runs the trials of these settings and, if asked for, those beyond edges."""
+        spec, num = self._spec, len(settings)
+        with ExitStack() as locks:
+            for i in range(num):
+                locks.enter_context(hold(self._folder / f"{i}"))
+            for i, trial in enumerate(settings, 1):
+                candidate = self._fit(trial, i)
+                result = self._train(candidate, i, f"trial {i} of {num}")
+                self.trials.append({"settings": trial} | result)
+
+            def run_beyond(trial: dict[str, Any]) -> dict | None:
+                index = len(self.trials) + 1
+                try:
+                    candidate = self._fit(trial, index)
+                except UserError:  # such as a size of which no step can be bought
+                    self._refused.append(trial)
+                    return None
+                locks.enter_context(hold(self._folder / f"{index - 1}"))
+                return self._train(candidate, index, f"extension {index - num}")
+
+            if spec.tune_until:
+                is_better = METRICS[spec.tune_by].higher_is_better
+                limits = spec.tune_extensions, is_better, self._scales
+                extend(self.trials, *limits, self._allows, run_beyond)
+
+    def find_beyond(self, best: dict[str, Any]) -> tuple[dict[str, dict], list[str]]:
+        """As `extending.find_beyond`, of the trials that have run."""
+        tried = [trial["settings"] for trial in self.trials]
+        return find_beyond(best, tried, self._scales, self._allows)
+
+    def _allows(self, settings: dict[str, Any]) -> bool:
+        try:
+            change(self._plan, settings)
+        except UserError:
+            return False
+        return settings not in self._refused
+
+    def _fit(self, settings: dict[str, Any], index: int) -> Plan:
+        candidate = self._fit_steps(change(self._plan, settings), index)
+        return candidate.change({"train": {"seed": self._spec.tune_seed}})
+
+    def _train(self, candidate: Plan, index: int, label: str) -> dict:
+        folder = self._folder / f"{index - 1}"
+        label = f"{self._name} {label}"
+        return _run_trial(candidate, self._spec, self._text, folder, label)
 
 
 def _run_trial(
@@ -239,14 +311,3 @@ def find_value(metrics: dict[str, float], by: str) -> float | None:
     if by == "valid_accuracy" and by not in metrics:
         by = "valid_masked_accuracy"
     return metrics.get(by)
-
-
-def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:
-    """Whether a number is the least or the greatest of three or more trials.
-
-    A better value may then be outside the range of the trials.
-    """
-    values = {trial[name] for trial in settings}
-    if not all(type(number) in (int, float) for number in values):
-        return False
-    return len(values) >= MIN_VALUES and value in (min(values), max(values))

@@ -310,6 +310,11 @@ class CompareSpec(Settings):
       tune_trials: number of trials for every objective with a range.
       tune_share: fraction of the budget (of train.steps if the budget is steps) that a
         trial trains for.
+      tune_until: "interior" extends the values of every objective by the same rule
+        (`comparison.extending`): if a number of the best trial is the smallest or the
+        largest value tried, the next value beyond it is tried, until a smaller and a
+        larger one were tried. "": the listed or drawn trials only.
+      tune_extensions: at most this many such trials for every objective.
       tune_by: the metric that chooses a trial: valid_loss, the objective's loss, or
         another one. It must be a shared metric if a tuned setting defines the
         objective's loss.
@@ -342,6 +347,8 @@ class CompareSpec(Settings):
     )
     tune: str = ""
     tune_trials: NonNegativeInt = 0
+    tune_until: Annotated[str, OneOf("", "interior")] = ""
+    tune_extensions: PositiveInt = 8
     tune_share: InnerFraction = 0.25
     tune_by: str = "valid_loss"
     tune_seed: NonNegativeInt = 1_000_000

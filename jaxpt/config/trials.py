@@ -58,7 +58,7 @@ def list_trials(
     >>> list_trials("optim.lr=1e-3,3e-3", 0, 0, "compare.tune")
     [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
     """
-    choices = _read_choices(text, place)
+    choices = read_choices(text, place)
     names, values_of = list(choices), list(choices.values())
     if not names:
         return []
@@ -81,7 +81,7 @@ def list_trials(
 
 def has_range(text: str, place: str) -> bool:
     """Whether trials are drawn: whether a setting has a range."""
-    return any(isinstance(c, Range) for c in _read_choices(text, place).values())
+    return any(isinstance(c, Range) for c in read_choices(text, place).values())
 
 
 def _draw(choice: list | Range, quantile: float) -> Any:
@@ -90,8 +90,8 @@ def _draw(choice: list | Range, quantile: float) -> Any:
     return choice[int(quantile * len(choice))]
 
 
-def _read_choices(text: str, place: str) -> dict[str, list | Range]:
-    """The values, or the range, of each setting."""
+def read_choices(text: str, place: str) -> dict[str, list | Range]:
+    """The values, or the range, of each setting; arguments as of `list_trials`."""
     choices: dict[str, list | Range] = {}
     is_good = isinstance(text, str)
     for part in filter(None, map(str.strip, text.split(";") if is_good else ())):

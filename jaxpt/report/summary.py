@@ -362,23 +362,48 @@ def list_tuning(report):
         trials = "; ".join(_word_trial(trial) for trial in record["trials"])
         cost = format_flops(record["flops"])
         drawn = f" drawn from {record['drawn']}" if record.get("drawn") else ""
+        num = _count_extensions(record)
+        further = f" and {num} beyond" if num else ""
         lines.append(
-            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials"
-            f"{drawn} ({trials}), which cost {cost} FLOPs"
+            f"tuned {name}: {chosen}, by {label} of {len(record['trials']) - num} "
+            f"trials{drawn}{further} ({trials}), which cost {cost} FLOPs"
         )
         if all(trial["value"] is None for trial in record["trials"]):
             lines.append(
                 f"WARNING: every trial of {name} diverged; its runs use the settings "
                 f"of the first one: change the values of compare.tune"
             )
-        if record["at_edge"]:
-            more = "draw more or widen the range of" if drawn else "widen"
-            lines.append(
-                f"WARNING: the best {' and '.join(record['at_edge'])} of {name} is the "
-                f"smallest or the largest value tried; better values may be outside "
-                f"the range: {more} compare.tune"
-            )
+        else:
+            lines += _list_edges(name, record)
     return lines
+
+
+def _list_edges(name, record):
+    """Where the best trial of an objective is in the values that were tried."""
+    lines, num = [], _count_extensions(record)
+    is_extended = record.get("until") == "interior"
+    after = f" after {num} extension{'s' * (num != 1)}" if is_extended else ""
+    if at_edge := record["at_edge"]:
+        more = "draw more or widen the range of" if record.get("drawn") else "widen"
+        remedy = "raise compare.tune_extensions, or " if is_extended else ""
+        lines.append(
+            f"WARNING: the best {' and '.join(at_edge)} of {name} is the smallest or "
+            f"the largest value tried{after}; better values may be outside the range: "
+            f"{remedy}{more} compare.tune"
+        )
+    elif is_extended:
+        lines.append(f"the best trial of {name} is interior{after}")
+    for key in record.get("at_limit", ()):
+        lines.append(
+            f"the best {key} of {name}, {record['chosen'][key]}, is at the limit of "
+            f"the setting"
+        )
+    return lines
+
+
+def _count_extensions(record):
+    """The trials beyond the edges of the listed or drawn values."""
+    return sum("extends" in trial for trial in record["trials"])
 
 
 def _word_trial(trial):

@@ -73,7 +73,8 @@ REFUSED = """
     tune=optim.lr; tune=optim.lr=1e-3; tune=optim.lr=1e-3,1e-3; tune=optim.lr=1e-3,
     tune=lr=1,2; tune=optim.lr=1e-2..1e-3; tune=optim.lr=0..1e-3
     tune=optim.lr=1e-3..1e-2,1e-1; tune_trials=4; tune_trials=-1
-    tune_share=0.0; tune_share=1.0; tune_fraction=1.0; tune_seed=2; tune_seed=-1
+    tune_until=inside; tune_extensions=0; tune_share=0.0; tune_share=1.0
+    tune_fraction=1.0; tune_seed=2; tune_seed=-1
 """
 CASES = refused(CompareSpec, "compare", REFUSED, amount=1, seeds=(1, 2))
 
@@ -389,7 +390,7 @@ def choose(values, spec, labelled, tmp_path, monkeypatch):
         ([1.0, 1.0, 2.0, 4.0], 1.0, True),  # of equals, the first
         ([None, 2.0, 3.0, float("nan")], 2.0, False),
         ([9.0, 3.0, 2.0, 1.0], 4.0, True),
-        ([2.0, 1.0], 2.0, False),  # one of two values is always the greater
+        ([2.0, 1.0], 2.0, True),  # both of two values are edges
     ],
 )
 def test_the_best_of_the_trials(values, best, is_edge, labelled, tmp_path, monkeypatch):
@@ -403,6 +404,115 @@ def test_the_best_of_the_trials(values, best, is_edge, labelled, tmp_path, monke
     assert len(lines) == 1 + is_edge and f"optim.lr={best}" in lines[0]
     assert ("diverged" in lines[0]) == (None in values)
     assert not is_edge or lines[1].startswith("WARNING")
+
+
+def test_a_search_goes_beyond_its_edge(labelled, tmp_path, monkeypatch):
+    """4 is the best of 1 to 4, 5.33 is better, and 7.11 diverges."""
+    spec = dataclasses.replace(SPEC, tune_until="interior")
+    values = [4.0, 3.0, 2.0, 1.0, 0.5, None]
+    plan, record = choose(values, spec, labelled, tmp_path, monkeypatch)
+    assert plan.optim.lr == 5.33 and record["chosen"] == {"optim.lr": 5.33}
+    assert record["at_edge"] == record["at_limit"] == []
+    assert [trial.get("extends") for trial in record["trials"]] == [None] * 4 + (
+        ["optim.lr"] * 2
+    )
+    assert record["trials"][-1]["settings"] == {"optim.lr": 7.11}
+    failed = record["trials"][-1]["flops"]
+    assert failed > 0 and record["flops"] == 5.0 + failed
+    first, second = list_tuning({"tuning": {"clm": record}})
+    assert "of 4 trials and 2 beyond (1.0: 4.000; " in first
+    assert second == "the best trial of clm is interior after 2 extensions"
+
+
+def test_a_search_that_stays_at_its_edge(labelled, tmp_path, monkeypatch):
+    spec = dataclasses.replace(SPEC, tune_until="interior", tune_extensions=1)
+    values = [4.0, 3.0, 2.0, 1.0, 0.5]
+    _, record = choose(values, spec, labelled, tmp_path, monkeypatch)
+    assert record["at_edge"] == ["optim.lr"]
+    _, warning = list_tuning({"tuning": {"clm": record}})
+    assert warning.startswith("WARNING: the best optim.lr of clm is the smallest or")
+    assert "after 1 extension;" in warning and "compare.tune_extensions" in warning
+
+
+def test_the_limit_of_a_setting_is_no_edge(labelled, tmp_path, monkeypatch):
+    """Dropout of 0, also without extensions."""
+    for until in ("", "interior"):
+        tune = "model.dropout=0.0,0.1"
+        spec = dataclasses.replace(SPEC, tune=tune, tune_until=until)
+        _, record = choose([1.0, 2.0], spec, labelled, tmp_path, monkeypatch)
+        assert record["at_edge"] == [] and record["at_limit"] == ["model.dropout"]
+        *_, line = list_tuning({"tuning": {"clm": record}})
+        assert (
+            line == "the best model.dropout of clm, 0.0, is at the limit of the setting"
+        )
+
+
+@pytest.mark.parametrize(
+    "tune, error",
+    [
+        ("model.d_model=16,32", None),  # 8 and 4 are divided by two heads, 2 is too
+        ("optim.lr=1.0,2.0", ConfigError("buys fewer than the steps of one call")),
+    ],
+)
+def test_what_cannot_be_trained_ends_a_search(
+    tune, error, labelled, tmp_path, monkeypatch
+):
+    """A model that is refused, or a trial that its share does not pay for."""
+    spec = dataclasses.replace(SPEC, tune=tune, tune_until="interior")
+    plan = make_plan(make_comparison(labelled))
+    tokenizer, corpora = load_text(plan.text)
+
+    def give(task, *args, **more):
+        value = -task.plan.optim.lr + task.plan.model.d_model
+        costs = {"flops": 1.0, "raw_tokens": 2.0, "train_seconds": 3.0, "steps": 4}
+        return {"metrics": {"valid_loss": value}} | costs
+
+    def fit(plan, index):
+        if error and index > 2:
+            raise error
+        return plan
+
+    monkeypatch.setattr(tuning, "train", give)
+    text = tuning.Text(tokenizer.vocab, tokenizer, corpora)
+    _, record = tuning.tune("clm", plan, spec, fit, text, tmp_path)
+    assert record["at_edge"] == [] and record["at_limit"] == [tune.partition("=")[0]]
+    least = min(trial["settings"].get("model.d_model", 2) for trial in record["trials"])
+    assert least == 2
+
+
+def test_a_stopped_search_repeats_the_same_extensions(
+    labelled, tmp_path, quick, monkeypatch
+):
+    """A comparison that is killed in an extension; finished trials are kept."""
+    config = make_comparison(
+        labelled, compare__tune="optim.lr=1e-5,2e-5", compare__tune_until="interior"
+    )
+    config.compare.tune_extensions = 2
+    train, labels = tuning.train, []
+
+    def stop_at_third(*args, label, **more):
+        labels.append(label)
+        if label == "clm extension 2":
+            raise KeyboardInterrupt
+        return train(*args, label=label, **more)
+
+    monkeypatch.setattr(tuning, "train", stop_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        comparison.prepare(to_dict(config), tmp_path)
+    monkeypatch.setattr(tuning, "train", train)
+    prepared = comparison.prepare(to_dict(config), tmp_path)
+    assert labels[-1] == "clm extension 2"
+    for name in NAMES:
+        record = prepared.tuning[name]
+        rates = [trial["settings"]["optim.lr"] for trial in record["trials"]]
+        assert rates == pytest.approx([1e-5, 2e-5, 4e-5, 8e-5])
+        assert record["at_edge"] == ["optim.lr"] and record["until"] == "interior"
+        assert record["flops"] == sum(trial["flops"] for trial in record["trials"]) > 0
+        assert len({trial["flops"] for trial in record["trials"]}) == 1  # one share
+        assert prepared.plans[name].optim.lr == pytest.approx(8e-5)
+    again = comparison.prepare(to_dict(config), tmp_path)
+    assert again.tuning == prepared.tuning
+    assert load_plans(to_dict(config), tmp_path).tuning == prepared.tuning
 
 
 def test_the_best_by_a_metric_of_which_more_is_better(labelled, tmp_path, monkeypatch):
