@@ -15,7 +15,7 @@ import json
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxpt.comparison import compared_tasks
 from jaxpt.comparison.assembly import measure_references
@@ -32,9 +32,15 @@ from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.config.metric_names import rename_result
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.shipped import find_config
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
-from jaxpt.files.folder import check_output, hold, load_json, load_measured, write_json
+from jaxpt.files.folder import (
+    check_output,
+    load_json,
+    load_measured,
+    replaced_folder,
+    write_json,
+)
 from jaxpt.report.answer import list_shared
 from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import REPORT, STUDY, Study, load_study
@@ -87,71 +93,106 @@ def archive(
 
     Raises:
       UserError: `workdir` holds no finished comparison, its text has changed, `folder`
-        holds other files, or the verdicts cannot be computed again.
+        holds other files, or the verdicts cannot be computed again. An earlier study
+        is then kept.
     """
-    check_output(folder, STUDY)
+    check_output(folder, STUDY)  # before the text, which may take long to prepare
     config = load_compared_config(workdir)
     report = _load_report(workdir)
-    entries = [*report["runs"], *report.get("diverged", [])]
+    source = _read_config(command)
     prepared = load_plans(config, workdir)
     tasks = {n: make_task(p, prepared.vocabs[n]) for n, p in prepared.plans.items()}
     references = measure_references(tasks, prepared.corpora)
-    with hold(folder):
-        for path in folder.iterdir():
-            if path.name != ".lock":
-                disk.remove(path)
-        for entry in entries:
-            run = entry["name"], entry["seed"]
-            _copy_run(run_path(workdir, *run), run_path(folder, *run))
-        for name in FILES:
-            checksums.write(folder / name, checksums.read(workdir / name))
-        for name in FIGURES if has_pictures else ():
-            if picture := report["figures"].get(name):
-                data = disk.read(workdir / Path(picture).name)
-                checksums.write(folder / Path(picture).name, data)
+    with replaced_folder(folder, STUDY) as place:
+        _copy_files(report, workdir, place, has_pictures)
         flat = {
             f"{name}/{metric}": values
             for name, by_metric in references.items()
             for metric, values in by_metric.items()
         }
-        write_examples(folder, flat, REFERENCES)
-        source = _copy_config(command, folder)
+        write_examples(place, flat, REFERENCES)
+        if source.data is not None:
+            checksums.write(place / SOURCE, source.data)
         command = command or f"jaxpt compare --config {CONFIG} --workdir DIR"
         words = {"title": title, "question": question, "command": command}
-        words |= {"config": source, "note": note}
-        write_json(folder / STUDY, words | _list_facts(report, folder))
-        shorten_paths(folder, (CONFIG, PLANS), command)
-        return check_study(folder)
+        words |= {"config": source.name, "note": note}
+        write_json(place / STUDY, words | _list_facts(report, place))
+        shorten_paths(place, (CONFIG, PLANS), command)
+        try:
+            check_study(place)
+        except UserError as error:  # about the copy of one of its files
+            message = str(error).replace(str(place), str(workdir))
+            raise type(error)(message) from error
+    return load_study(folder)
 
 
 def _load_report(workdir: Path) -> dict:
     return load_json(workdir / "report.json", REPORT, REPEAT_HINT, REPEAT_HINT)
 
 
+def _copy_files(report: dict, workdir: Path, place: Path, has_pictures: bool) -> None:
+    """Copies what a study has of a comparison.
+
+    Raises:
+      UserError: a file is missing or was altered.
+    """
+    for entry in [*report["runs"], *report.get("diverged", [])]:
+        run = entry["name"], entry["seed"]
+        _copy_run(run_path(workdir, *run), run_path(place, *run))
+    pictures = [report["figures"].get(name) for name in FIGURES if has_pictures]
+    for name in (*FILES, *(Path(picture).name for picture in pictures if picture)):
+        try:
+            data = checksums.read(workdir / name, REPEAT_HINT)
+        except OSError as error:
+            raise CheckpointError(
+                f"{workdir / name}: cannot be read: {error.strerror}; {REPEAT_HINT}"
+            ) from error
+        checksums.write(place / name, data)
+
+
 def _copy_run(source: Path, target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
+    faults = checksums.find_faults(source, logs=(METRICS_FILE,))
+    for name in RUN_FILES:
+        if name in faults:
+            raise CheckpointError(
+                f"{source / name}: {faults[name]}; {checksums.REMEDY}"
+            )
+    target.mkdir(parents=True)
     for name in RUN_FILES:
         if (source / name).is_file():
             disk.replace(target / name, disk.read(source / name))
 
 
-def _copy_config(command: str, folder: Path) -> str:
-    """Copies the config file that a command names; its name there, or ""."""
-    words = [part for word in shlex.split(command) for part in word.split("=", 1)]
+class _Source(NamedTuple):
+    """The config that a command names; "" and None if it names none."""
+
+    name: str = ""
+    data: bytes | None = None
+
+
+def _read_config(command: str) -> _Source:
+    """The config that a command names, with its content if it is a file.
+
+    Raises:
+      UserError: the command cannot be read, or its config.
+    """
+    try:
+        words = [part for word in shlex.split(command) for part in word.split("=", 1)]
+    except ValueError as error:  # a quotation that does not end
+        raise UserError(f"--command={command}: cannot be read: {error}") from error
     if "--config" not in words[:-1]:
-        return ""
+        return _Source()
     config = words[words.index("--config") + 1]
     path = Path(find_config(config).rpartition(".py:")[0] or find_config(config))
     path = path if path.suffix else path.with_suffix(".py")
     if path.suffix != ".py":
-        return config
+        return _Source(config)
     try:
-        checksums.write(folder / SOURCE, disk.read(path))
+        return _Source(config, disk.read(path))
     except OSError as error:
         raise UserError(
             f"--command: its config {path} cannot be read: {error.strerror}"
         ) from error
-    return config
 
 
 def _list_facts(report: dict, folder: Path) -> dict:

@@ -22,7 +22,7 @@ from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 from jaxpt.report.formats import format_flops, format_number, format_p, format_seconds
-from jaxpt.report.studies import STUDY, Study
+from jaxpt.report.studies import Study, find_studies
 from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.workdir import flatten
 
@@ -217,7 +217,7 @@ def list_records(root: Path) -> dict[str, list[Record]]:
     """
     return {
         objective: sorted(
-            (check_record(path.parent) for path in root.glob(f"{objective}/*/{STUDY}")),
+            map(check_record, find_studies(root, f"{objective}/*")),
             key=lambda record: record.flops,
         )
         for objective in load_targets(root)["objectives"]

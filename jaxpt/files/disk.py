@@ -4,6 +4,7 @@ A link in the place of a file is replaced, or refused; its target is never chang
 """
 
 import contextlib
+import ctypes
 import errno
 import io
 import os
@@ -23,6 +24,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
+_AT_FDCWD, _EXCHANGE = -100, 2  # of renameat2; renamex_np's flag is the same
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
 
 
@@ -112,6 +114,27 @@ def move(source: Path, target: Path, names: Iterable[str]) -> None:
 def rename(source: Path, target: Path) -> None:
     """Moves a file of the same file system; readers of an old target keep it."""
     os.replace(source, target)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Exchanges the names of two files or folders at once.
+
+    Raises:
+      OSError: the system or the file system cannot do it; nothing has changed.
+    """
+    names = os.fsencode(one), os.fsencode(other)
+    libc = ctypes.CDLL(None, use_errno=True)
+    calls = {
+        "renameat2": (_AT_FDCWD, names[0], _AT_FDCWD, names[1], _EXCHANGE),  # Linux
+        "renamex_np": (*names, _EXCHANGE),  # macOS
+    }
+    for name, args in calls.items():
+        if function := getattr(libc, name, None):
+            if function(*args) == 0:
+                return
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(other))
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(other))
 
 
 def write_all(handle: int, data: bytes | memoryview) -> int:

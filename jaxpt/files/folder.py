@@ -1,10 +1,12 @@
 """A run's folder: one writing process, JSON files with checksums, stored configs."""
 
 import contextlib
+import errno
 import json
 import logging
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -155,6 +157,77 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
             with contextlib.suppress(OSError):  # the next one removes the rest
                 _remove_remains(folder)
             raise
+
+
+@contextlib.contextmanager
+def replaced_folder(
+    folder: Path, marker: str, own: Collection[str] | None = None, flag: str = "--to"
+) -> Iterator[Path]:
+    """Yields a place for the content of a folder, which takes its place at the end.
+
+    If the process is killed or fails, the folder has its earlier content, or the new
+    one if all of it was written; the same command can be repeated.
+
+    Args:
+      folder: missing, empty, or with the content of an earlier call.
+      marker: as of `check_output`.
+      own: names of the files that the content has or may have; others of an earlier
+        folder are kept. None: nothing is kept.
+      flag: that has the folder's name, for errors.
+
+    Raises:
+      UserError: the folder holds other files, cannot be written, or another process
+        writes into it; nothing has been written.
+    """
+    check_output(folder, marker)  # before a lock is written there
+    real = Path(os.path.realpath(folder))
+    place, aside = (real.with_name(f".{real.name}.{x}") for x in ("partial", "earlier"))
+    with hold(folder, flag):
+        with _writing(folder, flag):
+            _restore(aside, real)
+            disk.remove(place)  # of a process that was killed
+            check_output(folder, marker)
+            place.mkdir()
+        try:
+            yield place
+            with _writing(folder, flag):
+                for path in real.iterdir():
+                    is_kept = own is not None and path.name not in own
+                    if path.name == LOCK or is_kept:
+                        _link(path, place / path.name)
+                disk.flush(place)
+                _exchange(place, real, aside)
+                disk.flush(real.parent)
+        finally:
+            with contextlib.suppress(OSError):  # the next one removes the rest
+                disk.remove(place)
+                disk.remove(aside)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Links a file, or all files of a folder, under another name."""
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, target, symlinks=True, copy_function=os.link)
+    else:
+        os.link(source, target, follow_symlinks=False)
+
+
+def _exchange(place: Path, folder: Path, aside: Path) -> None:
+    """Exchanges a folder with its new content; by two renames where it must be."""
+    try:
+        disk.exchange(place, folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+            raise
+        os.rename(folder, aside)
+        os.rename(place, folder)
+
+
+def _restore(aside: Path, folder: Path) -> None:
+    """Puts an earlier folder back if a process was killed between two renames."""
+    if aside.is_dir() and is_new(folder):
+        disk.move(aside, folder, sorted(set(os.listdir(aside)) - {LOCK}))
+    disk.remove(aside)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from jaxpt.analysis import attention_maps, similarity
 from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, disk
-from jaxpt.files.folder import check_output, hold, write_json
+from jaxpt.files.folder import check_output, replaced_folder, write_json
 from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
 from jaxpt.report.formats import to_plain
@@ -110,20 +110,19 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
 
 
 def _write(result: dict, to: Path) -> None:
-    """Pictures, page and numbers; the numbers last.
+    """Writes pictures, page and numbers; a killed process leaves the earlier ones.
 
     Raises:
       UserError: the folder cannot be written to.
     """
+    pictures = (f"{name}.png" for name in analysis_page.CAPTIONS)
+    own = {NAME, analysis_page.NAME, checksums.FILE, *pictures}
     try:
-        to.mkdir(parents=True, exist_ok=True)
-        with hold(to):
-            figures = analysis_plots.draw(result, to)
-            analysis_page.write_page(result | {"figures": figures}, to)
-            write_json(to / NAME, result | {"figures": figures})
-            for name in set(analysis_page.CAPTIONS) - set(figures):  # of earlier calls
-                checksums.remove(to / f"{name}.png")
-            checksums.record(to, [analysis_page.NAME, *figures.values()])
+        with replaced_folder(to, NAME, own) as place:
+            figures = analysis_plots.draw(result, place)
+            analysis_page.write_page(result | {"figures": figures}, place)
+            write_json(place / NAME, result | {"figures": figures})
+            checksums.record(place, [analysis_page.NAME, *figures.values()])
     except OSError as error:
         raise CheckpointError(
             f"--to={to}: cannot be written: {error.strerror}"

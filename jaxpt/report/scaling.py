@@ -25,7 +25,7 @@ from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, disk
-from jaxpt.files.folder import check_output, hold, write_json
+from jaxpt.files.folder import check_output, replaced_folder, write_json
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_plot
@@ -172,7 +172,7 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
 
 
 def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
-    """Writes scaling.png and scaling.json.
+    """Writes scaling.png and scaling.json; a killed process leaves the earlier ones.
 
     Raises:
       UserError: the folder cannot be written to.
@@ -183,11 +183,10 @@ def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
     }
     result = {"version": __version__, "points": points, "fits": dict(fits)}
     try:
-        to.mkdir(parents=True, exist_ok=True)
-        with hold(to):
-            scaling_plot.draw(groups, fits, to / FIGURE)
-            write_json(to / NAME, result)
-            checksums.record(to, [FIGURE])
+        with replaced_folder(to, NAME, own=(NAME, FIGURE, checksums.FILE)) as place:
+            scaling_plot.draw(groups, fits, place / FIGURE)
+            write_json(place / NAME, result)
+            checksums.record(place, [FIGURE])
     except OSError as error:
         raise CheckpointError(
             f"--to={to}: cannot be written: {error.strerror}"

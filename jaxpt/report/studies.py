@@ -62,6 +62,15 @@ def load_study(folder: Path) -> Study:
     return Study(folder, facts, rename_report(report))
 
 
+def find_studies(root: Path, pattern: str = "*") -> list[Path]:
+    """The folders of studies below a folder, by name; [] if there is no such folder.
+
+    Hidden folders are left out: a jaxpt archive that was killed may leave one.
+    """
+    folders = sorted(path.parent for path in root.glob(f"{pattern}/{STUDY}"))
+    return [folder for folder in folders if not folder.name.startswith(".")]
+
+
 def list_studies(root: Path) -> list[Study]:
     """The studies directly below a folder, by name; [] if there is no such folder."""
-    return [load_study(path.parent) for path in sorted(root.glob(f"*/{STUDY}"))]
+    return [load_study(folder) for folder in find_studies(root)]

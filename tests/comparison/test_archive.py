@@ -1,12 +1,15 @@
 """Archived studies: files, facts, verdicts from stored values, and reproduction."""
 
+import errno
 import json
+import os
 import shutil
 
 import pytest
 from tiny import make_config
 
 from jaxpt import cli
+from jaxpt.comparison import archive as archiving
 from jaxpt.comparison import compare as comparison
 from jaxpt.comparison import plan_runs, reproduce
 from jaxpt.comparison.archive import (
@@ -17,6 +20,7 @@ from jaxpt.comparison.archive import (
 )
 from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 from jaxpt.files.folder import write_json
 from jaxpt.report import figures
 from jaxpt.report.studies import list_studies, load_study
@@ -225,6 +229,144 @@ def test_archive_on_the_command_line(compared, tmp_path, capsys):
     assert cli.main([*argv, "--to", str(tmp_path / "other")]) == 2
     assert cli.main([*argv, "--workdir", str(tmp_path / "other")]) == 2
     assert list((tmp_path / "other").iterdir()) == [tmp_path / "other" / "file"]
+
+
+def snapshot(folder):
+    """The files of a folder with their content; study.json names no time."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+class Kills:
+    """Copies of a folder before and after each change: what a kill would leave."""
+
+    def __init__(self, root, copies, monkeypatch):
+        self._root, self._copies, self.num = root, copies, 0
+        for name in ("replace", "exchange", "remove", "move"):
+            monkeypatch.setattr(disk, name, self._watch(getattr(disk, name)))
+        for name in ("link", "mkdir", "rename"):
+            monkeypatch.setattr(os, name, self._watch(getattr(os, name)))
+
+    def _watch(self, function):
+        def call(*args, **more):
+            is_here = any(str(self._root) in str(arg) for arg in args)
+            if is_here:
+                self.copy()
+            result = function(*args, **more)
+            if is_here:
+                self.copy()
+            return result
+
+        return call
+
+    def copy(self):
+        """Stores the folder as it is now, unless the last copy is equal."""
+        root = self._root
+        self._root = "nowhere"  # its copies are not changes
+        shutil.copytree(root, self._copies / str(self.num))
+        now, last = (self._copies / str(self.num - i) for i in (0, 1))
+        if self.num and snapshot(now) == snapshot(last):
+            shutil.rmtree(now)
+        else:
+            self.num += 1
+        self._root = root
+
+
+def refuse_exchange(one, other):
+    raise OSError(errno.EINVAL, "no such flag")
+
+
+@pytest.mark.parametrize("has_exchange", [True, False])
+def test_a_killed_archive_leaves_the_old_or_the_new_study(
+    has_exchange, compared, study, tmp_path, monkeypatch
+):
+    """And the same command succeeds afterwards, wherever it was killed."""
+    (root := tmp_path / "results").mkdir()
+    shutil.copytree(study, root / "both")
+    old = snapshot(root / "both")
+    if not has_exchange:
+        monkeypatch.setattr(disk, "exchange", refuse_exchange)
+    with pytest.MonkeyPatch.context() as patch:
+        kills = Kills(root, tmp_path / "copies", patch)
+        archive(compared, root / "both", "New", "Is it new?")
+    new = snapshot(root / "both")
+    assert list(root.iterdir()) == [root / "both"] and kills.num > 20
+    states = []
+    for i in range(kills.num):
+        place = tmp_path / "copies" / str(i)
+        is_missing = not (place / "both").exists()
+        state = "missing" if is_missing else snapshot(place / "both")
+        states.append(
+            {True: "old", state == new: "new"}.get(state in (old, new), state)
+        )
+        assert len(list_studies(place)) == 1 - is_missing  # hidden ones are none
+    # Without an exchange of names there are two renames, with nothing in between.
+    assert set(states) - {"missing"} == {"old", "new"}
+    assert states.count("missing") <= (not has_exchange)
+    changes = [i for i in range(1, kills.num) if states[i] != states[i - 1]]
+    for i in {0, kills.num // 2, *changes, *(i - 1 for i in changes)}:
+        place = tmp_path / "copies" / str(i)
+        archive(compared, place / "both", "New", "Is it new?")
+        assert snapshot(place / "both") == new
+        assert list(place.iterdir()) == [place / "both"]
+
+
+def test_an_earlier_study_comes_back_if_the_command_is_wrong(
+    compared, study, tmp_path, monkeypatch
+):
+    """After a kill between two renames."""
+    shutil.copytree(study, tmp_path / ".both.earlier")
+    with pytest.raises(UserError, match="--command: its config no.py"):
+        archive(compared, tmp_path / "both", *WORDS, "jaxpt compare --config no.py")
+    monkeypatch.setattr(archiving, "check_study", refuse_study)
+    with pytest.raises(UserError, match="is no study"):
+        archive(compared, tmp_path / "both", *WORDS)
+    assert snapshot(tmp_path / "both") == snapshot(study)
+    assert list(tmp_path.iterdir()) == [tmp_path / "both"]
+
+
+def refuse_study(folder):
+    raise UserError(f"{folder}: is no study")
+
+
+ALTERED = (
+    *("compare.json", "plans.json", "report.json", "results.csv"),
+    *("differences.csv", "learning_curves.png", "runs/clm-seed0/config.json"),
+    *("runs/clm-seed0/result.json", "runs/mlm-seed1/examples.npz"),
+    *("runs/mlm-seed0/metrics.jsonl", "runs/mlm-seed0/checksums.json"),
+)
+
+
+def test_what_is_refused_keeps_the_earlier_study(compared, study, tmp_path, capsys):
+    """Each input altered or missing, or a wrong command; then all is well."""
+    source, to = tmp_path / compared.name, tmp_path / "study"
+    shutil.copytree(compared, source)
+    shutil.copytree(study, to)
+    argv = ["archive", "--workdir", str(source), "--to", str(to), "--title=t"]
+    argv += ["--question=q"]
+
+    def check_refused(more, named):
+        assert cli.main([*argv, *more]) == 2
+        error = capsys.readouterr().err
+        assert named in error and "Traceback" not in error and ".partial" not in error
+        assert snapshot(to) == snapshot(study)
+        assert {path.name for path in tmp_path.iterdir()} == {source.name, "study"}
+
+    for name in ALTERED:
+        data = (source / name).read_bytes()
+        (source / name).write_bytes(b"[" + data)
+        check_refused([], str(source / name))
+        if name != "runs/mlm-seed0/checksums.json":  # then nothing is verified
+            (source / name).unlink()
+            check_refused([], str(source))
+        (source / name).write_bytes(data)
+    for command in ("jaxpt compare --config no.py", 'jaxpt compare --config "no'):
+        check_refused(["--command", command], "--command")
+    assert cli.main(argv) == 0
+    assert check_study(to).facts["title"] == "t"
 
 
 def test_a_study_is_reproduced(
