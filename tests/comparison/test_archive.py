@@ -37,6 +37,7 @@ SETTINGS = {
     "train__checkpoint_every": 0,
 }
 WORDS = "Two objectives", "Which is better?"
+LINK = os.link
 
 
 def draw(report, corpora_of, workdir, look):
@@ -266,7 +267,7 @@ class Kills:
         """Stores the folder as it is now, unless the last copy is equal."""
         root = self._root
         self._root = "nowhere"  # its copies are not changes
-        shutil.copytree(root, self._copies / str(self.num))
+        shutil.copytree(root, self._copies / str(self.num), copy_function=LINK)
         now, last = (self._copies / str(self.num - i) for i in (0, 1))
         if self.num and snapshot(now) == snapshot(last):
             shutil.rmtree(now)

@@ -190,3 +190,24 @@ def test_other_tokenizers_and_folders_are_refused(folders, speech, tmp_path, cap
     assert "--to: must name the folder" in capsys.readouterr().err
     assert cli.main(["analyse", "--runs", f"{folders[0]}", f"--to={other}"]) == 2
     assert "holds other files" in capsys.readouterr().err
+
+
+def test_a_stopped_analysis_is_repeated(analysed, tmp_path, monkeypatch):
+    """Stopped after the pictures and the page."""
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    result = json.loads((analysed / "analysis.json").read_text())
+    to = tmp_path / "new" / "out"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(analysis, "write_json", stop)
+        analysis._write(result, to)
+    assert not list(tmp_path.iterdir())
+    analysis._write(result, to)
+    names = {path.name for path in analysed.iterdir()}
+    assert {path.name for path in to.iterdir()} == names
+    analysis._write({key: result[key] for key in result.keys() - {"sentence"}}, to)
+    assert names - {path.name for path in to.iterdir()} == {
+        *("attention.png", "rollout.png")
+    }

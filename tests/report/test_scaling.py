@@ -119,6 +119,34 @@ def test_few_draws_and_a_runs_folder_are_refused(tmp_path, refuses):
         scaling.fit_scaling(groups, tmp_path / "a.csv")
 
 
+def read_files(folder):
+    return {p.name: p.read_bytes() for p in folder.glob("**/*") if p.is_file()}
+
+
+def test_a_stopped_fit_is_repeated_and_keeps_what_was_there(tmp_path, monkeypatch):
+    """Stopped after the picture; other files of the user are kept."""
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    groups = scaling.read_csv(write_table(tmp_path / "a.csv"))
+    to = tmp_path / "out"
+    for _ in range(2):  # into a new folder, then into one with an earlier fit
+        before = read_files(to)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(scaling, "write_json", stop)
+            scaling.fit_scaling(groups, to, 20)
+        assert read_files(to) == before
+        scaling.fit_scaling(groups, to, 20)
+        (to / "notes").mkdir(exist_ok=True)
+        (to / "notes" / "mine.txt").write_text("mine")
+    assert {path.name for path in to.iterdir()} == {
+        *("scaling.json", "scaling.png", "checksums.json", "notes")
+    }
+    assert (to / "notes" / "mine.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "out"]
+
+
 @pytest.fixture(scope="module")
 def make_found(speech):
     """`make_found("mlm", metrics)`: a finished run that was not trained."""
