@@ -353,7 +353,15 @@ def load_plans(config: dict, workdir: Path) -> Prepared:
     Raises:
       UserError: there are no plans, they were modified, or the text is missing.
     """
-    stored = processes.on_first(_load_stored, workdir)
+    return restore_plans(config, processes.on_first(_load_stored, workdir))
+
+
+def restore_plans(config: dict, stored: dict) -> Prepared:
+    """As `load_plans`, from the content of plans.json.
+
+    Raises:
+      UserError: a setting is wrong, or the text is missing.
+    """
     plans = {
         name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in stored["plans"].items()

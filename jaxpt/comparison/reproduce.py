@@ -11,13 +11,15 @@ from jaxpt.comparison.plan_runs import (
     PLANS,
     PLANS_FORM,
     Prepared,
+    check_folder,
     load_compared_config,
-    load_plans,
+    restore_plans,
     run_path,
 )
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
-from jaxpt.files.folder import hold, load_json, write_config, write_json
+from jaxpt.files import checksums
+from jaxpt.files.folder import LOCK, hold, load_json, write_config, write_json
 from jaxpt.report.formats import format_number, is_number
 from jaxpt.report.studies import REPORT, Study
 from jaxpt.training.workdir import DATA
@@ -84,23 +86,42 @@ def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
 
 
 def _prepare(study: Study, config: dict, plans: dict, workdir: Path) -> None:
-    """Writes what `--part=prepare` would, after the text was compared."""
-    if not (workdir / CONFIG).exists():
-        if any(path.name != ".lock" for path in workdir.iterdir()):
-            raise UserError(
-                f"--workdir={workdir}: holds other files; must be a new or empty "
-                f"folder, or one of an earlier jaxpt reproduce"
-            )
-        write_json(workdir / PLANS, plans)
-        try:
-            _check_text(study, load_plans(config, workdir))
-        except UserError as error:
-            (workdir / PLANS).unlink()
-            (workdir / "checksums.json").unlink()
-            if str(error).startswith("data.path="):
-                raise type(error)(f"{error}; name the text with --data") from error
-            raise
+    """Writes what `--part=prepare` would, after the text was compared.
+
+    plans.json is the last file: a process that was killed before is repeated.
+    """
+    if processes.on_first(_has_plans, config, workdir):
+        return
+    try:
+        _check_text(study, restore_plans(config, plans))
+    except UserError as error:
+        if str(error).startswith("data.path="):
+            raise type(error)(f"{error}; name the text with --data") from error
+        raise
+
+    def write() -> None:
         write_config(workdir / CONFIG, config)
+        write_json(workdir / PLANS, plans)
+
+    processes.on_first(write)
+
+
+def _has_plans(config: dict, workdir: Path) -> bool:
+    """Whether an earlier call has prepared the folder.
+
+    Raises:
+      UserError: the folder holds anything else.
+    """
+    if (workdir / PLANS).exists():
+        return True
+    kept = {LOCK, checksums.FILE, CONFIG}  # of a call that was killed
+    if any(path.name not in kept for path in workdir.iterdir()):
+        raise UserError(
+            f"--workdir={workdir}: holds other files; must be a new or empty "
+            f"folder, or one of an earlier jaxpt reproduce"
+        )
+    check_folder(workdir, config)
+    return False
 
 
 def _check_text(study: Study, prepared: Prepared) -> None:

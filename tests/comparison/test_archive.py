@@ -402,6 +402,41 @@ def test_a_study_is_reproduced(
     assert "NOT reproduced: 0 of 1" in out
 
 
+def stop(*args, **more):
+    raise KeyboardInterrupt
+
+
+def test_a_stopped_reproduction_continues(
+    quick, study, labelled, tmp_path, monkeypatch
+):
+    """Stopped or killed at any change before runs begin, and before the report."""
+    (root := tmp_path / "work").mkdir()
+
+    def run(place, module, name, function=stop):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module, name, function)
+            reproduce.reproduce(study, place, str(labelled))
+
+    run(root / "again", plan_runs, "load_text")
+    kills, load = Kills(root, tmp_path / "copies", monkeypatch), plan_runs.load_text
+
+    def load_killed(*args):
+        kills.copy()  # killed while the text is prepared
+        return load(*args)
+
+    monkeypatch.setattr(plan_runs, "load_text", load_killed)
+    run(root / "again", reproduce, "do_part")
+    monkeypatch.undo()
+    assert kills.num > 4
+    expected = snapshot(root / "again")
+    for i in range(kills.num):
+        run(tmp_path / "copies" / str(i) / "again", reproduce, "do_part")
+        assert snapshot(tmp_path / "copies" / str(i) / "again") == expected
+    run(root / "again", comparison, "collect_runs")  # after the runs
+    repeated = reproduce.reproduce(study, root / "again", str(labelled))
+    assert repeated and all(each.is_within for each in repeated)
+
+
 def test_what_cannot_be_reproduced_is_refused(copied, tmp_path, capsys, labelled):
     argv = ["reproduce", str(tmp_path / "none"), "--workdir", str(tmp_path / "w")]
     assert cli.main(argv) == 2
