@@ -82,7 +82,7 @@ A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 jaxpt COMMAND --help describes a command, with an example and its flags.
 Exit codes: 0 success, 2 bad input or out of memory, 3 diverged (of several runs, all),
 1 a bug, 128 + N stopped by signal N; of reproduce, 1 is a mean outside its interval; of
-doctor, 1 is damage.
+doctor, 1 is damage; of export, 1 is an objective of a comparison that was left out.
 """
 
 

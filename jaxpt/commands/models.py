@@ -57,7 +57,8 @@ def export(command: Command, argv: list[str]) -> int:
 
     Of a comparison, the first seed of each objective becomes a folder of transformers
     in --to, whose model card has the comparison's verdicts. --push ORG/NAME uploads
-    them to ORG/NAME-clm, ORG/NAME-mlm and so on.
+    them to ORG/NAME-clm, ORG/NAME-mlm and so on. Objectives that no class of
+    transformers represents are left out and listed, with exit code 1.
     """
     values = parse(command, argv)
     workdir, to = read_workdir(values), read_to(values)
@@ -81,12 +82,15 @@ def export(command: Command, argv: list[str]) -> int:
     )
     if values.push:
         check_name(values.push)
+    last: list[str] = []
     if is_comparison(workdir):
         refuse(values, ("family",), "must be left out for a comparison")
         repositories = {}
-        for name, lines in export_comparison(workdir, to, options).items():
+        exported = export_comparison(workdir, to, options)
+        for name, lines in exported.lines.items():
             show(lines)
             repositories[f"{values.push}-{name}"] = to / name
+        last = exported.summarise()
     else:
         write = export_finetuned if is_finetuned(workdir) else export_run
         show(write(workdir, to, values.family, options))
@@ -94,7 +98,8 @@ def export(command: Command, argv: list[str]) -> int:
     if values.push:
         for repository, folder in repositories.items():
             show(push_folder(folder, repository, values.private))
-    return 0
+    show(last)
+    return 1 if last else 0
 
 
 @command(

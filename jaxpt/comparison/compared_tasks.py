@@ -22,12 +22,12 @@ seed are fine-tuned on the same ones. The results are stored in the run's folder
 import dataclasses
 import hashlib
 import numbers
-from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxpt import trust
+from jaxpt.comparison.task_names import name_tasks
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import FinetunePlan, find_types, make_finetune_plan
 from jaxpt.config.sections import FINETUNE, CompareSpec
@@ -52,6 +52,8 @@ from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
 PREFIX = "task"  # of the metrics' names
+DATA_PATHS = ("train", "dev", "test")  # settings of `data`
+RANDOM_SUFFIX = "_random"  # of metrics of a random initialization
 MARGIN = 0.01  # of equivalence: see `jaxpt.statistics.verdicts`
 RESULTS, EXAMPLES = "tasks.json", "task_examples.npz"
 # The schema of tasks.json.
@@ -104,29 +106,24 @@ class CompareTask:
 def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
     """The tasks of a comparison, with unique names.
 
-    A zero-shot task has the name of its kind. If there are several of a kind, each also
-    has that of its data (`pairs_other` for `pairs:other.tsv`), so that names, under
-    which runs store their results, do not depend on the order of the tasks.
-
     Raises:
-      UserError: two tasks would have the same name.
+      UserError: two tasks are the same (`task_names`).
     """
-    tasks: dict[str, CompareTask] = {}
-    num_of_kind = Counter(setting.partition(":")[0] for setting in spec.tasks)
-    for setting in spec.tasks:
-        kind, _, path = setting.partition(":")
-        if kind == FINETUNE:
-            name, sizes = Path(path.partition(":")[0]).stem, spec.task_sizes
-        else:
-            name, sizes = kind, ()
-            if num_of_kind[kind] > 1:
-                name = f"{kind}_{Path(path).name.partition('.')[0]}"
-        if name in tasks:
-            raise ConfigError(
-                f"compare.tasks={setting}: {name} is named twice; must be named once"
-            )
-        tasks[name] = CompareTask(name, setting, path, sizes)
-    return list(tasks.values())
+
+    def find_sizes(setting: str) -> tuple[int, ...]:
+        return spec.task_sizes if setting.startswith(f"{FINETUNE}:") else ()
+
+    def make_task(setting: str, name: str) -> CompareTask:
+        path = setting.partition(":")[2]
+        return CompareTask(name, setting, path, find_sizes(setting))
+
+    def list_metrics(setting: str, name: str) -> list[str]:
+        task = make_task(setting, name)
+        metrics = [task.metric(size) for size in task.sizes or (0,)]
+        suffixes = ("",) if task.is_zero_shot else ("", RANDOM_SUFFIX, NGRAMS_SUFFIX)
+        return [metric + suffix for metric in metrics for suffix in suffixes]
+
+    return list(map(make_task, spec.tasks, name_tasks(spec.tasks, list_metrics)))
 
 
 def make_task_plan(
@@ -166,7 +163,8 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
             f"compare.tasks={','.join(spec.tasks)}: must be empty with --distributed; "
             f"spread the runs with --part instead"
         )
-    digests = {}
+    digests: dict[str, str] = {}
+    tuned: dict[str, str] = {}  # the entry of each fine-tuning, by what defines it
     for task in tasks:
         if task.is_zero_shot:
             for name, path in list_tasks([task.setting]):
@@ -176,7 +174,30 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
             plan = make_task_plan(task, size, spec.seeds[0], spec.task_settings)
             data = reuse.read_data(plan)
             digests[f"{task.setting} {size}"] = _digest([plan.config, data.fingerprint])
+            _check_distinct(task, plan, data.fingerprint, tuned)
     return digests
+
+
+def _check_distinct(
+    task: CompareTask,
+    plan: FinetunePlan,
+    fingerprint: dict[str, str],
+    tuned: dict[str, str],
+) -> None:
+    """Raises ConfigError for a fine-tuning that another entry names, too.
+
+    Args:
+      fingerprint: of the data, which may be read from two paths.
+      tuned: the entries before it, by what defines them; this one is added.
+    """
+    data = {k: v for k, v in plan.config["data"].items() if k not in DATA_PATHS}
+    key = _digest([plan.config | {"data": data}, fingerprint])
+    other = tuned.setdefault(key, task.setting)
+    if other != task.setting:
+        raise ConfigError(
+            f"compare.tasks={task.setting}: has the settings and the data of {other}; "
+            f"must be named once"
+        )
 
 
 def check_networks(
@@ -342,7 +363,10 @@ def _describe_tuned(
     split = "test" if "test" in tuned["constant"] else "dev"
     values = {
         task.metric(size) + suffix: picked and picked[split][name]["median"]
-        for suffix, picked in (("", tuned["picked"]), ("_random", scratch["picked"]))
+        for suffix, picked in (
+            ("", tuned["picked"]),
+            (RANDOM_SUFFIX, scratch["picked"]),
+        )
     }
     if ngrams:
         values[task.metric(size) + NGRAMS_SUFFIX] = ngrams[split][name]

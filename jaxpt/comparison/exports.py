@@ -1,7 +1,10 @@
 """Exports the models of a comparison, with its verdicts on their model cards."""
 
 from pathlib import Path
+from typing import NamedTuple
 
+from jaxpt.errors import CheckpointError, UserError
+from jaxpt.files import disk
 from jaxpt.files.folder import load_json, new_folder
 from jaxpt.hub.export import ExportOptions, write_export
 from jaxpt.report.studies import REPORT
@@ -16,16 +19,40 @@ def is_comparison(workdir: Path) -> bool:
     return (workdir / "runs").is_dir() and (workdir / FILE).is_file()
 
 
+class ExportedModels(NamedTuple):
+    """What was exported of a comparison.
+
+    Attributes:
+      lines: to print, by the name of each model.
+      refused: why an objective was not exported, by its name.
+    """
+
+    lines: dict[str, list[str]]
+    refused: dict[str, str]
+
+    def summarise(self) -> list[str]:
+        """The last lines to print: what was left out, if anything."""
+        if not self.refused:
+            return []
+        num = len(self.lines) + len(self.refused)
+        return [
+            *(f"not exported: {name}: {why}" for name, why in self.refused.items()),
+            f"exported {len(self.lines)} of {num} objectives, without "
+            f"{', '.join(self.refused)}",
+        ]
+
+
 def export_comparison(
     workdir: Path, folder: Path, options: ExportOptions
-) -> dict[str, list[str]]:
+) -> ExportedModels:
     """Writes a folder with a folder of transformers for each objective's first seed.
 
-    Returns:
-      Lines to print, by the name of each model.
+    An objective that cannot be exported, such as one whose network no class of
+    transformers has, is left out.
 
     Raises:
-      UserError: as `jaxpt.hub.export.export_run`, for any of the runs.
+      UserError: none can be exported (`jaxpt.hub.export.export_run` has the reasons);
+        nothing was written.
     """
     report = load_json(workdir / FILE, REPORT, "must be a comparison with its report")
     seeds = sorted({run["seed"] for run in report["runs"]})
@@ -34,11 +61,21 @@ def export_comparison(
         f"Seeds: {', '.join(map(str, seeds))}",
         *list_verdicts(report),
     ]
-    lines = {}
+    exported = ExportedModels({}, {})
     with new_folder(folder) as place:
         for name, run in list_first_seeds([workdir]).items():
             (place / name).mkdir()
-            lines[name] = write_export(
-                run, folder / name, place / name, "", options, comparison
+            try:
+                exported.lines[name] = write_export(
+                    run, folder / name, place / name, "", options, comparison
+                )
+            except UserError as error:
+                disk.remove(place / name)
+                exported.refused[name] = str(error)
+        if not exported.lines:
+            reasons = "; ".join(f"{n}: {why}" for n, why in exported.refused.items())
+            raise CheckpointError(
+                f"--workdir={workdir}: none of its objectives can be exported: "
+                f"{reasons}"
             )
-    return lines
+    return exported

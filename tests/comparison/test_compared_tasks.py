@@ -1,5 +1,6 @@
 """Downstream tasks of a comparison: every run is evaluated once, and reported."""
 
+import itertools
 import json
 import shutil
 
@@ -10,12 +11,17 @@ from tiny import make_config
 from jaxpt import trust
 from jaxpt.comparison import plan_runs
 from jaxpt.comparison.compare import Part, compare, do_part
-from jaxpt.comparison.compared_tasks import _describe_tuned, list_compare_tasks
+from jaxpt.comparison.compared_tasks import (
+    _describe_tuned,
+    identify_tasks,
+    list_compare_tasks,
+)
 from jaxpt.comparison.plan_runs import load_plans
 from jaxpt.comparison.train_runs import Trainer
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
+from jaxpt.finetuning.reuse import Reuse
 from jaxpt.report import figures
 from jaxpt.report.summary import list_verdicts, summarise, tabulate
 from jaxpt.report.tuned_curves import (
@@ -210,8 +216,9 @@ def test_a_report_needs_every_answer(evaluated, folder, speech, tmp_path, refuse
         ({"tasks": ("finetune:no.py",)}, "no.py: not found; must be a .py file"),
         ({"tasks": ("pairs:nowhere.jsonl",)}, "nowhere.jsonl"),
         (
-            {"tasks": ("pairs:FOLDER/pairs.jsonl", "pairs:pairs.tsv")},
-            "compare.tasks=pairs:pairs.tsv: pairs_pairs is named twice",
+            {"tasks": ("pairs:pairs.tsv", "pairs:./pairs.tsv")},
+            "compare.tasks=pairs:./pairs.tsv: has the name pairs_pairs_tsv, as has "
+            "pairs:pairs.tsv",
         ),
         (
             {"tasks": ("finetune:FOLDER/toy.py:FOLDER",), "task_sizes": (17,)},
@@ -284,6 +291,77 @@ def test_zero_shot_tasks_of_the_same_kind_are_named_by_their_data():
         settings = {"amount": 1.0, "tasks": tasks[::step]}
         spec = make_compare_spec({"compare": settings})
         assert [task.name for task in list_compare_tasks(spec)] == names[::step]
+
+
+# Entries that share a name, and the names that distinguish them.
+CLASHES = [
+    # Fine-tunings of one config: by their arguments.
+    {"finetune:c/sst2.py:/d/one": "sst2_one", "finetune:c/sst2.py:/d/two": "sst2_two"},
+    {"finetune:c/sst2.py": "sst2", "finetune:c/sst2.py:d,frozen": "sst2_d_frozen"},
+    {"finetune:t.py:a/x": "t_a_x", "finetune:t.py:b/x": "t_b_x", "finetune:u.py": "u"},
+    {"finetune:t.py:0.1": "t_0_1", "finetune:t.py:0.2": "t_0_2"},
+    {"finetune:t.py:../x": "t_up_x", "finetune:t.py:x": "t_x"},
+    {"finetune:t.py:/x": "t_root_x", "finetune:t.py:x": "t_x"},
+    # Configs of one name in two folders, and a config with a zero-shot task's name.
+    {"finetune:a/t.py:x": "a_t_x", "finetune:b/t.py:x": "b_t_x"},
+    {"finetune:blimp.py:x": "blimp_x", "blimp:y": "blimp_y"},
+    # An argument that would give the metric of 32 labels, or of a baseline.
+    {"finetune:t.py": "t", "finetune:t.py:q/32": "t_q_32"},
+    {"finetune:t.py": "t", "finetune:t.py:q/random": "t_q_random"},
+    {"pairs:a/p.tsv": "pairs_a_p", "pairs:b/p.tsv": "pairs_b_p"},
+    {"pairs:p.tsv": "pairs_p_tsv", "pairs:p.jsonl": "pairs_p_jsonl"},
+]
+
+
+@pytest.mark.parametrize("names", CLASHES, ids=lambda names: "-".join(names.values()))
+def test_tasks_are_named_by_what_distinguishes_them(names):
+    for tasks in itertools.permutations(names):
+        settings = {"amount": 1.0, "tasks": tasks, "task_sizes": (0, 32)}
+        listed = list_compare_tasks(make_compare_spec({"compare": settings}))
+        assert [task.name for task in listed] == [names[task] for task in tasks]
+        metrics = [task.metric(size) for task in listed for size in task.sizes or (0,)]
+        assert len(set(metrics)) == len(metrics)
+
+
+@pytest.mark.parametrize("other", ["finetune:./t.py:x", "finetune:t.py:x/"])
+def test_the_same_task_is_named_once(other, refuses):
+    tasks = ("finetune:t.py:x", other)
+    spec = make_compare_spec({"compare": {"amount": 1.0, "tasks": tasks}})
+    with refuses(f"compare.tasks={other}: has the name t_x, as has finetune:t.py:x"):
+        list_compare_tasks(spec)
+
+
+def test_the_same_fine_tuning_is_named_once(folder, speech, tmp_path, refuses):
+    """Of the same settings and examples, wherever these are; others are two tasks."""
+    task = f"finetune:{folder}/toy.py:"
+    shutil.copytree(folder, tmp_path / "same")
+    for again in (f"{task}{folder}/../{folder.name}", f"{task}{tmp_path / 'same'}"):
+        config = make_compared(speech, compare__tasks=(f"{task}{folder}", again))
+        with refuses(f"compare.tasks={again}: has the settings and the data of {task}"):
+            identify_tasks(make_compare_spec(to_dict(config)), Reuse())
+    for path in (tmp_path / "same").glob("*.tsv"):
+        path.write_text(path.read_text().replace("well", "you"))
+    config = make_compared(speech, compare__tasks=(f"{task}{folder}", again))
+    assert len(identify_tasks(make_compare_spec(to_dict(config)), Reuse())) == 2
+
+
+@pytest.mark.slow
+def test_two_fine_tunings_of_one_config_are_compared(speech, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "other")
+    for path in (tmp_path / "other").glob("*.tsv"):
+        path.write_text(path.read_text().replace("well", "you"))
+    tasks = [f"finetune:{folder}/toy.py:{x}" for x in (folder, tmp_path / "other")]
+    config = make_compared(
+        speech,
+        compare__objectives=("clm",),
+        compare__tasks=tuple(tasks),
+        compare__task_sizes=(4,),
+    )
+    report = compare(config, tmp_path / "run")
+    (run,) = report["runs"]
+    names = [f"task_toy_{folder.name}_4", "task_toy_other_4"]
+    assert [task["metric"] for task in run["tasks"]] == names
+    assert all(run["metrics"][name] is not None for name in names)
 
 
 def make_tuned(values):

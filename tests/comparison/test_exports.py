@@ -1,6 +1,7 @@
 """`jaxpt export` of a comparison: a model of each objective, with the verdicts."""
 
 import json
+import shutil
 
 import pytest
 from reports import make_report, make_run
@@ -71,8 +72,37 @@ def test_what_cannot_be_exported_leaves_nothing(compared, speech, tmp_path, caps
     assert main([*argv, "--family=bert"]) == 2
     error = capsys.readouterr().err
     assert "--family=bert: must be left out for a comparison" in error
+    for name in ("clm", "mlm"):
+        shutil.rmtree(compared / "runs" / f"{name}-seed1")
+        (compared / "runs" / f"{name}-seed0").rename(tmp_path / name)
+    add_prefix_lm(compared, speech)
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert "none of its objectives can be exported: prefix_lm: no family of" in error
+    assert not out.exists()
+
+
+def add_prefix_lm(compared, speech):
+    """A decoder with norms after its blocks, which no class of transformers has."""
     config = make_config(speech, "prefix_lm", model__norm_position="post")
     write_run(config, compared / "runs" / "prefix_lm-seed0")
-    assert main(argv) == 2
-    assert "no family of transformers has such a model" in capsys.readouterr().err
-    assert not out.exists()
+
+
+def test_what_can_be_exported_is_exported(
+    compared, speech, tmp_path, capsys, monkeypatch
+):
+    """The rest is listed with its reason, also in the exit code."""
+    pushed = []
+    monkeypatch.setattr(upload, "push_folder", lambda *args: pushed.append(args) or [])
+    add_prefix_lm(compared, speech)
+    shutil.rmtree(compared / "runs" / "mlm-seed0" / "checkpoints")
+    out = tmp_path / "out"
+    argv = ["export", "--workdir", str(compared), "--to", str(out), "--push", "a/b"]
+    assert main(argv) == 1
+    *_, first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("not exported: mlm: ") and "checkpoint" in first
+    assert second.startswith("not exported: prefix_lm: no family of transformers has")
+    assert last == "exported 1 of 3 objectives, without mlm, prefix_lm"
+    assert [path.name for path in out.iterdir()] == ["clm"]
+    assert pushed == [(out / "clm", "a/b-clm", False)]
+    assert main(["doctor", str(out / "clm")]) == 0
