@@ -13,6 +13,7 @@ objectives and are not tuned.
 """
 
 import dataclasses
+import logging
 import math
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -35,7 +36,8 @@ from jaxpt.config.settings import (
     override,
 )
 from jaxpt.config.trials import has_range
-from jaxpt.errors import ConfigError, DivergedError, UserError
+from jaxpt.distributed import processes
+from jaxpt.errors import ConfigError, DeviceError, DivergedError, UserError
 from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
@@ -58,6 +60,7 @@ FIXED = {
     "eval": "all objectives are measured on the same examples",
     "compare": "it is not a setting of a run",
 }
+_log = logging.getLogger(__name__)
 COSTS = ("flops", "raw_tokens", "train_seconds")
 
 
@@ -245,14 +248,17 @@ class _Search:
                 self.trials.append({"settings": trial} | result)
 
             def run_beyond(trial: dict[str, Any]) -> dict | None:
-                index = len(self.trials) + 1
+                index = len(self.trials) + len(self._refused) + 1
                 try:
                     candidate = self._fit(trial, index)
-                except UserError:  # such as a size of which no step can be bought
+                    locks.enter_context(hold(self._folder / f"{index - 1}"))
+                    return self._train(candidate, index, f"extension {index - num}")
+                except (ConfigError, DeviceError) as error:
+                    # A size whose steps the share does not buy, or without memory.
+                    if processes.is_first():
+                        _log.warning(f"{self._name}: not extended to {trial}: {error}")
                     self._refused.append(trial)
                     return None
-                locks.enter_context(hold(self._folder / f"{index - 1}"))
-                return self._train(candidate, index, f"extension {index - num}")
 
             if spec.tune_until:
                 is_better = METRICS[spec.tune_by].higher_is_better

@@ -8,6 +8,7 @@ graphs and pages need jax2onnx (`make test-onnx`).
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,15 +20,18 @@ DRIVER = """
 import os, sys
 folder, last, num = sys.argv[1], int(sys.argv[2]), 0
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+NAMES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link")
+beside = f"/.{os.path.basename(folder)}."  # where its new content is written
 
 def count(event, args):
     global num
     if event == "open":
         is_change = isinstance(args[2], int) and args[2] & WRITES
     else:
-        is_change = event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir")
-    if is_change and folder in os.path.abspath(os.fspath(args[0])):
-        num += 1
+        is_change = event in NAMES
+    if is_change:
+        path = os.path.abspath(os.fspath(args[0]))
+        num += folder in path or beside in path
         if num == last:
             os._exit(9)
 
@@ -41,6 +45,12 @@ CASES = {
     "export": ["export", "--workdir=run", "--to=new"],
     "import": ["import", "--from=export", "--workdir=new"],
     "fine-tuning": ["export", "--workdir=tuned", "--to=new"],
+}
+ARCHIVE = ["archive", "--workdir=both", "--to=new", "--title=A", "--question=B"]
+STUDIES = {
+    "archive": ARCHIVE,
+    "archive again": [*ARCHIVE, "--note=new"],
+    "reproduce": ["reproduce", "study", "--workdir=new", "--data=text.txt", "--quiet"],
 }
 GRAPHS = {
     "ONNX": ["export", "--workdir=run", "--to=new", "--format=onnx"],
@@ -62,27 +72,47 @@ def snapshot(folder: Path) -> dict[str, int]:
         if path.is_file()
         for name in [path.relative_to(folder).as_posix()]
         if "/d/" not in name  # which Orbax names at random
+        and not name.endswith(".lock")
     }
+
+
+def start(root: Path, name: str) -> None:
+    """Makes what the folder has before the command."""
+    for path in (root / "new", *root.glob(".new.*")):
+        shutil.rmtree(path, ignore_errors=True)
+    if name == "archive again":
+        shutil.copytree(root / "study", root / "new")
 
 
 def try_case(root: Path, name: str, command: list[str], every: int) -> list[bool]:
     """Kills a command at each point; whether the next one held."""
+    start(root, name)
+    old = snapshot(root / "new")
     whole = run(root, 0, command)
     assert whole.returncode == 0, whole.stderr
     num = int(whole.stdout.rsplit("changes:", 1)[1])
     expected = snapshot(root / "new")
     held = []
     for last in range(1, num + 1, every):
-        subprocess.run(["rm", "-rf", str(root / "new")], check=True)
+        start(root, name)
         killed = run(root, last, command)
         assert killed.returncode == 9, killed.stderr
+        left = snapshot(root / "new")
         again = run(root, 0, command)
-        difference = set(snapshot(root / "new").items()) ^ set(expected.items())
-        is_done = again.returncode == 0 or "a new or an empty folder" in again.stderr
+        if name == "reproduce":
+            output, difference = again.stdout.splitlines(), set()
+            is_done = any(line.startswith("reproduced: ") for line in output)
+        else:
+            difference = set(snapshot(root / "new").items()) ^ set(expected.items())
+            is_done = (
+                again.returncode == 0 or "a new or an empty folder" in again.stderr
+            )
+        if name.startswith("archive"):
+            is_done &= left in (old, expected) and not list(root.glob(".new.*"))
         held.append(is_done and not difference)
         if not held[-1]:
             print(f"{name}, killed at {last} of {num}: {again.stderr} {difference}")
-    subprocess.run(["rm", "-rf", str(root / "new")], check=True)
+    start(root, "")
     return held
 
 
@@ -97,9 +127,16 @@ def try_all(every: int) -> tuple[int, int]:
         print("jax2onnx is not installed: ONNX graphs and pages are left out")
     held = []
     with tempfile.TemporaryDirectory() as folder:
-        make_folders(Path(folder))
+        root = Path(folder)
+        make_folders(root)
+        study = [part.replace("--to=new", "--to=study") for part in ARCHIVE]
+        assert run(root, 0, study).returncode == 0
+        for name, command in STUDIES.items():
+            # A reproduction makes many changes, in two runs.
+            times = 10 if name == "reproduce" else 1
+            held += try_case(root, name, command, times * every)
         for name, command in cases.items():
-            held += try_case(Path(folder), name, command, every)
+            held += try_case(root, name, command, every)
     return len(held), sum(held)
 
 
