@@ -29,9 +29,9 @@ def count(event, args):
         is_change = isinstance(args[2], int) and args[2] & WRITES
     else:
         is_change = event in NAMES
-    if is_change:
-        path = os.path.abspath(os.fspath(args[0]))
-        num += folder in path or beside in path
+    path = os.path.abspath(os.fspath(args[0])) if is_change else ""
+    if folder in path or beside in path:
+        num += 1
         if num == last:
             os._exit(9)
 
