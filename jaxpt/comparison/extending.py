@@ -1,8 +1,8 @@
 """Extends a search beyond the edge of its values, until the best trial is inside.
 
 A number of the best trial is inside if a smaller and a larger value of the setting were
-tried, and at an edge otherwise: a better value may lie beyond. `extend` then tries the
-next value there, with the other settings of the best trial, and looks again. Values of
+tried, and at an edge otherwise. `extend` then tries the next value beyond the edge, with
+the other settings of the best trial, and repeats this. Values of
 a list continue by the ratio of the two at that edge, values of a range by a factor of
 2. A setting ends at its limits: a weight decay of 0 is at the limit and not at an edge.
 
@@ -176,7 +176,7 @@ def extend(
     allows: Callable[[dict[str, Any]], bool],
     run: Callable[[dict[str, Any]], dict | None],
 ) -> None:
-    """Adds trials beyond the edges at which the best trial lies, until it is inside.
+    """Adds trials beyond the best trial's edges, until it is inside.
 
     Of several settings at an edge, the one that was extended least is next.
 

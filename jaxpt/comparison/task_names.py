@@ -1,9 +1,9 @@
 """Names of a comparison's downstream tasks, from the entries of `compare.tasks`.
 
 A zero-shot task has the name of its kind, a fine-tuning that of its config file. Tasks
-that would share a name have more of their data's path, or of the config's argument, in
-it: as many of the last parts as distinguish them. Names do not depend on the order of
-the tasks, as runs store their results under them.
+that would share a name are named by the last parts of their data's path, or of the
+config's argument, too. Names do not depend on the order of the tasks, as runs store
+their results under them.
 """
 
 import re
@@ -14,7 +14,7 @@ from jaxpt.config.sections import FINETUNE
 from jaxpt.errors import ConfigError
 
 UNSAFE = re.compile(r"[^\w-]+")
-SPELT = {"/": "root", "..": "up"}  # parts of a path that are no names
+SPELT = {"/": "root", "..": "up"}  # parts of a path without a name
 
 
 def name_tasks(

@@ -63,7 +63,7 @@ def load_study(folder: Path) -> Study:
 
 
 def find_studies(root: Path, pattern: str = "*") -> list[Path]:
-    """The folders of studies below a folder, by name; [] if there is no such folder.
+    """The folders of studies below a folder, by name; [] if it does not exist.
 
     Hidden folders are left out: a jaxpt archive that was killed may leave one.
     """
