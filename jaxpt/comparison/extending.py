@@ -1,10 +1,10 @@
 """Extends a search beyond the edge of its values, until the best trial is inside.
 
 A number of the best trial is inside if a smaller and a larger value of the setting were
-tried, and at an edge otherwise. `extend` then tries the next value beyond the edge, with
-the other settings of the best trial, and repeats this. Values of
-a list continue by the ratio of the two at that edge, values of a range by a factor of
-2. A setting ends at its limits: a weight decay of 0 is at the limit and not at an edge.
+tried, and at an edge otherwise. `extend` then tries the next value beyond the edge,
+with the other settings of the best trial, and repeats this. Values of a list continue
+by the ratio of the two at that edge, values of a range by a factor of 2. A setting ends
+at its limits: a weight decay of 0 is at the limit and not at an edge.
 
 Which trial is next depends on the trials and their values only, so a restarted search
 has the same trials.

@@ -237,7 +237,7 @@ class _Search:
         self._refused: list[dict[str, Any]] = []
 
     def run_all(self, settings: list[dict[str, Any]]) -> None:
-        """Runs the trials of these settings and, with `tune_until`, those beyond edges."""
+        """Runs the trials of these settings, and those beyond edges (`tune_until`)."""
         spec, num = self._spec, len(settings)
         with ExitStack() as locks:
             for i in range(num):
