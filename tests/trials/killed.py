@@ -29,7 +29,8 @@ def count(event, args):
         is_change = isinstance(args[2], int) and args[2] & WRITES
     else:
         is_change = event in NAMES
-    path = os.path.abspath(os.fspath(args[0])) if is_change else ""
+    is_named = is_change and not isinstance(args[0], int)
+    path = os.path.abspath(os.fspath(args[0])) if is_named else ""
     if folder in path or beside in path:
         num += 1
         if num == last:
