@@ -251,10 +251,15 @@ def _remove_remains(folder: Path) -> None:
 
 
 def is_new(folder: Path) -> bool:
-    """Whether a folder does not exist, or contains only a lock."""
+    """Whether a folder does not exist, or has a lock or checksums only.
+
+    The checksum of a first file is written before it, so a process that was killed in
+    between may have left checksums.json.
+    """
     if not folder.exists():
         return True
-    return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
+    kept = {LOCK, checksums.FILE}
+    return folder.is_dir() and all(path.name in kept for path in folder.iterdir())
 
 
 def check_output(folder: Path, marker: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import CHANGEABLE, GRID, FinetunePlan
 from jaxpt.errors import CheckpointError, ConfigError, DivergedError, UserError
-from jaxpt.files import disk, remote
+from jaxpt.files import checksums, disk, remote
 from jaxpt.files.folder import (
     LOCK,
     hold,
@@ -285,7 +285,8 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
 
     Renames folders of cells from earlier versions.
     """
-    if is_new(folder) or {x.name for x in folder.iterdir()} <= {LOCK, BASE}:
+    kept = {LOCK, BASE, checksums.FILE}
+    if is_new(folder) or {x.name for x in folder.iterdir()} <= kept:
         return
     path = folder / "config.json"
     if not path.exists() or (folder / "checkpoints").exists():

@@ -14,7 +14,8 @@ import pytest
 from tiny import make_config, slow_but, write_config, write_stored
 
 from jaxpt.cli import main
-from jaxpt.files import checksums
+from jaxpt.comparison.runs_report import report_runs
+from jaxpt.files import checksums, disk
 from jaxpt.files.folder import hold, new_folder
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.workdir import load_task
@@ -481,3 +482,22 @@ def test_a_forged_file_is_one_line(trained, tmp_path, capsys, name, content):
         for command in ("train", "evaluate"):
             err = fails([command, "--workdir", tmp_path / "run"], capsys)
             assert f"{name}: " in err
+
+
+def test_a_command_that_was_killed_before_its_first_file_is_repeated(
+    trained, tmp_path, monkeypatch
+):
+    """The checksum of the first file is written before the file."""
+    new, replace = tmp_path / "new", disk.replace
+
+    def stop(path, data):
+        if Path(path).name != checksums.FILE:
+            raise KeyboardInterrupt
+        replace(path, data)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(disk, "replace", stop)
+        report_runs([trained], new)
+    assert [path.name for path in new.iterdir()] == [checksums.FILE]
+    assert report_runs([trained], new)["runs"]
+    assert checksums.find_faults(new) == {}
