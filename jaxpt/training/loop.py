@@ -226,6 +226,7 @@ class _Run:
                 introduction = ()
         cost = self._count_cost(step)
         trained = self.task, self.program, state.params
+        self.checkpointer.wait()  # a run with a result has its last checkpoint
         return processes.on_first(write_result, self.workdir, *trained, cost, measured)
 
     def _count_cost(self, step: int) -> Cost:

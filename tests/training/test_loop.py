@@ -692,3 +692,22 @@ def test_settings_that_change_no_number_may_change(speech, tmp_path):
 def test_two_good_checkpoints_are_kept(speech, tmp_path):
     run(make_config(speech), tmp_path)
     assert Checkpointer(tmp_path / "checkpoints").steps() == [8, 12]
+
+
+def test_a_result_is_written_after_the_last_checkpoint(speech, tmp_path, monkeypatch):
+    """A process may be killed between the two: a result says that all is there."""
+    order, write, wait = [], loop.write_result, Checkpointer.wait
+
+    def write_last(workdir, *args):
+        order.append("result")
+        return write(workdir, *args)
+
+    def wait_before(checkpointer):
+        wait(checkpointer)
+        order.append(checkpointer.steps())
+
+    monkeypatch.setattr(loop, "write_result", write_last)
+    monkeypatch.setattr(Checkpointer, "wait", wait_before)
+    task, tokenizer, corpora = prepare(make_config(speech, train__steps=4))
+    loop.train(task, tokenizer, corpora, tmp_path / "run")
+    assert order[order.index("result") - 1][-1] == 4
