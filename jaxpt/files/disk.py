@@ -112,7 +112,7 @@ def move(source: Path, target: Path, names: Iterable[str]) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Moves a file of the same file system; readers of an old target keep it."""
+    """Renames a file, whose readers keep an old target, or a folder."""
     os.replace(source, target)
 
 

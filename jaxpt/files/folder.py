@@ -219,8 +219,8 @@ def _exchange(place: Path, folder: Path, aside: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
             raise
-        os.rename(folder, aside)
-        os.rename(place, folder)
+        disk.rename(folder, aside)
+        disk.rename(place, folder)
 
 
 def _restore(aside: Path, folder: Path) -> None:

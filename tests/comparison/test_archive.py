@@ -246,9 +246,9 @@ class Kills:
 
     def __init__(self, root, copies, monkeypatch):
         self._root, self._copies, self.num = root, copies, 0
-        for name in ("replace", "exchange", "remove", "move"):
+        for name in ("replace", "exchange", "remove", "move", "rename"):
             monkeypatch.setattr(disk, name, self._watch(getattr(disk, name)))
-        for name in ("link", "mkdir", "rename"):
+        for name in ("link", "mkdir"):
             monkeypatch.setattr(os, name, self._watch(getattr(os, name)))
 
     def _watch(self, function):
