@@ -116,6 +116,14 @@ def rename(source: Path, target: Path) -> None:
     os.replace(source, target)
 
 
+def link(source: Path, target: Path) -> None:
+    """Links a file, or all files of a folder, under another name."""
+    if source.is_dir() and not source.is_symlink():
+        shutil.copytree(source, target, symlinks=True, copy_function=os.link)
+    else:
+        os.link(source, target, follow_symlinks=False)
+
+
 def exchange(one: Path, other: Path) -> None:
     """Exchanges the names of two files or folders at once.
 

@@ -5,7 +5,6 @@ import errno
 import json
 import logging
 import os
-import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -194,7 +193,7 @@ def replaced_folder(
                 for path in real.iterdir():
                     is_kept = own is not None and path.name not in own
                     if path.name == LOCK or is_kept:
-                        _link(path, place / path.name)
+                        disk.link(path, place / path.name)
                 disk.flush(place)
                 _exchange(place, real, aside)
                 disk.flush(real.parent)
@@ -202,14 +201,6 @@ def replaced_folder(
             with contextlib.suppress(OSError):  # the next one removes the rest
                 disk.remove(place)
                 disk.remove(aside)
-
-
-def _link(source: Path, target: Path) -> None:
-    """Links a file, or all files of a folder, under another name."""
-    if source.is_dir() and not source.is_symlink():
-        shutil.copytree(source, target, symlinks=True, copy_function=os.link)
-    else:
-        os.link(source, target, follow_symlinks=False)
 
 
 def _exchange(place: Path, folder: Path, aside: Path) -> None:
