@@ -19,9 +19,10 @@ class Encoded:
       tokens: [n], in the store's dtype.
       counts: int64 [p], the number of tokens of each piece.
       sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
-      num_unknown: the number of characters that the vocabulary lacks.
+      num_unknown: the number of [UNK]s; without [UNK], of characters that are dropped.
       sizes: uint32 [n], bytes of the pieces' text from the end of the token before, or
         the piece's beginning, to each token's end; [0] if ids determine them.
+      unknown_bytes: the bytes of text that the [UNK]s replace, or that are dropped.
     """
 
     tokens: np.ndarray
@@ -29,6 +30,7 @@ class Encoded:
     sentence_starts: np.ndarray
     num_unknown: int
     sizes: np.ndarray
+    unknown_bytes: int = 0
 
 
 def encode_texts(
@@ -76,16 +78,23 @@ def encode_texts(
     starts = (np.cumsum(lengths) - lengths)[np.array(begins, bool)]
     tokens = np.concatenate([np.zeros(0, np.int32), *arrays])
     unk = tokenizer.vocab.unk
+    all_sizes, unknown_bytes = np.concatenate(sizes), 0
     if unk is None:
         num_unknown = sum(map(tokenizer.count_unknown, texts))
+        if num_unknown:
+            num_bytes = sum(len(t.encode("utf-8", "surrogatepass")) for t in texts)
+            known = np.array(list(map(len, tokenizer.vocab.pieces)))[tokens]
+            unknown_bytes = num_bytes - int(known.sum())
     else:  # the same number, without encoding again
         num_unknown = int(np.count_nonzero(tokens == unk))
+        unknown_bytes = int(all_sizes[tokens == unk].sum()) if is_sized else 0
     return Encoded(
         tokens=tokens.astype(dtype),
         counts=np.array(counts, np.int64),
         sentence_starts=starts if sentences else starts[:0],
         num_unknown=num_unknown,
-        sizes=np.concatenate(sizes).astype("<u4"),
+        sizes=all_sizes.astype("<u4"),
+        unknown_bytes=unknown_bytes,
     )
 
 

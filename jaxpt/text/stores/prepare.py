@@ -184,6 +184,8 @@ def write_store(
         draft.close()
     seconds, cores = time.perf_counter() - start, min(workers, writing.num_encoded or 1)
     log(_conclude(folder, card, writing.num_bytes - done, seconds, cores))
+    if card["num_unknown"]:
+        _log.warning("%s: %s", folder, writing.describe_unknown())
     return open_store(folder)
 
 
@@ -277,6 +279,17 @@ class _Writing:
             "label_names": layout.label_names,
             "text_sha256": self._digest,
         }
+
+    def describe_unknown(self) -> str:
+        """How much of the text the tokenizer does not know."""
+        layout = self._layout
+        share = layout.unknown_bytes / max(layout.num_bytes, 1)
+        is_dropped = self._tokenizer.vocab.unk is None
+        what = "unknown characters are dropped" if is_dropped else "tokens are [UNK]"
+        return (
+            f"{layout.num_unknown:,} {what}, {layout.unknown_bytes:,} bytes of text "
+            f"({share:.2%}), which no objective learns"
+        )
 
     def _skip(self, tasks: Iterator[Task], path: str) -> None:
         """Skips the tasks that are in the journal."""
@@ -385,7 +398,6 @@ def _conclude(
         for name, label in (
             ("dropped", "documents without a token, dropped"),
             ("truncated", "documents cut by data.limit_chars"),
-            ("num_unknown", "characters unknown to the tokenizer"),
         )
         if card[name]
     ]
