@@ -22,6 +22,7 @@ from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.statistics.examples import Examples, means
 from jaxpt.text.dataset import Split
+from jaxpt.text.stores.prepare import UNKNOWN_SHARE
 from jaxpt.training.data import (
     held_rows,
     likelihood_bytes,
@@ -33,8 +34,6 @@ from jaxpt.training.task import Task
 
 _log = logging.getLogger(__name__)
 
-# From this share of unknown bytes on, a run warns.
-UNKNOWN_SHARE = 0.01
 # Metrics of `measure_frozen`, which are also measured of an untrained model.
 FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
 # Metrics of masked tokens, if the objective returns both.

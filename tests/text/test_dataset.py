@@ -156,7 +156,7 @@ def test_unknown_text_is_counted_in_tokens_and_bytes(tmp_path, caplog):
         assert store.card["num_unknown"] == 4
         (line,) = {r.getMessage() for r in caplog.records if r.levelname == "WARNING"}
         what = "tokens are [UNK]" if specials else "unknown characters are dropped"
-        assert f"4 {what}, 8 bytes of text (57.14%)" in line
+        assert f"4 {what}, for 8 bytes of text (57.14%)" in line
         caplog.clear()
     assert open_stores(spec, ByteTokenizer())[1][0][0].card["num_unknown"] == 0
 
@@ -426,7 +426,7 @@ def test_text_the_tokenizer_does_not_know(tmp_path, refuses):
     spec = TextSpec(path=known, valid_fraction=0.5)
     load_text(spec, CharTokenizer("abc"), reporter=Reporter(lines.append))
     assert "without a token, dropped: 1" in lines[-1]
-    assert "characters unknown to the tokenizer: 3" in lines[-1]
+    assert "3 unknown characters are dropped, for 3 bytes of text (50.00%)" in lines[-1]
     for spec in (
         TextSpec(path=unknown),
         TextSpec(path=known, valid_path=unknown),

@@ -46,6 +46,9 @@ from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, s
 
 _log = logging.getLogger(__name__)
 
+# From this share of bytes that the tokenizer does not know on, `prepare` warns.
+UNKNOWN_SHARE = 0.01
+
 
 @dataclass(frozen=True)
 class Reporter:
@@ -183,9 +186,11 @@ def write_store(
     finally:
         draft.close()
     seconds, cores = time.perf_counter() - start, min(workers, writing.num_encoded or 1)
-    log(_conclude(folder, card, writing.num_bytes - done, seconds, cores))
-    if card["num_unknown"]:
-        _log.warning("%s: %s", folder, writing.describe_unknown())
+    line = _conclude(folder, card, writing.num_bytes - done, seconds, cores)
+    unknown, share = writing.describe_unknown()
+    log(f"{line}; {unknown}" if unknown else line)
+    if share >= UNKNOWN_SHARE:
+        _log.warning("data.path=%s: %s", about["path"], unknown)
     return open_store(folder)
 
 
@@ -280,16 +285,19 @@ class _Writing:
             "text_sha256": self._digest,
         }
 
-    def describe_unknown(self) -> str:
-        """How much of the text the tokenizer does not know."""
+    def describe_unknown(self) -> tuple[str, float]:
+        """What the tokenizer does not know of the text ("" for nothing), as a share."""
         layout = self._layout
-        share = layout.unknown_bytes / max(layout.num_bytes, 1)
+        if not layout.num_unknown:
+            return "", 0.0
+        share = layout.unknown_bytes / max(self.num_bytes, 1)
         is_dropped = self._tokenizer.vocab.unk is None
         what = "unknown characters are dropped" if is_dropped else "tokens are [UNK]"
-        return (
-            f"{layout.num_unknown:,} {what}, {layout.unknown_bytes:,} bytes of text "
-            f"({share:.2%}), which no objective learns"
+        line = (
+            f"{layout.num_unknown:,} {what}, for {layout.unknown_bytes:,} bytes of "
+            f"text ({share:.2%})"
         )
+        return line, share
 
     def _skip(self, tasks: Iterator[Task], path: str) -> None:
         """Skips the tasks that are in the journal."""
