@@ -1,6 +1,7 @@
-"""Reads documents from records: JSON lines, Parquet and TFDS data sets."""
+"""Reads documents from records: JSON, CSV, TSV, Parquet and TFDS data sets."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,47 +10,83 @@ from typing import Any
 from jaxpt import trust
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import schema
+from jaxpt.text.sources.delimited import (
+    has_quoted_fields,
+    name_fields,
+    split_csv,
+    split_tsv,
+)
 from jaxpt.text.sources.documents import Document, make_documents
 from jaxpt.text.sources.files import (
     BLOCK_BYTES,
     need_pyarrow,
     open_parquet,
-    parse_object,
     read_lines,
     read_text,
 )
+from jaxpt.text.sources.json_records import Record, read_json, read_json_lines
 
 # How much of a Parquet file is in memory at a time; at least one row.
 _BATCH_BYTES, _BATCH_ROWS = 1 << 18, 1024
 
 
-def read_json_lines(
-    file: Path, name: str, text_field: str, label_field: str
+def read_records(
+    file: Path, form: str, name: str, text_field: str, label_field: str
 ) -> Iterator[Document]:
-    """Reads JSON lines as documents named "name:LINE", from 1; skips blank lines.
+    """Reads the records of a text file as documents named "name:NUMBER".
 
-    A whole line is held in memory, of at most `schema.MAX_BYTES` characters.
+    The number is that of a record's first line or, in a JSON array, of the record, from
+    1. Records of JSON lines, CSV and TSV are read one at a time.
+
+    Args:
+      form: one of `RECORDS`.
 
     Raises:
-      UserError: the file cannot be read, or a line is not an object with the fields.
+      UserError: the file cannot be read, or a record does not have the fields.
     """
-    has_document = False
-    lines = read_lines(read_text(file), schema.MAX_BYTES)
-    for number, (line, _) in enumerate(lines, 1):
-        if line.isspace():
-            continue
+    has_document, where = False, f"data.path={file}"
+    for number, place, record, has_escapes in RECORDS[form](read_text(file), where):
         has_document = True
-        where = f"data.path={file} line {number}"
-        record = parse_object(line, where)
-        text = _get_field(record, "data.text_field", text_field, where)
+        at = f"{where} {place}"
+        text = _get_field(record, "data.text_field", text_field, at)
         label = ""
         if label_field:
-            label = _get_field(record, "data.label_field", label_field, where)
-        if "\\u" in line:
-            _check_surrogates(text + label, where)
+            label = _get_field(record, "data.label_field", label_field, at)
+        if has_escapes:
+            _check_surrogates(text + label, at)
         yield from make_documents(text, f"{name}:{number}", label)
     if not has_document:
-        raise DataError(f"data.path={file}: the file has no document")
+        raise DataError(f"{where}: the file has no document")
+
+
+def _read_csv(blocks: Iterator[str], where: str) -> Iterator[Record]:
+    lines = (line for line, _ in read_lines(blocks, schema.MAX_BYTES))
+    yield from _name(split_csv(lines, where, ","), where)
+
+
+def _read_tsv(blocks: Iterator[str], where: str) -> Iterator[Record]:
+    """The rows of a TSV; its beginning decides whether fields may be in quotes."""
+    head = next(blocks, "")
+    whole = itertools.chain([head], blocks)
+    lines = (line for line, _ in read_lines(whole, schema.MAX_BYTES))
+    is_quoted = has_quoted_fields(head)
+    rows = split_csv(lines, where, "\t") if is_quoted else split_tsv(lines)
+    yield from _name(rows, where)
+
+
+def _name(rows: Iterable[tuple[int, list[str]]], where: str) -> Iterator[Record]:
+    for number, fields in name_fields(rows, where):
+        yield Record(number, f"line {number}", fields, has_escapes=False)
+
+
+# The readers of text files with records, by suffix.
+RECORDS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+}
 
 
 def _get_field(record: dict, setting: str, field: str, where: str) -> str:

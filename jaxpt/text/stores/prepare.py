@@ -23,8 +23,10 @@ import numpy as np
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import lock
 from jaxpt.text.sources.documents import Document
+from jaxpt.text.sources.files import PACKINGS
 from jaxpt.text.sources.source import (
     SourceSpec,
+    describe_skipped,
     describe_source,
     read_documents,
 )
@@ -117,6 +119,8 @@ def prepare(
             _check_same(folder, about)
             return _open(folder)
         log(f"preparing {source.path} as {folder}")
+        if skipped := describe_skipped(source):
+            log(skipped)
         progress = reporter.progress and reporter.progress(
             f"preparing {source.path}", _guess_bytes(contents, settings)
         )
@@ -387,7 +391,7 @@ def _guess_bytes(contents: list[dict], settings: dict) -> int:
     """Estimates the bytes of text; 0 if unknown."""
     if settings["limit_chars"]:
         return settings["limit_chars"] + settings["heldout_chars"]
-    packed = (".gz", ".zst", ".xz", ".parquet")
+    packed = (*PACKINGS, ".parquet")
     if any(entry.get("name", "").lower().endswith(packed) for entry in contents):
         return 0
     if any("tfds" in entry or "hf" in entry for entry in contents):

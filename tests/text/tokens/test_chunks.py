@@ -113,7 +113,7 @@ def test_the_bytes_of_a_shared_character_go_to_its_last_token():
     # A token for "▁" alone covers the first letter of its word.
     unigram = FORMS["t5"]()
     for cut in (choose_cut(json.loads(unigram.to_str())), ""):
-        ids, sizes = ChunkEncoder(unigram, cut).encode_sized("😀 😀")
+        _, sizes = ChunkEncoder(unigram, cut).encode_sized("😀 😀")
         assert unigram.encode("😀 😀").tokens == ["▁", "😀", "▁", "😀"]
         assert sizes.tolist() == [0, 4, 1, 4]
 
