@@ -10,6 +10,9 @@ import codecs
 import dataclasses
 import glob
 import io
+import itertools
+import logging
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +36,10 @@ from jaxpt.text.sources.delimited import (
     split_tsv,
 )
 from jaxpt.text.sources.files import read_whole, split_suffixes
+from jaxpt.text.sources.leftovers import is_leftover
+from jaxpt.text.sources.missing import is_empty, is_missing
+
+_log = logging.getLogger(__name__)
 
 FORMATS = tuple(
     "auto tsv csv jsonl json squad parquet conll conllu label_text sts tfds".split()
@@ -59,6 +66,8 @@ OWN_SETTINGS = {
 # The columns of CoNLL-U in lower case, and those in which "_" means no value.
 CONLLU = tuple("id form lemma upos xpos feats head deprel deps misc".split())
 _TAGS = ("upos", "xpos", "head", "deprel")
+MISSING = ("refuse", "drop")
+HOW_TO_DROP = "data.missing=drop leaves out such rows"
 # GLUE's names of the fields of STS-B's original files; sources may follow.
 STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
 
@@ -85,6 +94,9 @@ class TableSpec:
         in CSV; otherwise a double quote is an ordinary character.
       encoding: a Python codec.
       data_dir: the folder of TFDS's data sets; "" is its default.
+      missing: "refuse" raises an error for a row without a label or text; "drop" leaves
+        out each row that lacks a value in a column that is read: null, NaN, a blank
+        text, or a word that programs write for these, such as "nan".
     """
 
     path: str = ""
@@ -94,6 +106,7 @@ class TableSpec:
     quoting: bool = False
     encoding: str = "utf-8"
     data_dir: str = ""
+    missing: str = "refuse"
 
 
 @dataclass(frozen=True)
@@ -122,15 +135,42 @@ class Table:
         """
         return " ".join(self.places[row]) if self.places else f"{self.name} row {row}"
 
-    def texts(self, column: str) -> list[str]:
-        """A column of strings; raises UserError if a value is not a string."""
+    def texts(self, column: str, may_be_blank: bool = False) -> list[str]:
+        """A column of strings.
+
+        Raises:
+          UserError: a value is not a string or, unless it may be, blank.
+        """
         for row, value in enumerate(self.columns[column]):
             if not isinstance(value, str):
                 kind = "null" if value is None else f"{value!r:.40}"
-                raise DataError(
-                    f"{self.where(row)}: {column!r} must be text, is {kind}"
-                )
+            elif may_be_blank or not is_empty(value):
+                continue
+            else:
+                kind = f"{value!r:.40}"
+            hint = f"; {HOW_TO_DROP}" if is_empty(value) else ""
+            raise DataError(
+                f"{self.where(row)}: {column!r} must be text, is {kind}{hint}"
+            )
         return self.columns[column]
+
+    def without_missing(self) -> "Table":
+        """The rows that have a value in each column, or in each item of a list."""
+        keep = [
+            not any(_lacks_value(values[row]) for values in self.columns.values())
+            for row in range(len(self))
+        ]
+        columns = {
+            name: list(itertools.compress(values, keep))
+            for name, values in self.columns.items()
+        }
+        return Table(self.name, columns, list(itertools.compress(self.places, keep)))
+
+
+def _lacks_value(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(is_missing, value))
+    return is_missing(value)
 
 
 def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
@@ -143,6 +183,23 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
       UserError: the file is missing or damaged, does not have a column or any row, or a
         row does not have one field per column.
     """
+    if spec.missing not in MISSING:
+        allowed = " or ".join(MISSING)
+        raise DataError(f"missing={spec.missing!r}: must be {allowed}")
+    table = _read_whole(spec, columns)
+    if spec.missing == "refuse":
+        return table
+    kept = table.without_missing()
+    if not len(kept):
+        raise DataError(f"{spec.path}: each row lacks a value, with missing='drop'")
+    if num := len(table) - len(kept):
+        _log.warning(
+            f"{spec.path}: {num} of {len(table)} rows that lack a value, left out"
+        )
+    return kept
+
+
+def _read_whole(spec: TableSpec, columns: Collection[str]) -> Table:
     if spec.path.startswith("tfds:"):
         find_format(spec, spec.path)
         rows = read_tfds(spec.path, spec.split, spec.data_dir, columns)
@@ -192,7 +249,12 @@ def _find_files(path: str) -> list[Path]:
     path = localise(path)
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
-    files = sorted(glob.glob(path, recursive=True))
+    root, asked = os.path.dirname(re.split(r"[*?[]", path)[0]), os.path.basename(path)
+    files = [
+        file
+        for file in sorted(glob.glob(path, recursive=True))
+        if not is_leftover(os.path.relpath(file, root or "."), asked)
+    ]
     if not files:
         raise DataError(f"{path}: no file has such a name")
     return [Path(file) for file in files]

@@ -25,6 +25,7 @@ from jaxpt.text.sources.files import (
     read_text,
 )
 from jaxpt.text.sources.json_records import Record, read_json, read_json_lines
+from jaxpt.text.sources.missing import is_empty, is_missing
 
 # How much of a Parquet file is in memory at a time; at least one row.
 _BATCH_BYTES, _BATCH_ROWS = 1 << 18, 1024
@@ -51,7 +52,7 @@ def read_records(
         text = _get_field(record, "data.text_field", text_field, at)
         label = ""
         if label_field:
-            label = _get_field(record, "data.label_field", label_field, at)
+            label = _get_label(record, label_field, at)
         if has_escapes:
             _check_surrogates(text + label, at)
         yield from make_documents(text, f"{name}:{number}", label)
@@ -98,6 +99,17 @@ def _get_field(record: dict, setting: str, field: str, where: str) -> str:
             _describe_wrong_type(where, setting, field, type(value).__name__)
         )
     return value
+
+
+def _get_label(record: dict, field: str, where: str) -> str:
+    """A label; "" for a blank one, which means none."""
+    label = _get_field(record, "data.label_field", field, where)
+    if is_missing(label) and not is_empty(label):
+        raise DataError(
+            f"{where}: {field!r} (data.label_field) is {label!r}, which programs write "
+            "for a missing value; an empty text means no label"
+        )
+    return label if not is_empty(label) else ""
 
 
 def _describe_missing(where: str, setting: str, field: str, has: Iterable[str]) -> str:
@@ -148,6 +160,9 @@ def read_parquet(
             num_rows = min(max(num_rows, 1), _BATCH_ROWS)
             for batch in table.iter_batches(num_rows, [group], columns, False):
                 for texts in _get_rows(batch, fields, file, number):
+                    if label_field:
+                        row = dict(zip(columns, texts, strict=True))
+                        _get_label(row, label_field, f"data.path={file} row {number}")
                     yield from make_documents(
                         texts[0], f"{name}:{number}", texts[1] if label_field else ""
                     )
