@@ -496,9 +496,9 @@ def test_special_tokens_that_rows_cannot_have(refuses):
         make_rows(count_up(10), dataclasses.replace(spec, row_length=9), Vocab(size=30))
 
 
-ONE = dict(sentence_starts=[0, 4, 8, 12], doc_starts=[0, 4, 8, 12])
-SOME = dict(sentence_starts=[0, 2, 4, 8, 12], doc_starts=[0, 4, 8, 12])
-MOST = dict(sentence_starts=[0, 2, 4, 6, 8, 12], doc_starts=[0, 4, 8, 12])
+ONE = {"sentence_starts": [0, 4, 8, 12], "doc_starts": [0, 4, 8, 12]}
+SOME = {"sentence_starts": [0, 2, 4, 8, 12], "doc_starts": [0, 4, 8, 12]}
+MOST = {"sentence_starts": [0, 2, 4, 6, 8, 12], "doc_starts": [0, 4, 8, 12]}
 
 
 @pytest.mark.parametrize("form", ["pairs", "ordered_pairs", "sentence_ids"])
