@@ -21,6 +21,7 @@ from jaxpt.setting_types import Limits, NonNegativeInt, Rule, Settings
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel
 from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
+from jaxpt.text.sources.delimited import BLANKS
 from jaxpt.text.sources.missing import is_empty, is_missing
 
 # Loss terms: name -> (sum, weight).
@@ -218,7 +219,7 @@ def read_label(value: Any) -> str:
     >>> read_label(True), read_label(" 01 ")
     ('true', '01')
     """
-    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+    return str(value).lower() if isinstance(value, bool) else str(value).strip(BLANKS)
 
 
 def read_labels(table: Table, column: str, listed: Labels = ()) -> list[str]:
