@@ -437,7 +437,8 @@ def _read_conllu(text: str, file: Path) -> Iterator[Row]:
 
 def _group_sentences(text: str) -> Iterator[tuple[int, list[str]]]:
     """The lines between blank ones, with the number of the first."""
-    first, lines = 0, []
+    first = 0
+    lines: list[str] = []
     for number, line in enumerate([*text.split("\n"), ""], 1):
         line = line.removesuffix("\r")
         if line.strip(BLANKS):

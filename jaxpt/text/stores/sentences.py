@@ -26,8 +26,8 @@ _MARKS = (
 # Chinese and Japanese, in which . ! ? need no space either.
 _CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f"
 _CJK += "\U00020000-\U0003ffff"
-# What goes on with a sentence after a quoted one: a comma, or another mark.
-_GOES_ON = rf"[,;:、，；：،؛.!?{_MARKS}]"
+# What continues a sentence after a quoted one: a comma, or another mark.
+_CONTINUES = rf"[,;:、，；：،؛.!?{_MARKS}]"
 _LINE = re.compile(r"\n[ \t\n\r]*")
 _LINE_BEGIN = re.compile(r"[ \t\r]*\n")
 # A match begins at the first mark of a run, or a run of n dots would take n attempts.
@@ -37,7 +37,7 @@ _ANY_STOP = re.compile(
     rf"[.!?]++[{_CLOSERS}]*+(?=[{_SPACES}])"
     rf"|(?<=[{_CJK}])[.!?]++[{_CLOSERS}]*+(?=[{_CJK}])"
     rf"|(?=[.!?]*+[{_MARKS}])[.!?{_MARKS}]++[{_CLOSERS}]*+"
-    rf"(?!{_GOES_ON})(?<!\uff0e(?=[0-9\uff10-\uff19]))"
+    rf"(?!{_CONTINUES})(?<!\uff0e(?=[0-9\uff10-\uff19]))"
     rf")"
 )
 _TAIL_CHARS = 64
