@@ -1,6 +1,7 @@
 """All metrics of a run, from its parameters and held-out text."""
 
 import dataclasses
+import functools
 import logging
 import math
 from typing import NamedTuple
@@ -317,11 +318,16 @@ def _measure_unknown(program: Program, valid: Split) -> dict[str, float]:
     num_bytes = likelihood_bytes(task, valid, num)
     share = unknown_share(likelihood_rows(task, valid, num), num_bytes, task.vocab)
     if share >= UNKNOWN_SHARE:
-        _log.warning(
+        _warn_once(
             f"{share:.1%} of the bytes of the validation text are unknown to the "
             f"tokenizer; bits per byte charge 8 bits for each, and no model learns them"
         )
     return {"unknown_bytes": share} if share else {}
+
+
+@functools.cache
+def _warn_once(line: str) -> None:
+    _log.warning(line)
 
 
 def _measure_own_fills(

@@ -194,7 +194,7 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
         raise DataError(f"{spec.path}: each row lacks a value, with missing='drop'")
     if num := len(table) - len(kept):
         _log.warning(
-            f"{spec.path}: {num} of {len(table)} rows that lack a value, left out"
+            f"{spec.path}: {num} of {len(table)} rows lack a value and are left out"
         )
     return kept
 
