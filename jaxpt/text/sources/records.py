@@ -160,12 +160,11 @@ def read_parquet(
             num_rows = min(max(num_rows, 1), _BATCH_ROWS)
             for batch in table.iter_batches(num_rows, [group], columns, False):
                 for texts in _get_rows(batch, fields, file, number):
+                    row, label = dict(zip(columns, texts, strict=True)), ""
                     if label_field:
-                        row = dict(zip(columns, texts, strict=True))
-                        _get_label(row, label_field, f"data.path={file} row {number}")
-                    yield from make_documents(
-                        texts[0], f"{name}:{number}", texts[1] if label_field else ""
-                    )
+                        where = f"data.path={file} row {number}"
+                        label = _get_label(row, label_field, where)
+                    yield from make_documents(texts[0], f"{name}:{number}", label)
                     number += 1
     if not number:
         raise DataError(f"data.path={file}: the file has no document")

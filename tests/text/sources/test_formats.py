@@ -14,6 +14,7 @@ from pyarrow import parquet
 from jaxpt.text.sources import files, source
 from jaxpt.text.sources.files import PACKINGS, find_binary
 from jaxpt.text.sources.leftovers import is_leftover
+from jaxpt.text.sources.missing import WORDS
 from jaxpt.text.sources.records import RECORDS
 from jaxpt.text.sources.source import SourceSpec, describe_skipped, read_documents
 
@@ -198,3 +199,27 @@ def test_leftovers_of_folders_and_globs_are_no_text(tmp_path):
     assert [d.text for d in read(f"{root}/README*")] == ["README.md", "README.txt"]
     assert [d.text for d in read(f"{root}/_S*")] == ["_SUCCESS"]
     assert describe_skipped(SourceSpec("sotu")) == ""
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+def test_a_missing_label_is_none_or_refused(name, tmp_path, refuses):
+    def write(labels):
+        rows = {"text": ["x"] * len(labels), "kind": labels}
+        if name == "a.parquet":
+            parquet.write_table(pa.table(rows), tmp_path / name)
+        elif name == "a.jsonl":
+            lines = [json.dumps({"text": "x", "kind": kind}) for kind in labels]
+            (tmp_path / name).write_text("\n".join(lines))
+        else:
+            end = "," if name == "a.csv" else "\t"
+            lines = [f"x{end}{kind}" for kind in ["kind", *labels]]
+            lines[0] = f"text{end}kind"
+            (tmp_path / name).write_text("\n".join(lines))
+        return read(tmp_path / name, label_field="kind")
+
+    assert [document.label for document in write(["a", "", " "])] == ["a", "", ""]
+    for word in sorted(WORDS):
+        with refuses(
+            f"data.path={tmp_path}/{name} ", "'kind' (data.label_field)", word
+        ):
+            write(["a", word])
