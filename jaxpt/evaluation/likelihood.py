@@ -98,21 +98,28 @@ def measure_nll_bound(
         nats = np.asarray(nll_bound(params, rows, rng), np.float64)
         num_given = tokens.shape[1] - nats.shape[1]
         nll.append(np.where(batch["is_text"][:, num_given:], nats, 0).sum(1))
-    num_bytes = num_bytes[:, num_given:]
-    return _bits_per_byte("bits_per_byte_bound", nll, num_bytes, documents)
+    predicted = tokens[:, num_given:], num_bytes[:, num_given:]
+    return _bits_per_byte("bits_per_byte_bound", nll, *predicted, vocab, documents)
 
 
 def _bits_per_byte(
     name: str,
     nll: list[np.ndarray],
+    tokens: np.ndarray,
     num_bytes: np.ndarray,
+    vocab: Vocab,
     documents: np.ndarray | None,
 ) -> dict[str, Examples]:
-    """Bits per byte from batches of each row's nats, the last of them padded."""
+    """Bits per byte from batches of each row's nats, the last of them padded.
+
+    Args:
+      tokens, num_bytes: of the predicted tokens.
+    """
     sizes = num_bytes.sum(1, dtype=np.int64)
     if not sizes.any():
         return {}
     bits = np.concatenate(nll)[: len(sizes)] / math.log(2)
+    bits = bits + vocab.unknown_bits(tokens, num_bytes).sum(1)
     groups = np.arange(len(sizes)) if documents is None else documents
     return {name: Examples(bits, sizes.astype(np.float64), groups)}
 
@@ -129,9 +136,9 @@ def measure_likelihood(
     """Bits per UTF-8 byte of the predicted text.
 
     The loss at special tokens such as [EOS], which have no bytes, is excluded: the loss
-    of every tokenizer is thus divided by the same number of bytes. An [UNK] counts with
-    all bytes of the text that it replaces, although the model does not predict this
-    text.
+    of every tokenizer is thus divided by the same number of bytes. The model does not
+    predict the text that an [UNK] replaces, which is charged as raw bytes
+    (`Vocab.unknown_bits`): with [UNK]s, the result is an upper bound.
 
     Args:
       token_nll: (params, tokens [B, R]) -> nll [B, R - 1] of all but the first.
@@ -148,4 +155,16 @@ def measure_likelihood(
     for batch in batches(parts, batch_size):
         nats = np.asarray(token_nll(params, batch["tokens"]), np.float64)
         nll.append(np.where(batch["is_text"], nats, 0).sum(1))
-    return _bits_per_byte("bits_per_byte", nll, num_bytes[:, 1:], documents)
+    predicted = tokens[:, 1:], num_bytes[:, 1:]
+    return _bits_per_byte("bits_per_byte", nll, *predicted, vocab, documents)
+
+
+def unknown_share(tokens: np.ndarray, num_bytes: np.ndarray, vocab: Vocab) -> float:
+    """The share of the predicted text's bytes that unknown tokens replace.
+
+    Args:
+      tokens, num_bytes: as in `measure_likelihood`.
+    """
+    is_unknown = vocab.unknown_bits(tokens, num_bytes)[:, 1:] > 0
+    total = num_bytes[:, 1:].sum(dtype=np.int64)
+    return float(num_bytes[:, 1:][is_unknown].sum() / total) if total else 0.0

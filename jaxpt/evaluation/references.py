@@ -57,6 +57,7 @@ def measure_unigrams(
         nll = -np.log(smooth / smooth.sum())[tokens[:, 1:]] / math.log(2)
         is_text = ~vocab.is_special[tokens[:, 1:]] | (num_bytes[:, 1:] > 0)
         bits = np.where(is_text, nll, 0).sum(1)
+        bits += vocab.unknown_bits(tokens[:, 1:], num_bytes[:, 1:]).sum(1)
         metrics["bits_per_byte"] = Examples(bits, sizes, documents)
     return metrics
 

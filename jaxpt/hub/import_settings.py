@@ -159,6 +159,8 @@ class ImportSettings:
             )
         self.take("tokenizer.kind", "file")
         self.take("tokenizer.lowercase", False)  # the file determines it
+        if "tokenizer.strip_accents" in self:
+            self.take("tokenizer.strip_accents", "auto")
         if "tokenizer.vocab_size" in self:
             self.take("tokenizer.vocab_size", num_ids)
         if "tokenizer.path" in self:

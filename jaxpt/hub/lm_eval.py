@@ -17,6 +17,7 @@ not greedy here, but can be in the harness.
 """
 
 import dataclasses
+import math
 import os
 import sys
 from typing import Any
@@ -146,7 +147,10 @@ class RunLM:
     def loglikelihood_rolling(
         self, requests: list, disable_tqdm: bool = False
     ) -> list[float]:
-        """Returns log p of whole texts, in windows that overlap by one token."""
+        """Returns log p of whole texts, in windows that overlap by one token.
+
+        The text that an [UNK] replaces is charged as raw bytes (`Vocab.unknown_bits`).
+        """
         from lm_eval import utils
 
         windows, owners = [], []
@@ -162,6 +166,10 @@ class RunLM:
         totals = np.zeros(len(requests))
         scores = self._loglikelihood_tokens(windows)
         np.add.at(totals, owners, [log_prob for log_prob, _ in scores])
+        for number, request in enumerate(requests):  # the text of [UNK]s, as raw bytes
+            sized = self.run_tokenizer.encode_sized(request.args[0])
+            bits = self.run_tokenizer.vocab.unknown_bits(*sized)
+            totals[number] -= float(bits.sum()) * math.log(2)
         return totals.tolist()
 
     def generate_until(self, requests: list, disable_tqdm: bool = False) -> list[str]:

@@ -104,6 +104,7 @@ def evaluate_tasks(
         tokenizer.encode_sized,
         options,
         count_unknown=tokenizer.count_unknown,
+        unknown_bits=tokenizer.vocab.unknown_bits,
     )
     rules = find_rules(scorer, rule)
     with hold(workdir):

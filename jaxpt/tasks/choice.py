@@ -77,7 +77,7 @@ def read(
     """See `Task.read`; there are no labels."""
     questions = table.texts(spec.question)
     if spec.context:
-        contexts = table.texts(spec.context)
+        contexts = table.texts(spec.context, may_be_blank=True)
         questions = [" ".join(x) for x in zip(contexts, questions, strict=True)]
     examples = []
     for row, question in enumerate(questions):

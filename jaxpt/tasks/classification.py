@@ -26,10 +26,11 @@ from jaxpt.tasks.task import (
     Row,
     Sums,
     TaskSpec,
+    check_label,
     check_labels,
     most_common,
     number_labels,
-    read_label,
+    read_labels,
 )
 from jaxpt.text.labelled.tables import Table
 from jaxpt.text.labelled.templates import list_slots, read_texts
@@ -109,7 +110,7 @@ def read(
     """See `Task.read`."""
     texts = read_texts(table, spec.text)
     pairs = read_texts(table, spec.pair) if spec.pair else [None] * len(texts)
-    names = [_split_labels(value, spec) for value in table.columns[spec.label]]
+    names = _read_names(table, spec)
     known = labels or spec.labels or tuple(sorted({x for each in names for x in each}))
     if labels is None:
         _check_training(table, spec, known, names)
@@ -120,12 +121,22 @@ def read(
     ], known
 
 
-def _split_labels(value: Any, spec: Spec) -> list[str]:
-    """An example's labels as strings; whole numbers keep their spelling."""
-    text = read_label(value)
+def _read_names(table: Table, spec: Spec) -> list[list[str]]:
+    """Each row's labels as strings; whole numbers keep their spelling.
+
+    With a separator, an empty text is an example without labels.
+    """
     if not spec.separator:
-        return [text]
-    return [part.strip() for part in text.split(spec.separator) if part.strip()]
+        return [[label] for label in read_labels(table, spec.label, spec.labels)]
+    rows = []
+    for row, value in enumerate(table.columns[spec.label]):
+        parts = [value]
+        if isinstance(value, str):
+            parts = [part for part in value.split(spec.separator) if part.strip()]
+        rows.append(
+            [check_label(table, spec.label, row, x, spec.labels) for x in parts]
+        )
+    return rows
 
 
 def _check_training(table: Table, spec: Spec, known: Labels, names: list) -> None:

@@ -16,7 +16,8 @@ from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel
 from jaxpt.tasks.task import Described, Labels, Row, Sums, TaskSpec, pair_records
-from jaxpt.text.labelled.tables import Table
+from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
+from jaxpt.text.sources.missing import is_missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,14 +79,17 @@ def read(
         is_free = spec.low == spec.high
         if value is None or not (is_free or spec.low <= value <= spec.high):
             allowed = "a number" if is_free else f"from {spec.low} to {spec.high}"
+            hint = f"; {HOW_TO_DROP}" if is_missing(cell) else ""
             raise DataError(
-                f"{table.where(row)}: {spec.label}={cell!r}: must be {allowed}"
+                f"{table.where(row)}: {spec.label}={cell!r}: must be {allowed}{hint}"
             )
         examples.append(Example(texts[row], pairs[row], value))
     return examples, ()
 
 
 def _read_number(cell: Any) -> float | None:
+    if isinstance(cell, bool):
+        return None
     try:
         value = float(cell)
     except (TypeError, ValueError):

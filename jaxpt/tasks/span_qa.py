@@ -158,9 +158,10 @@ def read(
     for row, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         cell = table.columns[spec.spans or spec.answers][row]
         where = f"{table.where(row)}: {spec.spans or spec.answers}"
-        text, spans = context, _read_answers(cell, context, where)
         if spec.spans:
             text, spans = _read_span(cell, context, spec.null_mark, where)
+        else:
+            text, spans = context, _read_answers(cell, context, where)
         if not spans and not spec.has_null:
             raise DataError(f"{where}: has no answer; set task.has_null=True")
         golds = tuple(text[start:stop] for start, stop in spans)
@@ -172,11 +173,13 @@ def read(
 
 def _read_answers(cell: Any, context: str, where: str) -> tuple[tuple[int, int], ...]:
     """The spans of SQuAD's answers, without duplicates."""
-    if not isinstance(cell, dict):
-        return ()
-    texts, starts = cell.get("text"), cell.get("answer_start")
+    values = cell if isinstance(cell, dict) else {}
+    texts, starts = values.get("text"), values.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list):
-        raise DataError(f"{where}: must have the lists text and answer_start")
+        raise DataError(
+            f"{where}={cell!r:.40}: must have the lists text and answer_start, empty "
+            f"without an answer"
+        )
     spans = []
     for text, start in zip(texts, starts, strict=True):
         actual = context[start : start + len(text)]

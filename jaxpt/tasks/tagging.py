@@ -26,12 +26,14 @@ from jaxpt.tasks.task import (
     Row,
     Sums,
     TaskSpec,
+    check_label,
     check_labels,
     most_common,
     number_labels,
     pair_records,
 )
-from jaxpt.text.labelled.tables import Table
+from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
+from jaxpt.text.sources.missing import is_empty
 
 IGNORED = -100  # the target of a token that is not the first of a word
 OUTSIDE = "O"
@@ -80,12 +82,24 @@ def read(
     for row in range(len(table)):
         words, tags = table.columns[spec.words][row], table.columns[spec.tags][row]
         for column, value in ((spec.words, words), (spec.tags, tags)):
-            is_list = isinstance(value, list) and value
-            if not is_list or not all(isinstance(text, str) for text in value):
+            if not isinstance(value, list) or not value:
                 raise DataError(
                     f"{table.where(row)}: {column!r} must be a list of strings, is "
                     f"{value!r:.40}"
                 )
+            for i, text in enumerate(value):
+                if is_empty(text):
+                    raise DataError(
+                        f"{table.where(row)}: {column!r} has no value for word {i + 1}"
+                        f" of {len(value)}, {text!r}; {HOW_TO_DROP}"
+                    )
+                if not isinstance(text, str):
+                    raise DataError(
+                        f"{table.where(row)}: {column!r} must be a list of strings, "
+                        f"has {text!r:.40}"
+                    )
+        for tag in tags:
+            check_label(table, spec.tags, row, tag, spec.labels)
         if len(words) != len(tags):
             raise DataError(
                 f"{table.where(row)}: {len(words)} words ({spec.words!r}) have "

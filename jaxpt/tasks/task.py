@@ -20,7 +20,9 @@ from jaxpt.errors import DataError
 from jaxpt.setting_types import Limits, NonNegativeInt, Rule, Settings
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel
-from jaxpt.text.labelled.tables import Table
+from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
+from jaxpt.text.sources.delimited import BLANKS
+from jaxpt.text.sources.missing import is_empty, is_missing
 
 # Loss terms: name -> (sum, weight).
 Sums = dict[str, tuple[jax.Array, jax.Array]]
@@ -217,7 +219,36 @@ def read_label(value: Any) -> str:
     >>> read_label(True), read_label(" 01 ")
     ('true', '01')
     """
-    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+    return str(value).lower() if isinstance(value, bool) else str(value).strip(BLANKS)
+
+
+def read_labels(table: Table, column: str, listed: Labels = ()) -> list[str]:
+    """The labels of a column as text.
+
+    Args:
+      listed: labels that the user lists, which may be words for a missing value.
+
+    Raises:
+      UserError: a row has no label, or one that is not a text, number or boolean.
+    """
+    return [
+        check_label(table, column, row, value, listed)
+        for row, value in enumerate(table.columns[column])
+    ]
+
+
+def check_label(
+    table: Table, column: str, row: int, value: Any, listed: Labels = ()
+) -> str:
+    """One label of a row as text; see `read_labels`."""
+    where = f"{table.where(row)}: {column}={value!r:.40}"
+    if isinstance(value, list | dict):
+        raise DataError(f"{where}: must be a label, a text or a number")
+    text = read_label(value)
+    if is_missing(value) and not (isinstance(value, str) and text in listed):
+        more = "" if is_empty(value) else "; task.labels may list it as a label"
+        raise DataError(f"{where}: the label is missing; {HOW_TO_DROP}{more}")
+    return text
 
 
 def check_labels(table: Table, column: str, labels: Labels, kind: str) -> None:

@@ -34,7 +34,7 @@ from jaxpt.tasks.task import (
     check_labels,
     most_common,
     number_labels,
-    read_label,
+    read_labels,
 )
 from jaxpt.tasks.text_metrics import (
     INVALID,
@@ -46,7 +46,8 @@ from jaxpt.tasks.text_metrics import (
     written_class_metrics,
 )
 from jaxpt.tasks.writing import IGNORED, pad_answers
-from jaxpt.text.labelled.tables import Table
+from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
+from jaxpt.text.sources.missing import is_empty
 
 CLASSES = ("accuracy", "mcc", "f1", "macro_f1")
 NUMBERS = ("pearson", "spearman")
@@ -194,7 +195,14 @@ def read(
         if column not in table.columns:
             listed = ", ".join(map(repr, table.columns))
             raise DataError(f"{table.name}: no column {column!r}; it has {listed}")
-    inputs = zip(*(table.texts(column) for column in spec.inputs), strict=True)
+    columns = [table.texts(column, may_be_blank=True) for column in spec.inputs]
+    inputs = list(zip(*columns, strict=True))
+    for row, texts in enumerate(inputs):
+        if all(map(is_empty, texts)):
+            raise DataError(
+                f"{table.where(row)}: {', '.join(spec.inputs)}: must have text, is "
+                f"blank; {HOW_TO_DROP}"
+            )
     sources = [join_source(spec, texts) for texts in inputs]
     if spec.kind == "classes":
         return _read_classes(table, spec, labels, sources)
@@ -211,7 +219,7 @@ def read(
 def _read_classes(
     table: Table, spec: Spec, labels: Labels | None, sources: list[str]
 ) -> tuple[list[Example], Labels]:
-    names = [read_label(value) for value in table.columns[spec.target]]
+    names = read_labels(table, spec.target, spec.labels)
     known = labels or spec.labels or tuple(sorted(set(names)))
     check_labels(table, spec.target, known, "label")
     words = spec.words or known
@@ -256,7 +264,7 @@ def _read_golds(table: Table, spec: Spec, row: int) -> tuple[str, ...]:
     golds = cell.get("text") if isinstance(cell, dict) else cell
     golds = [golds] if isinstance(golds, str) else golds
     is_good = isinstance(golds, list) and all(isinstance(x, str) for x in golds)
-    if not is_good or not golds:
+    if not is_good or not golds or any(map(is_empty, golds)):
         raise DataError(
             f"{table.where(row)}: {spec.target} must be an answer, or several, is "
             f"{cell!r:.40}"

@@ -24,6 +24,10 @@ from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
+# How files are read and cut into sentences. A cached store or tokenizer of another
+# number is not used, as the same file gave another text.
+READING = 2
+
 
 def open_stores(
     spec: TextSpec,
@@ -130,7 +134,8 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     sources = [source for source, _ in spec.sources]
     described = [describe_source(source) for source in sources]
     texts = [(_reading(source), _list_contents(spec, source)) for source in sources]
-    key = _key(dataclasses.asdict(tokenizer_spec), texts, spec.limit_chars)
+    made_of = READING, dataclasses.asdict(tokenizer_spec), texts, spec.limit_chars
+    key = _key(*made_of)
     path = cache_root(spec) / "tokenizers" / f"{tokenizer_spec.kind}-{key}.json"
     if path.exists():
         return tokenizers.load(path)
@@ -185,7 +190,8 @@ def _find_store(
     contents = _list_contents(spec, source)
     place = folder
     if place is None:
-        key = _key(FORMAT, settings, contents, tokenizers.fingerprint(tokenizer))
+        fingerprint = tokenizers.fingerprint(tokenizer)
+        key = _key(FORMAT, READING, settings, contents, fingerprint)
         slug = re.sub(r"\W+", "-", Path(source.path).name).strip("-")[:40]
         place = cache_root(spec) / "stores" / f"{slug}-{key}"
     return prepare(
@@ -218,8 +224,9 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
     stored = store.card["tokenizer"]["spec"]
     for name, value in dataclasses.asdict(TokenizerSpec()).items():
         setting = list(requested[name]) if isinstance(value, tuple) else requested[name]
-        if requested[name] != value and setting != stored[name]:
+        if requested[name] != value and setting != stored.get(name, value):
             raise DataError(
                 f"tokenizer.{name}={setting!r}: the store {path} was prepared with "
-                f"another tokenizer, whose tokenizer.{name} is {stored[name]!r}"
+                f"another tokenizer, whose tokenizer.{name} is "
+                f"{stored.get(name, value)!r}"
             )

@@ -23,13 +23,15 @@ class TextSpec(Settings):
         sorted by file name, labelled by era); "tfds:NAME" or "tfds:NAME:SPLIT" (SPLIT
         may be a slice, `train[:10%]`); "hf:NAME", "hf:NAME:CONFIG" or
         "hf:NAME:CONFIG:SPLIT", a data set of the Hugging Face Hub; a file: .jsonl,
-        .parquet, any other is plain text, each but Parquet also with .gz, .zst or .xz;
-        a glob (`books/*.txt`, `**` for all subfolders), sorted by path; a folder: all
-        its .txt, .jsonl and .parquet files, also in subfolders and compressed, sorted;
-        or the folder of a prepared store.
+        .ndjson, .json, .csv, .tsv or .parquet, any other is plain text, each but
+        Parquet also with .gz, .zst, .xz or .bz2; a glob (`books/*.txt`, `**` for all
+        subfolders), sorted by path; a folder: all its .txt, .jsonl, .ndjson and
+        .parquet files, also in subfolders and compressed, sorted; or the folder of a
+        prepared store. Names that begin with "." or "_", README and the like are left
+        out of globs and folders (`jaxpt.text.sources.leftovers`).
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
-      text_field: the field of JSON lines, Parquet and data sets that holds the text.
+      text_field: the field of records (all but plain text) that holds the text.
       label_field: the field that holds the label; "" for none.
       tfds_data_dir: the folder of TFDS's data sets; "" for its own default.
       documents: the documents of a plain text file. "file": the whole file; "line":
@@ -39,7 +41,8 @@ class TextSpec(Settings):
         the first line must follow a blank one (articles of WikiText:
         "heading:^ = [^=]+ = $"). "line" and "paragraph" drop a document's last newline.
       valid_path: a separate text for validation; all of `path` is then for training.
-      sentences: how documents are cut into sentences, for rows that need them.
+      sentences: how documents are cut into sentences, for rows that need them:
+        "lines", or "punctuation", by the marks of all scripts.
       split: "documents" puts evenly spaced whole documents into the validation split,
         "position" the last tokens; "auto" is "documents" unless a split would be empty.
       valid_fraction: the validation part of the text, without a `valid_path`.

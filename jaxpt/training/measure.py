@@ -1,6 +1,8 @@
 """All metrics of a run, from its parameters and held-out text."""
 
 import dataclasses
+import functools
+import logging
 import math
 from typing import NamedTuple
 
@@ -12,6 +14,7 @@ from jaxpt.evaluation.likelihood import (
     evaluate,
     measure_likelihood,
     measure_nll_bound,
+    unknown_share,
 )
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
@@ -20,6 +23,7 @@ from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.statistics.examples import Examples, means
 from jaxpt.text.dataset import Split
+from jaxpt.text.stores.prepare import UNKNOWN_SHARE
 from jaxpt.training.data import (
     held_rows,
     likelihood_bytes,
@@ -28,6 +32,8 @@ from jaxpt.training.data import (
 )
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task
+
+_log = logging.getLogger(__name__)
 
 # Metrics of `measure_frozen`, which are also measured of an untrained model.
 FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
@@ -213,7 +219,8 @@ def measure(
       control: what was measured of the initial parameters already.
 
     Returns:
-      valid_*, the objective's own; val_perplexity and bits_per_byte (a likelihood), or
+      valid_*, the objective's own; val_perplexity, bits_per_byte and, if above 0, the
+      share unknown_bytes (a likelihood), or
       bits_per_byte_bound (an upper bound of it); masked_accuracy, masked_top5_accuracy
       (filling the objective's own masks, on the held-out split; without one on valid,
       and then not as valid_*, too); cloze_accuracy, cloze_bits (filling masks that are
@@ -226,6 +233,8 @@ def measure(
     likelihood = _find_likelihood(program.task, metrics)
     if likelihood is not None:
         metrics["val_perplexity"] = perplexity(likelihood)
+    if program.token_nll or program.nll_bound:
+        metrics |= _measure_unknown(program, corpora["valid"])
     if program.fill_logits:
         own_fills = _measure_own_fills(program, params, fresh, corpora)
         if own_fills and "heldout" not in corpora:  # the same values
@@ -301,6 +310,24 @@ def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]
             documents,
         )
     return examples
+
+
+def _measure_unknown(program: Program, valid: Split) -> dict[str, float]:
+    """The share of the validation text's bytes in [UNK]; {} for 0. Warns if large."""
+    task, num = program.task, program.task.plan.eval.num_rows
+    num_bytes = likelihood_bytes(task, valid, num)
+    share = unknown_share(likelihood_rows(task, valid, num), num_bytes, task.vocab)
+    if share >= UNKNOWN_SHARE:
+        _warn_once(
+            f"{share:.1%} of the bytes of the validation text are unknown to the "
+            f"tokenizer; bits per byte charge 8 bits for each, and no model learns them"
+        )
+    return {"unknown_bytes": share} if share else {}
+
+
+@functools.cache
+def _warn_once(line: str) -> None:
+    _log.warning(line)
 
 
 def _measure_own_fills(

@@ -56,9 +56,9 @@ def read_passages(path: str) -> list[Passage]:
       UserError: a passage has no last word.
     """
     table, passages = read_table(TableSpec(path), ("text",)), []
-    for i, text in enumerate(table.columns["text"]):
+    for i, text in enumerate(table.texts("text")):
         try:
-            passages.append(split_passage(str(text)))
+            passages.append(split_passage(text))
         except UserError as error:
             raise DataError(f"{table.where(i)}: text: {error}") from None
     return passages

@@ -40,6 +40,7 @@ class EvalContext(NamedTuple):
       options: the options of the task.
       shots: solved items of the training data.
       count_unknown: the number of parts of a text that are not in the vocabulary.
+      unknown_bits: of ids and their bytes (`Vocab.unknown_bits`).
     """
 
     scorer: TextScorer
@@ -48,6 +49,9 @@ class EvalContext(NamedTuple):
     options: Options = Options()
     shots: Sequence = ()
     count_unknown: Callable[[str], int] = lambda text: 0
+    unknown_bits: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda ids, sizes: (
+        np.zeros(len(ids))
+    )
 
 
 class Figure(NamedTuple):

@@ -24,6 +24,7 @@ from jaxpt.errors import DataError
 from jaxpt.statistics.intervals import Interval, find_ends, mean_interval
 from jaxpt.text.labelled.tables import parse_rows
 from jaxpt.text.sources.files import open_archive, read_whole, unpack_whole
+from jaxpt.text.sources.leftovers import is_leftover
 from jaxpt.zero_shot.scoring import TextScorer
 
 DRAWS, SEED = 2000, 0  # of the bootstrap
@@ -118,10 +119,9 @@ def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
         if place.is_dir():
             for each in sorted(place.rglob("*")):
                 if each.is_file():
-                    yield (
-                        str(each),
-                        read_whole(each, "") if _ending(each.name) else None,
-                    )
+                    name = each.relative_to(place).as_posix()
+                    is_data = _ending(name) and not is_leftover(name)
+                    yield str(each), read_whole(each, "") if is_data else None
             return
         archive = next((p for p in (place, *place.parents) if p.is_file()), None)
         if archive is None:
@@ -162,7 +162,8 @@ def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | Non
             )
         for name in sorted(inside):
             whole, data = f"{archive}/{name}", None
-            if _ending(name) and (file := members.extractfile(files[name])):
+            is_data = _ending(name) and not is_leftover(name)
+            if is_data and (file := members.extractfile(files[name])):
                 data = unpack_whole(file.read(), Path(whole), "")
             yield whole, data
 

@@ -19,7 +19,8 @@ Every token is scored once. The sums are divided by
 
 The GPT-2 paper removes WikiText's tokenisation before the model reads the text ("de-
 tokenisers") and divides by the number of words of the original; here the text is read
-unchanged. The first token of a text is scored if the form puts an id ([BOS]) before it;
+unchanged. The text that an [UNK] replaces is charged as raw bytes in all four. The
+first token of a text is scored if the form puts an id ([BOS]) before it;
 otherwise neither the token nor its bytes are counted, and a note reports it.
 """
 
@@ -150,7 +151,8 @@ class Reading(NamedTuple):
     """The scores of texts in windows.
 
     Attributes:
-      nats: -log p of the scored tokens of each window, float64.
+      nats: -log p of the scored tokens of each window, float64, and of the text that
+        unknown tokens replace.
       sizes: the bytes of their text.
       counts: those of the scored parts of all texts.
       num_unscored: the number of texts whose first token is not scored.
@@ -191,24 +193,29 @@ def read_texts(
     rule: str,
     window: int,
     stride: int,
+    unknown_bits: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
 ) -> Reading:
     """Scores every token of the texts once, in windows.
 
     Args:
       encode_sized: text -> ids and the bytes of each.
+      unknown_bits: (ids, bytes of each) -> the bits of the text that unknown tokens
+        replace (`Vocab.unknown_bits`), which are added to the scores.
 
     Raises:
       UserError: the stride is invalid for the window, or no token is scored.
     """
     has_start = scorer.is_first_scored(rule)
-    parts, starts, sizes = [], [], []
+    parts, starts, sizes, charges = [], [], [], []
     total, num_unscored = np.zeros(4, np.int64), 0
     for text in texts:
         ids, bytes_of = encode_sized(text)
         windows = cut_windows(len(ids), window, stride, has_start)
         if not windows:
             continue
+        charged = unknown_bits(ids, bytes_of) if unknown_bits else np.zeros(len(ids))
         for begin, scored, end in windows:
+            charges.append(float(charged[scored:end].sum()) * math.log(2))
             parts.append(ids[begin:end])
             starts.append(scored - begin)
             sizes.append(int(bytes_of[scored:end].sum()))
@@ -228,7 +235,10 @@ def read_texts(
         scores = scorer.score(parts[piece], starts[piece], (rule,))[rule]
         nats += [-float(values.sum(dtype=np.float64)) for values in scores]
     return Reading(
-        np.array(nats), np.array(sizes), Counts(*total.tolist()), num_unscored
+        np.array(nats) + charges,
+        np.array(sizes),
+        Counts(*total.tolist()),
+        num_unscored,
     )
 
 

@@ -4,6 +4,7 @@ Each task is evaluated by all requested rules that it supports, with notes on om
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -207,6 +208,11 @@ def evaluate_texts(
     if not allowed:
         sliding_window.pick_rule(rules)
     ids = [eval_context.encode(text) for text in items]
+
+    def charge(text: str) -> float:
+        bits = eval_context.unknown_bits(*eval_context.encode_sized(text))
+        return float(bits.sum()) * math.log(2)
+
     outcomes = {}
     for rule in allowed:
         window, stride = _find_window(eval_context, rule)
@@ -217,6 +223,7 @@ def evaluate_texts(
             eval_context.scorer,
             rule,
             window,
+            unknown_bits=eval_context.unknown_bits,
         )
         has_start = eval_context.scorer.is_first_scored(rule)
         reading = read(stride)
@@ -225,7 +232,7 @@ def evaluate_texts(
             f"{name}_no_overlap": value
             for name, (value, _) in separate.find_figures().items()
         }
-        unigram = sliding_window.unigram_nats(ids)
+        unigram = sliding_window.unigram_nats(ids) + sum(map(charge, items))
         whole = reading.counts._replace(tokens=sum(map(len, ids)))
         rates = sliding_window.find_rates(unigram, whole)
         trivial["perplexity_per_token_unigram"] = rates["perplexity_per_token"]

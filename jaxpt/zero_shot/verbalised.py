@@ -22,6 +22,7 @@ from jaxpt.errors import ConfigError, DataError
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.text.labelled.templates import fill, list_slots
 from jaxpt.text.sources.files import parse_object, read_whole
+from jaxpt.text.sources.missing import is_empty, is_missing
 from jaxpt.zero_shot.questions import Question
 
 ANSWER = "answer"
@@ -131,13 +132,17 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
     options = tuple(space + word for word in words)
     questions = []
     for i in range(len(table)):
-        label = str(table.columns[spec.label][i])
-        if label not in labels:
+        label = str(value := table.columns[spec.label][i])
+        if label not in labels or (is_missing(value) and not isinstance(value, str)):
             raise DataError(
                 f"{table.where(i)}: {spec.label}={label!r}: must be one of "
                 f"{', '.join(labels)}, the labels that have words"
             )
-        row = {name: str(table.columns[name][i]).strip() for name in slots}
+        row = {}
+        for name in slots:
+            if is_empty(value := table.columns[name][i]):
+                raise DataError(f"{table.where(i)}: {name}={value!r}: must be a text")
+            row[name] = str(value).strip()
         before_text, after_text = (fill(text, row) for text in (before, after))
         if not before_text.strip():
             raise DataError(f"{table.where(i)}: has no text before {{answer}}")

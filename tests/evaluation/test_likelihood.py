@@ -1,5 +1,6 @@
 """Held-out means, bits per byte and probes, on toys."""
 
+import dataclasses
 import math
 
 import jax
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 
 from jaxpt.errors import UserError
-from jaxpt.evaluation import likelihood, probe
+from jaxpt.evaluation import likelihood, probe, references
 from jaxpt.statistics.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
+from jaxpt.text.tokens.symbols import CharTokenizer
+from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
 TOKENS = np.arange(7 * 3, dtype=np.int32).reshape(7, 3)
@@ -82,10 +85,63 @@ def test_bits_are_those_of_the_predicted_text_over_its_bytes():
             )
         )
 
-    # [EOS] and [BOS] are not text; [UNK] is, and so is a token without bytes.
-    expected = (1 + 2 + 5 + 6) / math.log(2) / (1 + 4 + 7)
+    # [EOS] and [BOS] are not text; [UNK] is, and so is a token without bytes. The seven
+    # bytes that [UNK] replaces are charged as raw bytes with one that ends them.
+    expected = ((1 + 2 + 5 + 6) / math.log(2) + 8 * (7 + 1)) / (1 + 4 + 7)
     assert measure(tokens, num_bytes) == {"bits_per_byte": pytest.approx(expected)}
     assert measure(np.full_like(tokens, 2), 0 * num_bytes) == {}
+
+
+UNKNOWN = "ไทยไทย ไทย ไทย"  # no character of it is in the vocabularies below
+
+
+def make_tokenizers():
+    with_unk = TokenizerSpec("wordpiece", vocab_size=60, specials=("unk", "bos"))
+    return {
+        "char": CharTokenizer("ab ", ("unk", "bos")),
+        "char without [UNK]": CharTokenizer("ab ", ("bos",)),
+        "wordpiece": make_tokenizer(with_unk, ["ab abab ba"] * 20),
+        # WordPiece replaces every word of more than 100 characters.
+        "long word": make_tokenizer(with_unk, ["ab abab ba"] * 20),
+        "unigram": make_tokenizer(
+            dataclasses.replace(with_unk, kind="unigram"), ["ab abab ba"] * 20
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["char", "char without [UNK]", *("wordpiece", "long word", "unigram")]
+)
+def test_text_that_a_model_cannot_predict_is_charged_by_every_metric(name):
+    tokenizer = make_tokenizers()[name]
+    text = "ab" * 60 if name == "long word" else "ab " + UNKNOWN + " ab"
+    vocab = tokenizer.vocab
+    ids, sizes = tokenizer.encode_sized(text)
+    tokens = np.concatenate([[vocab.bos], ids])[None].astype(np.int32)
+    num_bytes = np.concatenate([[0], sizes])[None]
+    lost = 120 if name == "long word" else len("ไทยไทยไทยไทย".encode())
+    num = int(num_bytes.sum())
+
+    def sure(params, tokens):  # a model that always predicts the right token
+        return np.zeros(tokens[:, 1:].shape)
+
+    args = None, tokens, num_bytes, 1, vocab
+    exact = means(likelihood.measure_likelihood(sure, *args))["bits_per_byte"]
+    bound = means(
+        likelihood.measure_nll_bound(lambda p, r, key: sure(p, r["tokens"]), *args)
+    )["bits_per_byte_bound"]
+    frequencies = references.measure_unigrams(
+        np.ones(vocab.size), tokens, num_bytes, np.zeros(1), vocab, []
+    )["bits_per_byte"]
+    assert exact == bound and exact * num >= 8 * lost
+    assert exact * num <= 8 * (lost + len(text)) + 8 * len(ids) + 8
+    unpredicted = len(ids) * math.log2(vocab.size)
+    assert frequencies.totals.sum() == pytest.approx(exact * num + unpredicted)
+    share = likelihood.unknown_share(tokens, num_bytes, vocab)
+    assert lost / num <= share <= 1
+    # Known text has no charge.
+    ids, sizes = tokenizer.encode_sized("ab abab ba")
+    assert not vocab.unknown_bits(ids, sizes).any()
 
 
 def make_corpus(documents, labels, names=("a", "b"), num_parts=1):

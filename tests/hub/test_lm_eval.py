@@ -21,6 +21,7 @@ from jaxpt.hub import lm_eval
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.lm_eval import RunLM, cut_at, register
+from jaxpt.text.tokens.symbols import CharTokenizer
 from jaxpt.zero_shot.last_word import split_passage
 from jaxpt.zero_shot.outcomes import EvalContext
 from jaxpt.zero_shot.questions import plain
@@ -296,3 +297,22 @@ def test_a_masked_run_is_scored_by_its_rule(speech, tmp_path, refuses):
     with refuses("a mlm run cannot continue"):
         requests = [("to", {"until": []})]
         run.generate_until(make_requests("generate_until", requests))
+
+
+def test_the_text_of_unknown_tokens_is_charged(monkeypatch):
+    """As raw bytes: 8 bits for each, and 8 for the end."""
+    utils = SimpleNamespace(
+        get_rolling_token_windows=lambda ids, *args, **settings: [([], ids)],
+        make_disjoint_window=lambda pair: pair,
+    )
+    monkeypatch.setitem(sys.modules, "lm_eval", SimpleNamespace(utils=utils))
+    tokenizer = CharTokenizer("ab ", ("unk", "bos"))
+    model = RunLM.__new__(RunLM)
+    model.run_tokenizer, model.is_bare = tokenizer, False
+    model._limit = lambda: 16
+    model._loglikelihood_tokens = lambda windows: [(-1.0, True)] * len(windows)
+    texts = ["ab ab", "ab ไท", "ไ"]
+    lost = [0, 2 * 8 * (3 + 1), 8 * (3 + 1)]
+    requests = [SimpleNamespace(args=(text,)) for text in texts]
+    result = model.loglikelihood_rolling(requests)
+    assert result == pytest.approx([-1 - bits * np.log(2) for bits in lost])

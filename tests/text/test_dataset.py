@@ -148,12 +148,16 @@ def test_limit_and_heldout_cross_documents(tmp_path):
     assert read(corpora["heldout"]).tolist() == [tokenizer.vocab.unk] * 7
 
 
-def test_unknown_characters_are_counted(tmp_path):
-    path = write_lines(tmp_path, ["aXa", "YaZab?"])
+def test_unknown_text_is_counted_in_tokens_and_bytes(tmp_path, caplog):
+    path = write_lines(tmp_path, ["aXa", "ไaไaab?"])
     spec = TextSpec(path=path, valid_fraction=0.5)
     for specials in ((), ("unk",)):
         _, [(store, _)], _ = open_stores(spec, CharTokenizer("ab", specials))
         assert store.card["num_unknown"] == 4
+        (line,) = {r.getMessage() for r in caplog.records if r.levelname == "WARNING"}
+        what = "tokens are [UNK]" if specials else "unknown characters are dropped"
+        assert f"4 {what}, for 8 bytes of text (57.14%)" in line
+        caplog.clear()
     assert open_stores(spec, ByteTokenizer())[1][0][0].card["num_unknown"] == 0
 
 
@@ -422,7 +426,7 @@ def test_text_the_tokenizer_does_not_know(tmp_path, refuses):
     spec = TextSpec(path=known, valid_fraction=0.5)
     load_text(spec, CharTokenizer("abc"), reporter=Reporter(lines.append))
     assert "without a token, dropped: 1" in lines[-1]
-    assert "characters unknown to the tokenizer: 3" in lines[-1]
+    assert "3 unknown characters are dropped, for 3 bytes of text (50.00%)" in lines[-1]
     for spec in (
         TextSpec(path=unknown),
         TextSpec(path=known, valid_path=unknown),

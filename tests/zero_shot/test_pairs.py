@@ -120,6 +120,19 @@ def test_a_field_of_a_table_may_be_long(tmp_path):
     assert len(read_pairs(str(tmp_path / "a.tsv"))[0].good) == 140_000
 
 
+def test_leftovers_of_folders_and_archives_are_no_pairs(tmp_path):
+    good = b'{"sentence_good": "a", "sentence_bad": "b"}\n'
+    bad = b"\0\5\x16\7"  # AppleDouble
+    leftovers = ("._p.jsonl", "__MACOSX/._p.jsonl", ".x/p.jsonl", "README.tsv")
+    files = {"p.jsonl": good} | dict.fromkeys(leftovers, bad)
+    for name, data in files.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_bytes(data)
+    write_archive(tmp_path / "a.tar", files)
+    for name in ("folder", "a.tar"):
+        assert len(read_pairs(str(tmp_path / name))) == 1
+
+
 def test_a_refused_archive_names_the_files_that_were_skipped(tmp_path, refuses):
     files = {f"b/{name}.txt": LINES for name in "abcdefg"} | {"README.md": b"text"}
     write_archive(tmp_path / "all.tar.xz", files)

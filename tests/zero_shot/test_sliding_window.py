@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.zero_shot.sliding_window import (
     Counts,
     count_text,
@@ -92,6 +93,15 @@ def test_texts_in_windows_by_hand():
     value, interval = figures["perplexity_per_word"]
     assert value == pytest.approx(math.exp(0.55))
     assert interval.low <= value <= interval.high
+
+
+def test_the_text_of_unknown_tokens_is_charged_as_raw_bytes():
+    vocab = Vocab(size=300, unk=ord("c"))
+    args = ["abcdef\n", "é"], encode, Scorer(), "causal", 4, 2
+    plain, charged = read_texts(*args), read_texts(*args, vocab.unknown_bits)
+    more = 8 * 2 * math.log(2)  # the byte of "c", and the one that ends it
+    assert charged.nats == pytest.approx(plain.nats + [more, 0, 0])
+    assert charged.counts == plain.counts
 
 
 def test_what_is_not_scored_is_not_counted():

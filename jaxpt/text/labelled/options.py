@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxpt.errors import DataError
 from jaxpt.text.labelled.tables import Table
+from jaxpt.text.sources.missing import is_empty
 
 
 class Options(NamedTuple):
@@ -43,6 +44,8 @@ def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
         raise DataError(
             f"{table.where(row)}: {', '.join(columns)}: must be at least two texts"
         )
+    if any(map(is_empty, [*values, *keys])):
+        raise DataError(f"{table.where(row)}: {', '.join(columns)}: an option is blank")
     return Options(tuple(values), tuple(map(str, keys)))
 
 

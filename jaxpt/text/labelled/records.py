@@ -1,4 +1,4 @@
-"""Reads table rows with named and typed fields: JSON lines, SQuAD, Parquet, TFDS."""
+"""Reads table rows with named and typed fields: JSON, SQuAD, Parquet, TFDS."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -7,20 +7,33 @@ from typing import Any
 from jaxpt.errors import DataError
 from jaxpt.files import disk
 from jaxpt.text.sources.files import open_parquet, parse_object
+from jaxpt.text.sources.json_records import read_json, read_json_lines
 from jaxpt.text.sources.records import open_tfds
 
 Row = tuple[int, dict[str, Any]]
 
 
-def read_json(text: str, file: Path) -> Iterator[Row]:
+def read_lines_of_json(text: str, file: Path) -> Iterator[Row]:
     """Reads the JSON object of each line, numbered from 1; skips blank lines.
 
     Raises:
       UserError: a line is not a JSON object.
     """
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield number, parse_object(line, f"{file} line {number}")
+    for record in read_json_lines([text], str(file)):
+        yield record.number, record.fields
+
+
+def read_any_json(text: str, file: Path) -> Iterator[Row]:
+    """Reads SQuAD's JSON, an array of objects, JSON lines or one object.
+
+    Raises:
+      UserError: the file has another form.
+    """
+    for record in read_json([text], str(file)):
+        if isinstance(record.fields.get("data"), list):
+            yield from read_squad(text, file)
+            return
+        yield record.number, record.fields
 
 
 def read_squad(text: str, file: Path) -> Iterator[Row]:
@@ -56,8 +69,8 @@ def read_squad(text: str, file: Path) -> Iterator[Row]:
                     number += 1
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{file} question {number}: not SQuAD's JSON: {error!r}; a file with one "
-            "object a line has format='jsonl'"
+            f"{file} question {number}: not SQuAD's JSON: {error!r}; a file of objects "
+            "has format='json' or 'jsonl'"
         ) from error
 
 

@@ -2,13 +2,18 @@
 
 "cola/*_domain_dev.tsv" -> lines of both files -> rows of fields -> {"1": [...], ...}
 
-A file is decompressed by its suffix (.gz, .xz, .zst). Formats without types give
+A file is decompressed by its suffix (.gz, .zst, .xz, .bz2). Formats without types give
 strings.
 """
 
 import codecs
 import dataclasses
 import glob
+import io
+import itertools
+import logging
+import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,28 +21,53 @@ from typing import Any
 
 from jaxpt.errors import DataError
 from jaxpt.files.remote import localise
-from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
-from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
+from jaxpt.text.labelled.records import (
+    read_any_json,
+    read_lines_of_json,
+    read_parquet,
+    read_squad,
+    read_tfds,
+)
+from jaxpt.text.sources.delimited import (
+    BLANKS,
+    name_fields,
+    split_csv,
+    split_lines,
+    split_tsv,
+)
 from jaxpt.text.sources.files import read_whole, split_suffixes
+from jaxpt.text.sources.leftovers import is_leftover
+from jaxpt.text.sources.missing import is_empty, is_missing
 
-FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text sts tfds".split())
+_log = logging.getLogger(__name__)
+
+FORMATS = tuple(
+    "auto tsv csv jsonl json squad parquet conll conllu label_text sts tfds".split()
+)
 SUFFIXES = {
     ".tsv": "tsv",
     ".csv": "csv",
     ".jsonl": "jsonl",
-    ".json": "squad",
+    ".ndjson": "jsonl",
+    ".json": "json",
     ".parquet": "parquet",
     ".conll": "conll",
+    ".conllu": "conllu",
 }
 # Settings that only some formats have, and these formats.
 OWN_SETTINGS = {
     "header": ("tsv", "csv"),
     "quoting": ("tsv",),
-    "encoding": ("tsv", "csv", "jsonl", "squad", "conll", "label_text", "sts"),
+    "encoding": tuple(f for f in FORMATS if f not in ("auto", "parquet", "tfds")),
     "split": ("tfds",),
     "data_dir": ("tfds",),
 }
 
+# The columns of CoNLL-U in lower case, and those in which "_" means no value.
+CONLLU = tuple("id form lemma upos xpos feats head deprel deps misc".split())
+_TAGS = ("upos", "xpos", "head", "deprel")
+MISSING = ("refuse", "drop")
+HOW_TO_DROP = "data.missing=drop leaves out such rows"
 # GLUE's names of the fields of STS-B's original files; sources may follow.
 STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
 
@@ -51,10 +81,12 @@ class TableSpec:
     Attributes:
       path: a file; a glob ("dev-*.tsv"), whose files are read in the order of their
         names; or "tfds:NAME".
-      format: one of FORMATS; "auto" is by the suffix. "squad" is SQuAD's JSON; "conll"
-        has a token per line, fields separated by tabs or spaces, and an empty line
-        after a sentence; "label_text" a label, a space and the text; "sts" is the
-        format of sts-train.csv: tabs between the fields `STS`, without a header.
+      format: one of FORMATS; "auto" is by the suffix. "json" is an array of objects,
+        one object, JSON lines or SQuAD's JSON ("squad"); "conll" has a token per line,
+        fields separated by tabs or spaces, and an empty line after a sentence; "conllu"
+        is CoNLL-U with the columns `CONLLU`; "label_text" a label, a space and the
+        text; "sts" is the format of sts-train.csv: tabs between the fields `STS`,
+        without a header.
       split: of a TFDS data set, such as "train" or "train[:10%]".
       header: whether the first line names the columns; otherwise, and in "conll", they
         are "0", "1" and so on. "label_text" has "label" and "text".
@@ -62,6 +94,9 @@ class TableSpec:
         in CSV; otherwise a double quote is an ordinary character.
       encoding: a Python codec.
       data_dir: the folder of TFDS's data sets; "" is its default.
+      missing: "refuse" raises an error for a row without a label or text; "drop" leaves
+        out each row that lacks a value in a column that is read: null, NaN, a blank
+        text, or a word that programs write for these, such as "nan".
     """
 
     path: str = ""
@@ -71,6 +106,7 @@ class TableSpec:
     quoting: bool = False
     encoding: str = "utf-8"
     data_dir: str = ""
+    missing: str = "refuse"
 
 
 @dataclass(frozen=True)
@@ -99,15 +135,42 @@ class Table:
         """
         return " ".join(self.places[row]) if self.places else f"{self.name} row {row}"
 
-    def texts(self, column: str) -> list[str]:
-        """A column of strings; raises UserError if a value is not a string."""
+    def texts(self, column: str, may_be_blank: bool = False) -> list[str]:
+        """A column of strings.
+
+        Raises:
+          UserError: a value is not a string or, unless it may be, blank.
+        """
         for row, value in enumerate(self.columns[column]):
             if not isinstance(value, str):
                 kind = "null" if value is None else f"{value!r:.40}"
-                raise DataError(
-                    f"{self.where(row)}: {column!r} must be text, is {kind}"
-                )
+            elif may_be_blank or not is_empty(value):
+                continue
+            else:
+                kind = f"{value!r:.40}"
+            hint = f"; {HOW_TO_DROP}" if is_empty(value) else ""
+            raise DataError(
+                f"{self.where(row)}: {column!r} must be text, is {kind}{hint}"
+            )
         return self.columns[column]
+
+    def without_missing(self) -> "Table":
+        """The rows that have a value in each column, or in each item of a list."""
+        keep = [
+            not any(_lacks_value(values[row]) for values in self.columns.values())
+            for row in range(len(self))
+        ]
+        columns = {
+            name: list(itertools.compress(values, keep))
+            for name, values in self.columns.items()
+        }
+        return Table(self.name, columns, list(itertools.compress(self.places, keep)))
+
+
+def _lacks_value(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(map(is_missing, value))
+    return is_missing(value)
 
 
 def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
@@ -120,6 +183,23 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
       UserError: the file is missing or damaged, does not have a column or any row, or a
         row does not have one field per column.
     """
+    if spec.missing not in MISSING:
+        allowed = " or ".join(MISSING)
+        raise DataError(f"missing={spec.missing!r}: must be {allowed}")
+    table = _read_whole(spec, columns)
+    if spec.missing == "refuse":
+        return table
+    kept = table.without_missing()
+    if not len(kept):
+        raise DataError(f"{spec.path}: each row lacks a value, with missing='drop'")
+    if num := len(table) - len(kept):
+        _log.warning(
+            f"{spec.path}: {num} of {len(table)} rows lack a value and are left out"
+        )
+    return kept
+
+
+def _read_whole(spec: TableSpec, columns: Collection[str]) -> Table:
     if spec.path.startswith("tfds:"):
         find_format(spec, spec.path)
         rows = read_tfds(spec.path, spec.split, spec.data_dir, columns)
@@ -127,8 +207,9 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
     parts = []
     for file in _find_files(spec.path):
         kind = find_format(spec, str(file))
-        unit = {"parquet": "row", "squad": "question"}.get(kind, "line")
-        parts.append((str(file), unit, _read_rows(file, kind, spec, columns)))
+        unit = {"parquet": "row", "squad": "question", "json": "record"}
+        rows = _read_rows(file, kind, spec, columns)
+        parts.append((str(file), unit.get(kind, "line"), rows))
     return _gather(parts, spec.path, columns)
 
 
@@ -168,7 +249,12 @@ def _find_files(path: str) -> list[Path]:
     path = localise(path)
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
-    files = sorted(glob.glob(path, recursive=True))
+    root, asked = os.path.dirname(re.split(r"[*?[]", path)[0]), os.path.basename(path)
+    files = [
+        file
+        for file in sorted(glob.glob(path, recursive=True))
+        if not is_leftover(os.path.relpath(file, root or "."), asked)
+    ]
     if not files:
         raise DataError(f"{path}: no file has such a name")
     return [Path(file) for file in files]
@@ -225,20 +311,26 @@ def parse_rows(
       UserError: the text is not such a table.
     """
     if kind == "jsonl":
-        return read_json(text, file)
+        return read_lines_of_json(text, file)
+    if kind == "json":
+        return read_any_json(text, file)
     if kind == "squad":
         return read_squad(text, file)
     if kind == "conll":
-        return _read_sentences(text, file)
+        return _read_conll(text, file)
+    if kind == "conllu":
+        return _read_conllu(text, file)
     if kind == "label_text":
         return _split_labels(text, file)
     if kind == "sts":
         return _name_sts(text, file)
     if kind == "csv" or spec.quoting:
-        lines = split_csv(text, file, "\t" if kind == "tsv" else ",")
+        lines = io.StringIO(text, newline="")
+        rows = split_csv(lines, str(file), "\t" if kind == "tsv" else ",")
     else:
-        lines = split_tsv(text)
-    return _name_fields(lines, file, spec.header, columns)
+        rows = split_tsv(text.split("\n"))
+    named = name_fields(rows, str(file), spec.header)
+    return _check_first(named, file, spec.header, columns)
 
 
 def _decode(file: Path, encoding: str) -> str:
@@ -259,36 +351,16 @@ def _decode(file: Path, encoding: str) -> str:
         raise DataError(f"{file}: encoding={encoding!r}: {error}") from error
 
 
-def _name_fields(
-    lines: Iterator[tuple[int, list[str]]],
-    file: Path,
-    has_header: bool,
-    columns: Collection[str],
+def _check_first(
+    rows: Iterator[Row], file: Path, has_header: bool, columns: Collection[str]
 ) -> Iterator[Row]:
-    names: list[str] = []
-    for number, fields in lines:
-        if not names:
-            names = fields if has_header else [str(i) for i in range(len(fields))]
-            _check_names(names, file, has_header, columns)
-            if has_header:
-                continue
-        if len(fields) != len(names):
-            raise DataError(
-                f"{file} line {number}: has {len(fields)} fields, the first line has "
-                f"{len(names)}"
-            )
-        yield number, dict(zip(names, fields, strict=True))
-
-
-def _check_names(
-    names: list[str], file: Path, has_header: bool, columns: Collection[str]
-) -> None:
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise DataError(f"{file}: the header has {twice[0]!r} twice")
-    if missing := [column for column in columns if column not in names]:
-        listed = ", ".join(map(repr, names))
-        hint = "" if has_header else " (header=False numbers them)"
-        raise DataError(f"{file}: no column {missing[0]!r}; it has {listed}{hint}")
+    """Raises UserError if the columns of a table lack one of `columns`."""
+    for i, (number, row) in enumerate(rows):
+        if not i and (missing := [column for column in columns if column not in row]):
+            listed = ", ".join(map(repr, row))
+            hint = "" if has_header else " (header=False numbers them)"
+            raise DataError(f"{file}: no column {missing[0]!r}; it has {listed}{hint}")
+        yield number, row
 
 
 def _split_labels(text: str, file: Path) -> Iterator[Row]:
@@ -300,7 +372,7 @@ def _split_labels(text: str, file: Path) -> Iterator[Row]:
 
 
 def _name_sts(text: str, file: Path) -> Iterator[Row]:
-    for number, fields in split_tsv(text):
+    for number, fields in split_tsv(text.split("\n")):
         if len(fields) < len(STS):
             raise DataError(
                 f"{file} line {number}: has {len(fields)} fields between tabs; must "
@@ -309,30 +381,69 @@ def _name_sts(text: str, file: Path) -> Iterator[Row]:
         yield number, dict(zip(STS, fields, strict=False))
 
 
-def _read_sentences(text: str, file: Path) -> Iterator[Row]:
+def _read_conll(text: str, file: Path) -> Iterator[Row]:
     """Reads sentences with a token per line, numbered by their first line.
 
-    A line of whitespace ends a sentence, as in WNUT-17; CoNLL-2003's mark of a new
-    document, -DOCSTART-, is skipped.
+    Fields are separated by tabs or else by spaces; other whitespace, such as a no-break
+    space, belongs to a token. A line of blanks ends a sentence, as in WNUT-17;
+    CoNLL-2003's mark of a new document, -DOCSTART-, is skipped.
     """
-    sentence: list[tuple[int, list[str]]] = []
-    num_fields = 0
-    for number, line in enumerate([*text.split("\n"), ""], 1):
-        line = line.rstrip("\r")
-        if line.strip():
-            fields = line.split("\t") if "\t" in line else line.split()
-            num_fields = num_fields or len(fields)
-            if len(fields) != num_fields or not all(fields):
+    num_fields, is_conllu = 0, False
+    for number, lines in _group_sentences(text):
+        fields = [
+            line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
+            for line in lines
+        ]
+        num_fields = num_fields or len(fields[0])
+        is_conllu = is_conllu or lines[0].startswith("#")
+        for i, values in enumerate(fields, number):
+            if len(values) != num_fields or not all(values):
+                hint = "; CoNLL-U has format='conllu'" if is_conllu else ""
                 raise DataError(
-                    f"{file} line {number}: must have {num_fields} fields as the "
-                    f"first, none of them empty"
+                    f"{file} line {i}: must have {num_fields} fields as the first, "
+                    f"none of them empty{hint}"
                 )
-            sentence.append((number, fields))
-            continue
-        if sentence and sentence[0][1][0] != "-DOCSTART-":
-            values = zip(*(fields for _, fields in sentence), strict=True)
-            yield (
-                sentence[0][0],
-                {str(i): list(column) for i, column in enumerate(values)},
+        if fields[0][0] != "-DOCSTART-":
+            columns = enumerate(zip(*fields, strict=True))
+            yield number, {str(i): list(column) for i, column in columns}
+
+
+def _read_conllu(text: str, file: Path) -> Iterator[Row]:
+    """Reads the words of CoNLL-U by the columns `CONLLU`.
+
+    Comments, multiword tokens (1-2) and empty nodes (3.1) are skipped. An unspecified
+    tag, "_", is None.
+    """
+    for number, lines in _group_sentences(text):
+        words = []
+        for i, line in enumerate(lines, number):
+            if line.startswith("#"):
+                continue
+            fields = line.split("\t")
+            if len(fields) != len(CONLLU) or not all(fields):
+                raise DataError(
+                    f"{file} line {i}: must have the {len(CONLLU)} fields of CoNLL-U "
+                    f"between tabs ({', '.join(CONLLU)}), none of them empty"
+                )
+            if re.fullmatch(r"\d+[-.]\d+", fields[0]):
+                continue
+            row = dict(zip(CONLLU, fields, strict=True))
+            words.append(
+                {k: None if v == "_" and k in _TAGS else v for k, v in row.items()}
             )
-        sentence = []
+        if words:
+            yield number, {name: [word[name] for word in words] for name in CONLLU}
+
+
+def _group_sentences(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines between blank ones, with the number of the first."""
+    first = 0
+    lines: list[str] = []
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        line = line.removesuffix("\r")
+        if line.strip(BLANKS):
+            first = first if lines else number
+            lines.append(line)
+        elif lines:
+            yield first, lines
+            lines = []

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from jaxpt.text.labelled.tables import Table
+from jaxpt.errors import DataError
+from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
+from jaxpt.text.sources.missing import is_empty
 
 _SLOT = re.compile(r"\{([^{}]+)\}")
 
@@ -35,6 +37,13 @@ def read_texts(table: Table, text: str) -> list[str]:
     slots = list(dict.fromkeys(list_slots(text)))
     if not slots:
         return table.texts(text)
-    columns = [table.texts(name) for name in slots]
-    rows = zip(*columns, strict=True)
-    return [fill(text, dict(zip(slots, row, strict=True))) for row in rows]
+    columns = [table.texts(name, may_be_blank=True) for name in slots]
+    filled = []
+    for row, values in enumerate(zip(*columns, strict=True)):
+        if all(map(is_empty, values)):
+            raise DataError(
+                f"{table.where(row)}: {', '.join(slots)}: must have text, is blank; "
+                f"{HOW_TO_DROP}"
+            )
+        filled.append(fill(text, dict(zip(slots, values, strict=True))))
+    return filled

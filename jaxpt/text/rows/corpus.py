@@ -104,6 +104,18 @@ class Corpus:
         """The number of tokens of all documents."""
         return int(self.run_offsets[-1])
 
+    def share_of_several_sentences(self) -> float:
+        """The share of the documents that have more than one sentence.
+
+        >>> two = Corpus.from_arrays(range(6), [0, 4, 6], sentence_starts=[0, 2, 4, 6])
+        >>> two.share_of_several_sentences()
+        0.5
+        """
+        assert self.sentence_starts is not None
+        starts = np.unique(self.sentence_starts)
+        counts = np.diff(np.searchsorted(starts, self.doc_starts))
+        return float((counts > 1).mean()) if len(counts) else 0.0
+
     def read(self, start: int, stop: int) -> np.ndarray:
         """A copy of tokens start..stop-1, int32.
 

@@ -1,12 +1,13 @@
 """Rows of equal length from a corpus: chunks, windows, packed documents, pairs."""
 
 import bisect
+import logging
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.setting_types import Fraction, NonNegativeInt, OneOf, PositiveInt, Settings
 from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
@@ -17,6 +18,9 @@ PLAIN = ("chunks", "windows")
 PACKED = ("packed", "full_sentences", "doc_sentences")
 SEGMENTED = (*PACKED, *PAIRS)  # their rows have segment_ids
 FORMS = (*PLAIN, *PACKED, *PAIRS)
+# Below this share of documents with several sentences, forms of sentences warn.
+MIN_SEVERAL = 0.5
+_log = logging.getLogger(__name__)
 LONG_DOCUMENTS = ("split", "truncate")
 # The settings that add optional keys to rows.
 CARRIERS = {
@@ -135,6 +139,8 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
             f"data.sentences='': must be set for data.{setting}, which needs documents "
             f"cut into sentences"
         )
+    if spec.sentence_ids or spec.rows in PAIRS:
+        _check_sentences(corpus, spec)
     if spec.rows in PLAIN:
         return _Stretches(corpus, spec, find_frame(spec, vocab))
     if spec.rows in PAIRS:
@@ -148,6 +154,28 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
             spec.seed,
         )
     return _plan_packed(corpus, spec, vocab.require("pad"))
+
+
+def _check_sentences(corpus: Corpus, spec: RowsSpec) -> None:
+    """Warns if most documents have one sentence, and refuses pairs if all have.
+
+    A document of one sentence gives next-sentence prediction a random second segment
+    only, and leaves nothing to permute.
+    """
+    share = corpus.share_of_several_sentences()
+    setting = f"rows={spec.rows!r}" if spec.rows in PAIRS else "sentence_ids=True"
+    line = (
+        f"data.{setting}: {share:.1%} of the documents have more than one sentence; "
+        "set data.sentences ('lines', or 'punctuation', which knows the marks of all "
+        "scripts that have some) or data.documents so that more have"
+    )
+    if not share and spec.rows in PAIRS:
+        raise DataError(
+            f"{line}; a row (data.row_length={spec.row_length}) needs two consecutive "
+            "sentences"
+        )
+    if share < MIN_SEVERAL:
+        _log.warning(line)
 
 
 def find_frame(spec: RowsSpec, vocab: Vocab) -> Frame:

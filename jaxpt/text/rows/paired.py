@@ -11,6 +11,7 @@ The procedure of create_pretraining_data.py, https://arxiv.org/abs/1810.04805
 (appendix A.2); ordered pairs as in ALBERT's, https://arxiv.org/abs/1909.11942.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import cast
 
@@ -21,6 +22,9 @@ from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.tokens.vocab import Vocab
 
 Array = np.ndarray
+_log = logging.getLogger(__name__)
+
+MOST_RANDOM = 0.9  # second segments; above, a warning
 NUM_SPECIALS = 3  # [CLS] A [SEP] B [SEP]
 # The forms of pairs (`data.rows`), and the key of their label.
 PAIR_KEYS = ("tokens", "segment_ids", "type_ids")
@@ -68,6 +72,13 @@ def plan_pair_rows(
             f"data.rows={form!r}: needs two consecutive sentences of which the "
             f"first leaves room in rows of data.row_length={row_length}, "
             f"and a split has none"
+        )
+    share = plan.is_random.mean()
+    if form == "pairs" and share > MOST_RANDOM:
+        _log.warning(
+            f"data.rows='pairs': {share:.1%} of the second segments are random, as few "
+            f"documents have two sentences within data.row_length={row_length} tokens; "
+            "set data.sentences or a longer data.row_length"
         )
     note = f"sentence pairs of {dupe_factor} passes, {plan.is_random.mean():.1%} "
     return PairRows(corpus, form, row_length, specials, plan, note + _NOTES[form])

@@ -4,6 +4,7 @@ x.txt.zst -> read_bytes -> read_text -> read_lines
              decompressed  UTF-8        with their newlines
 """
 
+import bz2
 import codecs
 import contextlib
 import gzip
@@ -13,7 +14,7 @@ import itertools
 import lzma
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,10 +24,51 @@ from jaxpt.files import disk, schema
 # Larger blocks fragment the heap when text beyond ASCII is decoded: with 1 MB, memory
 # grew by half of the bytes read, and reading took twice the time.
 BLOCK_BYTES = 1 << 16
-PACKINGS = (".gz", ".zst", ".xz")
+PACKINGS = (".gz", ".zst", ".xz", ".bz2")
 # A file that unpacks to more than this many times its size is refused, after this
 # number of bytes. Packed text has a third or a tenth of its size.
 MAX_RATIO, MIN_UNPACKED = 200, 1 << 22
+
+
+# The first bytes of formats that are not text, or whose text must be extracted.
+_SIGNATURES = (
+    ("gzip", b"\x1f\x8b"),
+    ("zstd", b"\x28\xb5\x2f\xfd"),
+    ("xz", b"\xfd7zXZ\0"),
+    ("bzip2", b"BZh91AY&SY"),
+    *(("bzip2", b"BZh%d1AY&SY" % level) for level in range(1, 9)),
+    ("lz4", b"\x04\x22\x4d\x18"),
+    ("zip", b"PK\x03\x04"),
+    ("zip", b"PK\x05\x06"),
+    ("7z", b"7z\xbc\xaf\x27\x1c"),
+    ("RAR", b"Rar!\x1a\x07"),
+    ("Parquet", b"PAR1\x15"),
+    ("Arrow", b"ARROW1"),
+    ("Arrow", b"\xff\xff\xff\xff"),
+    ("ORC", b"ORC\x12"),
+    ("Avro", b"Obj\x01"),
+    ("HDF5", b"\x89HDF\r\n\x1a\n"),
+    ("NumPy", b"\x93NUMPY"),
+    ("SQLite", b"SQLite format 3\0"),
+    ("pickle", b"\x80\x02"),
+    ("pickle", b"\x80\x03"),
+    ("pickle", b"\x80\x04"),
+    ("pickle", b"\x80\x05"),
+    ("UTF-16", b"\xff\xfe"),
+    ("UTF-16", b"\xfe\xff"),
+    ("PDF", b"%PDF-"),
+    ("PostScript", b"%!PS"),
+    ("RTF", b"{\\rtf"),
+    ("Microsoft Office", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"),
+    ("DjVu", b"AT&TFORM"),
+    ("PNG", b"\x89PNG\r\n\x1a\n"),
+    ("JPEG", b"\xff\xd8\xff"),
+    ("GIF", b"GIF87a"),
+    ("GIF", b"GIF89a"),
+    ("TIFF", b"II*\0"),
+    ("ELF", b"\x7fELF"),
+    ("Ogg", b"OggS\0"),
+)
 
 
 def split_suffixes(file: Path) -> tuple[str, str]:
@@ -190,8 +232,8 @@ def unpack(raw: BinaryIO, file: Path, setting: str = "data.path=") -> Iterator[b
 
 
 def _unpack(raw: BinaryIO, packing: str, file: Path, setting: str) -> Iterator[bytes]:
-    if packing == ".xz":
-        yield from _unpack_xz(raw)
+    if packing in _DECODERS:
+        yield from _unpack_streams(raw, _DECODERS[packing])
         return
     with contextlib.ExitStack() as stack:
         stream: Any = raw
@@ -205,11 +247,17 @@ def _unpack(raw: BinaryIO, packing: str, file: Path, setting: str) -> Iterator[b
             yield block
 
 
-def _unpack_xz(raw: BinaryIO) -> Iterator[bytes]:
-    """Unpacks all streams of a file; LZMAFile ignores a damaged second one."""
+_DECODERS: dict[str, Callable[[], Any]] = {
+    ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    ".bz2": bz2.BZ2Decompressor,
+}
+
+
+def _unpack_streams(raw: BinaryIO, make_decoder: Callable[[], Any]) -> Iterator[bytes]:
+    """Unpacks all streams of a file; LZMAFile and BZ2File ignore a damaged second."""
     data = raw.read(BLOCK_BYTES)
     while data:
-        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        decoder = make_decoder()
         while not decoder.eof:
             if decoder.needs_input and not data:
                 data = raw.read(BLOCK_BYTES)
@@ -228,11 +276,14 @@ def read_text(file: Path) -> Iterator[str]:
     """Reads a file as text in blocks, newlines unchanged, without a byte order mark.
 
     Raises:
-      UserError: as `reading`; the file is empty; it is not UTF-8 (names the byte).
+      UserError: as `reading`; the file is empty; it is of a binary format, by its first
+        bytes; it is not UTF-8 or has a NUL (names the byte).
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_bytes, is_empty, is_first = 0, True, True
     for block in itertools.chain(read_bytes(file), [b""]):
+        if not num_bytes and (kind := find_binary(block)):
+            raise DataError(f"data.path={file}: has {kind} data, not text")
         num_held = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block, final=not block)
@@ -242,6 +293,9 @@ def read_text(file: Path) -> Iterator[str]:
             raise DataError(
                 f"data.path={file}: not UTF-8 at {where}: {error.reason}"
             ) from error
+        if b"\0" in block:
+            at = num_bytes + block.index(b"\0")
+            raise DataError(f"data.path={file}: not text: byte {at} is a NUL")
         num_bytes += len(block)
         if text and is_first:
             is_first = False
@@ -251,6 +305,17 @@ def read_text(file: Path) -> Iterator[str]:
             yield text
     if is_empty:
         raise DataError(f"data.path={file}: the file is empty")
+
+
+def find_binary(head: bytes) -> str:
+    """The name of the binary format of a file's first bytes, or "".
+
+    >>> find_binary(b"PK\\3\\4..."), find_binary(b"PK is a name")
+    ('zip', '')
+    """
+    if head[257:262] == b"ustar":
+        return "tar"
+    return next((name for name, mark in _SIGNATURES if head.startswith(mark)), "")
 
 
 def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]]:

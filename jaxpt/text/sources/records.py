@@ -1,6 +1,7 @@
-"""Reads documents from records: JSON lines, Parquet and TFDS data sets."""
+"""Reads documents from records: JSON, CSV, TSV, Parquet and TFDS data sets."""
 
 import contextlib
+import itertools
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,47 +10,84 @@ from typing import Any
 from jaxpt import trust
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import schema
+from jaxpt.text.sources.delimited import (
+    has_quoted_fields,
+    name_fields,
+    split_csv,
+    split_tsv,
+)
 from jaxpt.text.sources.documents import Document, make_documents
 from jaxpt.text.sources.files import (
     BLOCK_BYTES,
     need_pyarrow,
     open_parquet,
-    parse_object,
     read_lines,
     read_text,
 )
+from jaxpt.text.sources.json_records import Record, read_json, read_json_lines
+from jaxpt.text.sources.missing import is_empty, is_missing
 
 # How much of a Parquet file is in memory at a time; at least one row.
 _BATCH_BYTES, _BATCH_ROWS = 1 << 18, 1024
 
 
-def read_json_lines(
-    file: Path, name: str, text_field: str, label_field: str
+def read_records(
+    file: Path, form: str, name: str, text_field: str, label_field: str
 ) -> Iterator[Document]:
-    """Reads JSON lines as documents named "name:LINE", from 1; skips blank lines.
+    """Reads the records of a text file as documents named "name:NUMBER".
 
-    A whole line is held in memory, of at most `schema.MAX_BYTES` characters.
+    The number is that of a record's first line or, in a JSON array, of the record, from
+    1. Records of JSON lines, CSV and TSV are read one at a time.
+
+    Args:
+      form: one of `RECORDS`.
 
     Raises:
-      UserError: the file cannot be read, or a line is not an object with the fields.
+      UserError: the file cannot be read, or a record does not have the fields.
     """
-    has_document = False
-    lines = read_lines(read_text(file), schema.MAX_BYTES)
-    for number, (line, _) in enumerate(lines, 1):
-        if line.isspace():
-            continue
+    has_document, where = False, f"data.path={file}"
+    for number, place, record, has_escapes in RECORDS[form](read_text(file), where):
         has_document = True
-        where = f"data.path={file} line {number}"
-        record = parse_object(line, where)
-        text = _get_field(record, "data.text_field", text_field, where)
+        at = f"{where} {place}"
+        text = _get_field(record, "data.text_field", text_field, at)
         label = ""
         if label_field:
-            label = _get_field(record, "data.label_field", label_field, where)
-        if "\\u" in line:
-            _check_surrogates(text + label, where)
+            label = _get_label(record, label_field, at)
+        if has_escapes:
+            _check_surrogates(text + label, at)
         yield from make_documents(text, f"{name}:{number}", label)
     if not has_document:
-        raise DataError(f"data.path={file}: the file has no document")
+        raise DataError(f"{where}: the file has no document")
+
+
+def _read_csv(blocks: Iterator[str], where: str) -> Iterator[Record]:
+    lines = (line for line, _ in read_lines(blocks, schema.MAX_BYTES))
+    yield from _name(split_csv(lines, where, ","), where)
+
+
+def _read_tsv(blocks: Iterator[str], where: str) -> Iterator[Record]:
+    """The rows of a TSV; its beginning decides whether fields may be in quotes."""
+    head = next(blocks, "")
+    whole = itertools.chain([head], blocks)
+    lines = (line for line, _ in read_lines(whole, schema.MAX_BYTES))
+    is_quoted = has_quoted_fields(head)
+    rows = split_csv(lines, where, "\t") if is_quoted else split_tsv(lines)
+    yield from _name(rows, where)
+
+
+def _name(rows: Iterable[tuple[int, list[str]]], where: str) -> Iterator[Record]:
+    for number, fields in name_fields(rows, where):
+        yield Record(number, f"line {number}", fields, has_escapes=False)
+
+
+# The readers of text files with records, by suffix.
+RECORDS = {
+    ".jsonl": read_json_lines,
+    ".ndjson": read_json_lines,
+    ".json": read_json,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+}
 
 
 def _get_field(record: dict, setting: str, field: str, where: str) -> str:
@@ -61,6 +99,17 @@ def _get_field(record: dict, setting: str, field: str, where: str) -> str:
             _describe_wrong_type(where, setting, field, type(value).__name__)
         )
     return value
+
+
+def _get_label(record: dict, field: str, where: str) -> str:
+    """A label; "" for a blank one, which means none."""
+    label = _get_field(record, "data.label_field", field, where)
+    if is_missing(label) and not is_empty(label):
+        raise DataError(
+            f"{where}: {field!r} (data.label_field) is {label!r}, which programs write "
+            "for a missing value; an empty text means no label"
+        )
+    return label if not is_empty(label) else ""
 
 
 def _describe_missing(where: str, setting: str, field: str, has: Iterable[str]) -> str:
@@ -111,9 +160,11 @@ def read_parquet(
             num_rows = min(max(num_rows, 1), _BATCH_ROWS)
             for batch in table.iter_batches(num_rows, [group], columns, False):
                 for texts in _get_rows(batch, fields, file, number):
-                    yield from make_documents(
-                        texts[0], f"{name}:{number}", texts[1] if label_field else ""
-                    )
+                    row, label = dict(zip(columns, texts, strict=True)), ""
+                    if label_field:
+                        where = f"data.path={file} row {number}"
+                        label = _get_label(row, label_field, where)
+                    yield from make_documents(texts[0], f"{name}:{number}", label)
                     number += 1
     if not number:
         raise DataError(f"data.path={file}: the file has no document")

@@ -2,6 +2,7 @@
 
 import glob
 import importlib.util
+import itertools
 import math
 import os
 import re
@@ -15,10 +16,13 @@ from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, reading, split_suffixes
 from jaxpt.text.sources.hashes import stamp
 from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub, read_hub
+from jaxpt.text.sources.json_records import is_object
+from jaxpt.text.sources.leftovers import is_leftover
 from jaxpt.text.sources.records import (
+    RECORDS,
     describe_tfds,
-    read_json_lines,
     read_parquet,
+    read_records,
     read_tfds,
 )
 
@@ -28,8 +32,24 @@ SOTU_ERAS = {1790: "1790-1849", 1850: "1850-1909", 1910: "1910-1969", 1970: "197
 
 # The files that are read from a folder, compressed or not. A path to a single file may
 # have any suffix.
-FOLDER_SUFFIXES = (".txt", ".jsonl", ".parquet")
-_ARCHIVES = (".tar", ".tgz", ".txz", ".tzst", ".zip", ".7z", ".bz2")
+FOLDER_SUFFIXES = (".txt", ".jsonl", ".ndjson", ".parquet")
+_ARCHIVES = (".tar", ".tgz", ".txz", ".tzst", ".tbz2", ".zip", ".7z", ".rar")
+# Formats whose text must be extracted first, although some of them are UTF-8.
+_DOCUMENTS = (
+    *(".html", ".htm", ".xhtml", ".mhtml", ".xml", ".svg", ".rtf", ".ipynb"),
+    *(".pdf", ".ps", ".epub", ".mobi", ".djvu", ".doc", ".docx", ".odt", ".pages"),
+    *(".xls", ".xlsx", ".ods", ".ppt", ".pptx", ".odp"),
+)
+# Files of records that are read only from these formats.
+_OTHER_RECORDS = (
+    *(".arrow", ".feather", ".orc", ".avro", ".tfrecord", ".tfrecords"),
+    *(".array_record", ".bagz", ".warc", ".wet", ".wat", ".sqlite", ".db", ".pkl"),
+    *(".pickle", ".npy", ".npz", ".h5", ".hdf5", ".mat", ".pt", ".pth", ".msgpack"),
+    *(".yaml", ".yml", ".toml", ".psv", ".jsonld", ".geojson", ".xlsb"),
+)
+MAX_NAMED = 5  # of the files that are not read
+# The beginning of a JSON object or of an array of them, which prose does not have.
+_JSON_BEGIN = re.compile(r"""\s*(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:""")
 
 
 @dataclass(frozen=True)
@@ -160,8 +180,25 @@ def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
     return parsed
 
 
+def describe_skipped(spec: SourceSpec) -> str:
+    """The files of a folder or glob that are not read, in a line; "" for none."""
+    if spec.path.startswith(("tfds:", PREFIX)):
+        return ""
+    skipped = _find_files(spec)[1]
+    if not skipped:
+        return ""
+    more = ", ..." if len(skipped) > MAX_NAMED else ""
+    listed = ", ".join(skipped[:MAX_NAMED]) + more
+    return f"data.path={spec.path}: {len(skipped):,} files are not read: {listed}"
+
+
 def _list_files(spec: SourceSpec) -> list[_File]:
     """The files, at least one, of a path that is not a TFDS name, in order."""
+    return _find_files(spec)[0]
+
+
+def _find_files(spec: SourceSpec) -> tuple[list[_File], list[str]]:
+    """The files of `_list_files`, and the names of those that are not read."""
     path = spec.path
     if not path:
         raise DataError(
@@ -171,45 +208,52 @@ def _list_files(spec: SourceSpec) -> list[_File]:
     if "\0" in path:
         raise DataError(f"data.path={path!r}: a path cannot hold a NUL")
     if path == "sotu":
-        return _list_sotu(spec.label_field)
+        return _list_sotu(spec.label_field), []
     path = localise(path)
     if os.path.isdir(path):
         return _list_folder(Path(path))
     if re.search(r"[*?[]", path) and not os.path.lexists(path):
         return _list_glob(path)
-    return [_File(Path(path).name, Path(path))]
+    return [_File(Path(path).name, Path(path))], []
 
 
-def _list_folder(root: Path) -> list[_File]:
-    files = []
+def _list_folder(root: Path) -> tuple[list[_File], list[str]]:
+    files, skipped = [], []
     with reading(root):
         for folder, _, names in os.walk(root, onerror=_raise):
             for path in (Path(folder, name) for name in names):
-                if split_suffixes(path)[0] in FOLDER_SUFFIXES:
-                    files.append(_File(path.relative_to(root).as_posix(), path))
+                name = path.relative_to(root).as_posix()
+                if split_suffixes(path)[0] in FOLDER_SUFFIXES and not is_leftover(name):
+                    files.append(_File(name, path))
+                else:
+                    skipped.append(name)
     if not files:
         raise DataError(
             f"data.path={root}: the folder has no .txt, .jsonl or .parquet file; for "
             f"others name them, as {root}/*"
         )
-    return sorted(files, key=lambda file: file.name)
+    return sorted(files, key=lambda file: file.name), sorted(skipped)
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _list_glob(pattern: str) -> list[_File]:
+def _list_glob(pattern: str) -> tuple[list[_File], list[str]]:
     # Names are relative to the last folder before the first wildcard.
     root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
-    files = [
-        _File(Path(os.path.relpath(path, root or ".")).as_posix(), Path(path))
-        for path in set(glob.glob(pattern, recursive=True))
-        if os.path.isfile(path)
-    ]
+    files, skipped = [], []
+    for path in set(glob.glob(pattern, recursive=True)):
+        if os.path.isfile(path):
+            name = Path(os.path.relpath(path, root or ".")).as_posix()
+            if is_leftover(name, os.path.basename(pattern)):
+                skipped.append(name)
+            else:
+                files.append(_File(name, Path(path)))
     if not files:
-        raise DataError(f"data.path={pattern}: no file matches")
-    return sorted(files, key=lambda file: file.name)
+        also = f", but for {', '.join(sorted(skipped)[:3])}" if skipped else ""
+        raise DataError(f"data.path={pattern}: no file matches{also}")
+    return sorted(files, key=lambda file: file.name), sorted(skipped)
 
 
 def _list_sotu(label_field: str) -> list[_File]:
@@ -235,10 +279,19 @@ def _list_sotu(label_field: str) -> list[_File]:
 def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
     form, packing = split_suffixes(file.path)
     fields = (spec.text_field, spec.label_field)
+    where = f"data.path={file.path}"
     if form in _ARCHIVES:
-        raise DataError(f"data.path={file.path}: an archive; unpack it into a folder")
-    if form == ".jsonl":
-        yield from read_json_lines(file.path, file.name, *fields)
+        raise DataError(f"{where}: an archive; unpack it into a folder")
+    if form in _DOCUMENTS:
+        raise DataError(
+            f"{where}: {form} is not plain text; extract its text into a .txt file "
+            "(or rename it to .txt, to train on its source)"
+        )
+    if form in _OTHER_RECORDS:
+        listed = ", ".join([*RECORDS, ".parquet"])
+        raise DataError(f"{where}: {form} is not read; convert it to one of {listed}")
+    if form in RECORDS:
+        yield from read_records(file.path, form, file.name, *fields)
     elif form == ".parquet":
         if packing:
             raise DataError(
@@ -250,6 +303,24 @@ def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
         yield from _read_plain(file, spec)
 
 
+def _refuse_json(blocks: Iterator[str], file: Path) -> Iterator[str]:
+    """Passes a text on; raises UserError if its first line is a JSON object or array.
+
+    Of a line longer than a block, only the beginning is compared.
+    """
+    head = next(blocks, "")
+    first, end, _ = head.lstrip().partition("\n")
+    is_json = _JSON_BEGIN.match(head) is not None
+    if is_json and end and first.startswith("{"):
+        is_json = is_object(first) or first.rstrip().endswith(("{", ",", ":"))
+    if is_json:
+        raise DataError(
+            f"data.path={file}: has JSON, not plain text; name it .jsonl (an object a "
+            "line) or .json and set data.text_field"
+        )
+    return itertools.chain([head], blocks)
+
+
 def _read_plain(file: _File, spec: SourceSpec) -> Iterator[Document]:
     if spec.label_field:
         raise DataError(
@@ -257,7 +328,7 @@ def _read_plain(file: _File, spec: SourceSpec) -> Iterator[Document]:
             "has no fields"
         )
     has_document = False
-    blocks = read_text(file.path)
+    blocks = _refuse_json(read_text(file.path), file.path)
     for document in cut_documents(blocks, spec.documents, file.name, file.label):
         has_document = True
         yield document

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpt.text.stores.sentences import cut_sentences
+from jaxpt.text.stores.sentences import cut_sentences, join_unsafe
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 _BEFORE = "a"
@@ -19,9 +19,10 @@ class Encoded:
       tokens: [n], in the store's dtype.
       counts: int64 [p], the number of tokens of each piece.
       sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
-      num_unknown: the number of characters that the vocabulary lacks.
+      num_unknown: the number of [UNK]s; without [UNK], of characters that are dropped.
       sizes: uint32 [n], bytes of the pieces' text from the end of the token before, or
         the piece's beginning, to each token's end; [0] if ids determine them.
+      unknown_bytes: the bytes of text that the [UNK]s replace, or that are dropped.
     """
 
     tokens: np.ndarray
@@ -29,6 +30,7 @@ class Encoded:
     sentence_starts: np.ndarray
     num_unknown: int
     sizes: np.ndarray
+    unknown_bytes: int = 0
 
 
 def encode_texts(
@@ -53,7 +55,9 @@ def encode_texts(
     # Whether ids do not determine the bytes of their text.
     is_sized = not tokenizer.vocab.token_bytes
 
-    def encode(text: str, continues: bool) -> tuple[np.ndarray, np.ndarray]:
+    def encode(
+        text: str, continues: bool, is_sized: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
         start, put = (num_before, before) if continues else (0, "")
         if not is_sized:
             return tokenizer.encode(put + text)[start:], no_sizes
@@ -62,31 +66,61 @@ def encode_texts(
         return ids[start:], np.diff(ends, prepend=0)
 
     no_sizes = np.zeros(0, np.int64)
-    arrays, sizes, counts, begins = [], [no_sizes], [], []
+    arrays, sizes, counts = [], [no_sizes], []
+    starts: list[int] = []
+    num_tokens = 0
     flags = zip(is_start.tolist(), is_sentence.tolist(), strict=True)
     for text, (is_first, is_begin) in zip(texts, flags, strict=True):
-        parts = cut_sentences(text, sentences) if sentences else [text]
-        both = [encode(part, bool(i) or not is_first) for i, part in enumerate(parts)]
-        ids_of_parts = [ids for ids, _ in both]
-        arrays += ids_of_parts
-        sizes += _carry(parts, [of_ids for _, of_ids in both]) if is_sized else []
-        counts.append(sum(map(len, ids_of_parts)))
-        begins += [is_begin, *[True] * (len(parts) - 1)][: len(parts)]
-    lengths = np.array(list(map(len, arrays)), np.int64)
-    starts = (np.cumsum(lengths) - lengths)[np.array(begins, bool)]
+        cut = cut_sentences(text, sentences) if sentences else [text]
+        groups = join_unsafe(cut) if sentences else [cut]
+        parts, sizes_of_parts, num_before_text = [], [], num_tokens
+        for i, group in enumerate(groups):
+            part = "".join(group)
+            needs_sizes = is_sized or len(group) > 1
+            ids, of_ids = encode(part, bool(i) or not is_first, needs_sizes)
+            starts += [num_tokens] if (i or is_begin) and part else []
+            starts += (num_tokens + _find_inner(group, of_ids)).tolist()
+            parts.append(part)
+            arrays.append(ids)
+            sizes_of_parts.append(of_ids)
+            num_tokens += len(ids)
+        sizes += _carry(parts, sizes_of_parts) if is_sized else []
+        counts.append(num_tokens - num_before_text)
     tokens = np.concatenate([np.zeros(0, np.int32), *arrays])
     unk = tokenizer.vocab.unk
+    all_sizes, unknown_bytes = np.concatenate(sizes), 0
     if unk is None:
         num_unknown = sum(map(tokenizer.count_unknown, texts))
+        if num_unknown:
+            num_bytes = sum(len(t.encode("utf-8", "surrogatepass")) for t in texts)
+            known = np.array(list(map(len, tokenizer.vocab.pieces)))[tokens]
+            unknown_bytes = num_bytes - int(known.sum())
     else:  # the same number, without encoding again
         num_unknown = int(np.count_nonzero(tokens == unk))
+        unknown_bytes = int(all_sizes[tokens == unk].sum()) if is_sized else 0
     return Encoded(
         tokens=tokens.astype(dtype),
         counts=np.array(counts, np.int64),
-        sentence_starts=starts if sentences else starts[:0],
+        sentence_starts=np.array(starts if sentences else [], np.int64),
         num_unknown=num_unknown,
-        sizes=np.concatenate(sizes).astype("<u4"),
+        sizes=all_sizes.astype("<u4"),
+        unknown_bytes=unknown_bytes,
     )
+
+
+def _find_inner(group: list[str], sizes: np.ndarray) -> np.ndarray:
+    """The first token of each sentence but the first, among the tokens of a group.
+
+    A token across a cut belongs to the sentence before it.
+
+    Args:
+      sizes: the bytes of each token.
+    """
+    if len(group) < 2:
+        return np.zeros(0, np.int64)
+    lengths = [len(sentence.encode("utf-8", "surrogatepass")) for sentence in group]
+    token_starts = np.cumsum(sizes) - sizes
+    return np.searchsorted(token_starts, np.cumsum(lengths)[:-1])
 
 
 def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:

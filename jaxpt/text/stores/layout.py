@@ -49,6 +49,7 @@ class Layout:
     num_sentences: int = 0
     num_bytes: int = 0
     num_unknown: int = 0
+    unknown_bytes: int = 0
     dropped: int = 0
     label_names: list[str] = field(default_factory=list)
     # The open document, which may continue; its start is -1 until it has a token.
@@ -95,6 +96,7 @@ class Layout:
         self.num_documents += int(docs.is_new.sum())
         self.num_main = int(docs.num_main[-1])
         self.num_unknown += encoded.num_unknown
+        self.unknown_bytes += encoded.unknown_bytes
         return tokens, arrays
 
     def finish(self, dtype: str) -> tuple[np.ndarray, dict]:

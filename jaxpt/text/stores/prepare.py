@@ -23,8 +23,10 @@ import numpy as np
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import lock
 from jaxpt.text.sources.documents import Document
+from jaxpt.text.sources.files import PACKINGS
 from jaxpt.text.sources.source import (
     SourceSpec,
+    describe_skipped,
     describe_source,
     read_documents,
 )
@@ -45,6 +47,9 @@ from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
 
 _log = logging.getLogger(__name__)
+
+# From this share of bytes that the tokenizer does not know on, `prepare` warns.
+UNKNOWN_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,8 @@ def prepare(
             _check_same(folder, about)
             return _open(folder)
         log(f"preparing {source.path} as {folder}")
+        if skipped := describe_skipped(source):
+            log(skipped)
         progress = reporter.progress and reporter.progress(
             f"preparing {source.path}", _guess_bytes(contents, settings)
         )
@@ -183,7 +190,11 @@ def write_store(
     finally:
         draft.close()
     seconds, cores = time.perf_counter() - start, min(workers, writing.num_encoded or 1)
-    log(_conclude(folder, card, writing.num_bytes - done, seconds, cores))
+    line = _conclude(folder, card, writing.num_bytes - done, seconds, cores)
+    unknown, share = writing.describe_unknown()
+    log(f"{line}; {unknown}" if unknown else line)
+    if share >= UNKNOWN_SHARE:
+        _log.warning("data.path=%s: %s", about["path"], unknown)
     return open_store(folder)
 
 
@@ -278,6 +289,20 @@ class _Writing:
             "text_sha256": self._digest,
         }
 
+    def describe_unknown(self) -> tuple[str, float]:
+        """What the tokenizer does not know of the text ("" for nothing), as a share."""
+        layout = self._layout
+        if not layout.num_unknown:
+            return "", 0.0
+        share = layout.unknown_bytes / max(self.num_bytes, 1)
+        is_dropped = self._tokenizer.vocab.unk is None
+        what = "unknown characters are dropped" if is_dropped else "tokens are [UNK]"
+        line = (
+            f"{layout.num_unknown:,} {what}, for {layout.unknown_bytes:,} bytes of "
+            f"text ({share:.2%})"
+        )
+        return line, share
+
     def _skip(self, tasks: Iterator[Task], path: str) -> None:
         """Skips the tasks that are in the journal."""
         digest = ""
@@ -366,7 +391,7 @@ def _guess_bytes(contents: list[dict], settings: dict) -> int:
     """Estimates the bytes of text; 0 if unknown."""
     if settings["limit_chars"]:
         return settings["limit_chars"] + settings["heldout_chars"]
-    packed = (".gz", ".zst", ".xz", ".parquet")
+    packed = (*PACKINGS, ".parquet")
     if any(entry.get("name", "").lower().endswith(packed) for entry in contents):
         return 0
     if any("tfds" in entry or "hf" in entry for entry in contents):
@@ -385,7 +410,6 @@ def _conclude(
         for name, label in (
             ("dropped", "documents without a token, dropped"),
             ("truncated", "documents cut by data.limit_chars"),
-            ("num_unknown", "characters unknown to the tokenizer"),
         )
         if card[name]
     ]

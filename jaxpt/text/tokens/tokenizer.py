@@ -16,6 +16,7 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk, schema
 from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
+from jaxpt.text.tokens.accents import STRIP_ACCENTS
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import (
     Framing,
@@ -51,6 +52,9 @@ class TokenizerSpec(Settings):
       num_sentinels: the number of `<extra_id_*>`; missing ones of a file are
         added at its end.
       lowercase: whether wordpiece lowercases text; a vocab.txt determines it itself.
+      strip_accents: whether wordpiece strips accents and other marks, "yes" or "no";
+        "auto" does with `lowercase`, as BERT, unless at least 0.1 % of the characters
+        are marks of letters that are not Latin, such as the vowels of Hindi and Thai.
 
     Raises:
       UserError: a setting is not allowed.
@@ -66,6 +70,7 @@ class TokenizerSpec(Settings):
     ] = ()
     num_sentinels: Annotated[int, Limits(least=0, most=MAX_SENTINELS)] = 0
     lowercase: bool = False
+    strip_accents: Annotated[str, OneOf(*STRIP_ACCENTS)] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,6 +83,8 @@ class TokenizerSpec(Settings):
         )
         is_good = self.kind == "wordpiece" or not self.lowercase
         self.check("lowercase", is_good, f"False with tokenizer.kind={self.kind}")
+        is_good = self.kind == "wordpiece" or self.strip_accents == "auto"
+        self.check("strip_accents", is_good, f"auto with tokenizer.kind={self.kind}")
 
 
 def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
@@ -98,6 +105,7 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
             spec.specials,
             spec.num_sentinels,
             spec.lowercase,
+            spec.strip_accents,
         )
     characters = set().union(*texts)
     if not characters:

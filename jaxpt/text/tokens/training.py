@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 import sentencepiece
 import tokenizers
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from jaxpt.errors import DataError, UserError
+from jaxpt.text.tokens.accents import choose_strip
 from jaxpt.text.tokens.chunks import FINE_WORDS, WORDS
 from jaxpt.text.tokens.published import (
     make_bpe,
@@ -42,6 +43,7 @@ def train_subword(
     specials: tuple[str, ...] = (),
     num_sentinels: int = 0,
     lowercase: bool = False,
+    strip_accents: str = "auto",
 ) -> SubwordTokenizer:
     """Trains a vocabulary; the same texts in the same order give the same vocabulary.
 
@@ -52,6 +54,8 @@ def train_subword(
       kind: "bpe" (GPT-2's byte-level), "wordpiece" (BERT's) or "unigram" (T5's).
       vocab_size: including specials and sentinels.
       lowercase: whether wordpiece removes case and accents, as BERT's uncased does.
+      strip_accents: whether it strips accents ("yes", "no"); "auto" does with
+        `lowercase`, unless the text has marks of letters that are not Latin.
 
     Raises:
       UserError: the text is empty, or `vocab_size` or `specials` do not allow it.
@@ -70,7 +74,7 @@ def train_subword(
     if kind == "bpe":
         core = _train_bpe(texts, size, names)
     elif kind == "wordpiece":
-        core = _train_wordpiece(texts, size, names, lowercase)
+        core = _train_wordpiece(texts, size, names, lowercase, strip_accents)
     else:
         core = _train_unigram(texts, size, names, vocab_size)
     num_ids = core.get_vocab_size(with_added_tokens=True)
@@ -95,11 +99,19 @@ def _train_bpe(
 
 
 def _train_wordpiece(
-    texts: Iterable[str], size: int, names: list[str], lowercase: bool
+    texts: Iterable[str],
+    size: int,
+    names: list[str],
+    lowercase: bool,
+    strip_accents: str,
 ) -> tokenizers.Tokenizer:
+    chunks = _count_chunks(texts, FINE_WORDS)
+    strip = choose_strip(strip_accents, lowercase, chunks)
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip)
     core = make_wordpiece({SPECIALS["unk"]: 0}, lowercase)
+    core.normalizer = normalizer
     counts: Counter[str] = Counter()
-    for chunk, count in _count_chunks(texts, FINE_WORDS).items():
+    for chunk, count in chunks.items():
         chunk = core.normalizer.normalize_str(chunk)
         for word, _ in core.pre_tokenizer.pre_tokenize_str(chunk):
             counts[word] += count
@@ -123,7 +135,9 @@ def _train_wordpiece(
     core.train_from_iterator(repeated, trainer)
     # A new tokenizer, as the alphabet must not be special tokens.
     ids = json.loads(core.to_str())["model"]["vocab"]
-    return make_wordpiece(ids, lowercase)
+    made = make_wordpiece(ids, lowercase)
+    made.normalizer = normalizer
+    return made
 
 
 def _train_unigram(

@@ -106,6 +106,42 @@ class Vocab:
         """The ids that are not special, sorted, int32."""
         return np.flatnonzero(~self.is_special).astype(np.int32)
 
+    def unknown_bits(self, tokens: np.ndarray, num_bytes: np.ndarray) -> np.ndarray:
+        """The bits of the text that unknown tokens replace, float64, 0 elsewhere.
+
+        A model predicts [UNK] but not the text that it replaces. This text is charged
+        as raw bytes: 8 bits for each, and 8 for a last byte 0xFF, which is in no UTF-8
+        and ends it. The sum with the model's own bits is the length of a code, so an
+        upper bound of those of the text. If a vocabulary of characters drops unknown
+        ones instead, their place in the row is charged as well.
+
+        Args:
+          tokens: int [..., R].
+          num_bytes: int [..., R], the bytes of the text of each token.
+
+        >>> Vocab(size=3, unk=1).unknown_bits(np.array([0, 1, 1]), np.array([2, 3, 0]))
+        array([ 0., 32.,  0.])
+        """
+        tokens, num_bytes = np.asarray(tokens), np.asarray(num_bytes)
+        place = 0.0
+        if self.unk is not None:
+            num_lost = np.where(tokens == self.unk, num_bytes, 0)
+        elif self._has_only_characters:
+            own = np.array(list(map(len, self.pieces)))[tokens]
+            num_lost = np.where(self.is_special[tokens], 0, num_bytes - own)
+            place = float(np.log2(max(tokens.shape[-1], 1)))
+        else:
+            num_lost = np.zeros(tokens.shape, np.int64)
+        return np.where(num_lost > 0, 8.0 * (num_lost + 1) + place, 0.0)
+
+    @property
+    def _has_only_characters(self) -> bool:
+        """Whether ordinary ids are characters, of which unknown ones are dropped."""
+        if self.token_bytes or not self.pieces:
+            return False
+        texts = (self.pieces[i] for i in self.ordinary_ids.tolist())
+        return all(len(text.decode("utf-8", "surrogatepass")) == 1 for text in texts)
+
     def require(self, name: str) -> int:
         """The id of a special token that an objective needs.
 

@@ -494,3 +494,44 @@ def test_special_tokens_that_rows_cannot_have(refuses):
         make_rows(count_up(10), spec, VOCAB)
     with refuses("tokenizer.specials must list 'cls'"):
         make_rows(count_up(10), dataclasses.replace(spec, row_length=9), Vocab(size=30))
+
+
+ONE = {"sentence_starts": [0, 4, 8, 12], "doc_starts": [0, 4, 8, 12]}
+SOME = {"sentence_starts": [0, 2, 4, 8, 12], "doc_starts": [0, 4, 8, 12]}
+MOST = {"sentence_starts": [0, 2, 4, 6, 8, 12], "doc_starts": [0, 4, 8, 12]}
+
+
+@pytest.mark.parametrize("form", ["pairs", "ordered_pairs", "sentence_ids"])
+def test_documents_of_one_sentence_are_reported(form, caplog, refuses):
+    is_pair = form != "sentence_ids"
+    spec = RowsSpec(
+        rows=form if is_pair else "packed",
+        row_length=12,
+        sentence_ids=not is_pair,
+    )
+    vocab = Vocab(size=30, pad=20, cls=21, sep=22)
+
+    def make(starts):
+        caplog.clear()
+        make_rows(Corpus.from_arrays(np.arange(12) % 20, **starts), spec, vocab)
+        return list({record.getMessage() for record in caplog.records})
+
+    if is_pair:
+        with refuses(f"data.rows='{form}': 0.0% of the documents", "data.sentences"):
+            make(ONE)
+    else:
+        assert "0.0% of the documents have more than one" in make(ONE)[0]
+    assert any("33.3% of the documents have more than one" in x for x in make(SOME))
+    assert not make(MOST)
+
+
+def test_random_seconds_only_are_reported(caplog):
+    """Each document has two sentences, but no two of them in a row."""
+    vocab = Vocab(size=30, pad=20, cls=21, sep=22)
+    starts = {"sentence_starts": [*range(0, 81, 10)], "doc_starts": [*range(0, 81, 20)]}
+    corpus = Corpus.from_arrays(np.arange(80) % 20, **starts)
+    make_rows(corpus, RowsSpec(rows="pairs", row_length=9), vocab)
+    assert "100.0% of the second segments are random" in caplog.text
+    caplog.clear()
+    make_rows(corpus, RowsSpec(rows="pairs", row_length=40), vocab)
+    assert not caplog.text

@@ -1,3 +1,4 @@
+import bz2
 import gzip
 import hashlib
 import lzma
@@ -21,8 +22,14 @@ def pack_zst(data: bytes) -> bytes:
     return pa.compress(data, "zstd", asbytes=True)
 
 
-PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": pack_zst}
-PACKED = [".gz", ".xz", ".zst"]
+PACK = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".xz": lzma.compress,
+    ".zst": pack_zst,
+    ".bz2": bz2.compress,
+}
+PACKED = [*files.PACKINGS]
 packings = pytest.mark.parametrize("packing", PACK)
 
 

@@ -98,7 +98,7 @@ def test_sotu_has_no_fields(refuses):
 
 
 def test_plain_file(tmp_path):
-    for name in ("a.md", "a", "a.b.tokens", "A.TXT", "a.json"):
+    for name in ("a.md", "a", "a.b.tokens", "A.TXT", "a.py"):
         path = tmp_path / name
         path.write_bytes("\ufeffone\r\ntwo\rthr\u00e9e\n".encode())
         assert read(path) == [Document("one\r\ntwo\rthr\u00e9e\n", name)]

@@ -5,6 +5,7 @@ import pytest
 
 from jaxpt.text.sources.documents import split_long
 from jaxpt.text.stores.encode import _carry, encode_texts
+from jaxpt.text.stores.sentences import cut_sentences
 from jaxpt.text.tokens.symbols import CharTokenizer
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
 
@@ -32,6 +33,26 @@ def test_the_bytes_of_parts_without_a_token_are_the_next_tokens():
     sizes = [np.array(each, np.int64) for each in ([1], [], [], [2])]
     result = np.concatenate(_carry(parts, sizes))
     assert result.tolist() == [1, 1 + 2 + 2 + 2]
+
+
+@pytest.mark.parametrize("kind", ["char", "byte", "bpe", "wordpiece", "unigram"])
+def test_sentences_without_spaces_change_no_id(kind):
+    text = "他说：“好。”我们走吧！真的 吗？ 是的。yes. No！"
+    text += "次は「はい。」と言う。यह है।वह"
+    spec = TokenizerSpec(kind, specials=("unk",))
+    if kind not in ("char", "byte"):
+        spec = TokenizerSpec(kind, vocab_size=320, specials=("unk",))
+    tokenizer = make_tokenizer(spec, [text] * 5)
+    one = np.ones(1, bool)
+    made = encode_texts(tokenizer, [text], one, one, "punctuation", "<u2")
+    assert made.tokens.tolist() == tokenizer.encode(text).tolist()
+    sentences = cut_sentences(text, "punctuation")
+    assert len(made.sentence_starts) == len(sentences) == 10
+    # A token across a cut belongs to the sentence before it.
+    parts = np.split(made.tokens, made.sentence_starts[1:])
+    for ids, sentence in zip(parts, sentences, strict=True):
+        if kind in ("char", "byte", "bpe"):
+            assert tokenizer.decode(ids) == sentence
 
 
 @pytest.mark.slow_except("babyberta/babyberta.json")

@@ -104,6 +104,20 @@ def test_chunked_is_whole(pair, text):
     assert sizes.tolist() == expected.tolist()
 
 
+def test_the_bytes_of_a_shared_character_go_to_its_last_token():
+    # The bytes of a character that the text had not: each token has its offsets.
+    core = FORMS["gpt2"]()
+    encoder = ChunkEncoder(core, choose_cut(json.loads(core.to_str())))
+    for text, sizes in (("aไ", [1, 0, 0, 3]), ("😀b", [0, 0, 0, 4, 1])):
+        assert encoder.encode_sized(text)[1].tolist() == sizes
+    # A token for "▁" alone covers the first letter of its word.
+    unigram = FORMS["t5"]()
+    for cut in (choose_cut(json.loads(unigram.to_str())), ""):
+        _, sizes = ChunkEncoder(unigram, cut).encode_sized("😀 😀")
+        assert unigram.encode("😀 😀").tokens == ["▁", "😀", "▁", "😀"]
+        assert sizes.tolist() == [0, 4, 1, 4]
+
+
 @pytest.mark.slow_except("t5")
 def test_every_odd_pair(pair):
     chunked, whole = pair

@@ -1,6 +1,7 @@
 import itertools
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import tokenizers
 
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens import training
+from jaxpt.text.tokens.accents import STRIP_ACCENTS
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 from jaxpt.text.tokens.training import train_subword
 
@@ -181,3 +183,55 @@ def test_needs_unk(kind, refuses):
     with refuses("tokenizer.specials", "'unk'", kind):
         train_subword(kind, TEXTS, 300, ("pad",))
     assert train_subword("bpe", TEXTS, 300, ("pad",)).vocab.unk is None
+
+
+ENGLISH = ("The café was open. " + "There are few accents in English. " * 9) * 9
+SCRIPTS = {
+    "hindi": "यह एक हिन्दी वाक्य है और की में। ",
+    "thai": "ที่นี่มีน้ำดื่ม สวัสดีครับ ",
+    "arabic": "مُحَمَّدٌ رَسُولٌ آخر ",
+    "hebrew": "שָׁלוֹם עֲלֵיכֶם ",
+    "japanese": "がぎぐげご ばびぶ だから ",
+    "russian": "Мой новый ёж — хороший ",
+    "tamil": "தமிழ் மொழி ",
+    "korean": "한국어 문장 ",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_lowercasing_keeps_the_marks_of_other_scripts(script, caplog):
+    text = SCRIPTS[script] * 50
+    with caplog.at_level("INFO", "jaxpt"):
+        made = train_subword("wordpiece", [text], 400, ("unk",), 0, True)
+    composed = unicodedata.normalize("NFC", made.decode(made.encode(text)))
+    expected = unicodedata.normalize("NFC", text.lower())
+    assert "".join(composed.split()) == "".join(expected.split())
+    if script != "korean":  # which has no marks
+        (line,) = {record.getMessage() for record in caplog.records}
+        assert "strip_accents=auto: accents are kept" in line
+        caplog.clear()
+        stripped = train_subword("wordpiece", [text], 400, ("unk",), 0, True, "yes")
+        assert stripped.decode(stripped.encode(text)) != composed
+        (line,) = {record.getMessage() for record in caplog.records}
+        assert "of the characters are marks that are stripped" in line
+
+
+def test_accents_of_latin_letters_are_stripped_with_case_as_in_bert(caplog):
+    decode = {}
+    for lowercase, strip in [(True, x) for x in STRIP_ACCENTS] + [(False, "yes")]:
+        made = train_subword("wordpiece", [ENGLISH], 400, ("unk",), 0, lowercase, strip)
+        decode[lowercase, strip] = made.decode(made.encode("The café"))
+        stored = made.to_json()["core"]["normalizer"]["strip_accents"]
+        assert stored == {"auto": None, "yes": None if lowercase else True}.get(
+            strip, False
+        )
+    assert decode == {
+        (True, "auto"): "the cafe",
+        (True, "yes"): "the cafe",
+        (True, "no"): "the café",
+        (False, "yes"): "The cafe",
+    }
+    assert not caplog.records
+    french = "Été, où l'élève répète: ça a été décidé. "
+    train_subword("wordpiece", [french], 400, ("unk",), 0, True)
+    assert "of the characters are marks that are stripped" in caplog.text
