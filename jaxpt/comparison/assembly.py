@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.distributed import processes
+from jaxpt.evaluation.bigram_pairs import (
+    measure_pair_bigrams,
+    measure_pair_frequency,
+)
 from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
 from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
@@ -24,7 +28,12 @@ from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import likelihood_bytes, likelihood_documents, likelihood_rows
-from jaxpt.training.measure import list_choices, list_parts, list_questions
+from jaxpt.training.measure import (
+    list_choices,
+    list_pairs,
+    list_parts,
+    list_questions,
+)
 from jaxpt.training.task import Task
 from jaxpt.version import __version__
 
@@ -87,6 +96,10 @@ def measure_references(
                 known[key] |= measure_ngrams(corpora, *sizes)
             if spec.num_words:
                 known[key] |= measure_ngram_baseline(list_questions(task, corpora))
+            pairs = list_pairs(task, corpora) if spec.pair_questions else None
+            if pairs is not None:
+                known[key] |= measure_pair_bigrams(pairs)
+                frequencies |= measure_pair_frequency(pairs)
             if spec.num_choices:
                 choices = list_choices(task, corpora)
                 known[key] |= measure_bigrams(corpora["train"], choices)
