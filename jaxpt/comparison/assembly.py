@@ -17,6 +17,7 @@ from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
 from jaxpt.report import figures
 from jaxpt.report.costs import add_costs
+from jaxpt.report.reliability import measure_reliability
 from jaxpt.report.report_page import write_report
 from jaxpt.report.samples import Collector
 from jaxpt.report.summary import summarise
@@ -96,8 +97,7 @@ def measure_references(
                 known[key] |= measure_ngrams(corpora, *sizes)
             if spec.num_words:
                 known[key] |= measure_ngram_baseline(list_questions(task, corpora))
-            pairs = list_pairs(task, corpora) if spec.pair_questions else None
-            if pairs is not None:
+            if (pairs := list_pairs(task, corpora)) is not None:
                 known[key] |= measure_pair_bigrams(pairs)
                 frequencies |= measure_pair_frequency(pairs)
             if spec.num_choices:
@@ -209,6 +209,7 @@ def assemble(
         "runs": runs,
         "alpha": alpha,
         "metrics": summarise(runs, examples, references, tests, alpha, control),
+        "reliability": measure_reliability(runs, examples),
         "notes": NOTES,
         "figures": {},
     }

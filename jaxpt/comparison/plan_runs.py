@@ -9,6 +9,7 @@ and machines train the same runs.
 """
 
 import contextlib
+import logging
 import numbers
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from jaxpt.comparison.budget import (
     write_steps,
 )
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
+from jaxpt.comparison.shared_metrics import list_notes
 from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
 from jaxpt.config.metric_names import rename_metric, rename_tuning
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
@@ -38,10 +40,12 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.check import check_measures, check_run
 from jaxpt.training.data import with_token_counts
+from jaxpt.training.measure import explain_no_pairs
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher, with_teacher
 from jaxpt.training.workdir import flatten, with_defaults
 
+_log = logging.getLogger(__name__)
 CONFIG, PLANS = "compare.json", "plans.json"
 # The schema of plans.json: the config of each objective, and how it was tuned.
 PLANS_FORM = {
@@ -155,6 +159,9 @@ class _Planner:
             lambda: load_text(text)
         )
         self.vocabs = _count_tokens(self.plans, self.tokenizer, self.corpora)
+        # By name: the metrics that it will have, and why no bigram-matched cloze.
+        self.measured: dict[str, set[str]] = {}
+        self.reasons: dict[str, str] = {}
 
     def plan(self) -> Prepared:
         """Trains the teachers and the trials, then fits the steps to the budget."""
@@ -171,6 +178,10 @@ class _Planner:
                 self.explicit_names,
             )
         self._check_runs(students)
+        if processes.is_first():
+            has_tasks = bool(self.spec.tasks)
+            for line in list_notes(self.measured, self.reasons, has_tasks):
+                _log.warning(line)
         tuning = {
             name: self._tune(name) for name in self.plans if self.spec.list_trials(name)
         }
@@ -192,11 +203,13 @@ class _Planner:
                 with _naming(name):
                     plan = without_schedule(self.plans[name])
                     task = make_task(plan, self.vocabs[name])
-                    checked = check_run(task, self.tokenizer, self.corpora)
+                    program, _ = check_run(task, self.tokenizer, self.corpora)
+                    measures = check_measures(program, self.corpora)
+                    self.measured[name] = measures
+                    self.reasons[name] = explain_no_pairs(program, self.corpora)
                     by = self.spec.tune_by
                     is_known = by in ("valid_loss", "valid_accuracy")
                     if self.spec.list_trials(name) and not is_known:
-                        measures = check_measures(checked[0], self.corpora)
                         check_choice(measures, self.spec)
 
         processes.on_all(check)

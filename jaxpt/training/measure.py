@@ -142,8 +142,9 @@ def _measure_gaps(
     if not scores or not isinstance(model, ScoresCandidates):
         return examples
     how = spec.batch_size, model.scores_ratio
-    pairs = None if explain_no_pairs(program) else list_pairs(task, corpora)
-    if pairs is not None:
+    if not explain_no_pairs(program, corpora):
+        pairs = list_pairs(task, corpora)
+        assert pairs is not None  # else there is a reason
         examples |= measure_pairs(scores, params, pairs, *how)
     if spec.num_choices:
         _check_length(program, "word_context", spec.word_context, _gap_size(program), 2)
@@ -158,8 +159,8 @@ def _gap_size(program: Program) -> int:
     return 1 + (model.GAP_MARKS if isinstance(model, FillsGaps) else 0)
 
 
-def explain_no_pairs(program: Program) -> str:
-    """Why a run cannot answer the bigram-matched cloze; "" if it can."""
+def explain_no_pairs(program: Program, corpora: dict[str, Split]) -> str:
+    """Why a run does not answer the bigram-matched cloze; "" if it does."""
     task, spec = program.task, program.task.plan.eval
     name, context = task.plan.objective_name, spec.word_context
     if not spec.pair_questions:
@@ -173,15 +174,23 @@ def explain_no_pairs(program: Program) -> str:
             f"{name} reads {task.read_length} tokens at once, so eval.word_context="
             f"{context} must be at most {most}"
         )
+    if list_pairs(task, corpora) is None:
+        return (
+            f"the held-out text has fewer than {2 * context + 1} tokens, or the "
+            f"training text has fewer than two kinds of tokens"
+        )
     return ""
 
 
 def list_pairs(task: Task, corpora: dict[str, Split]) -> Pairs | None:
     """The bigram-matched questions: the same for all runs on this text.
 
-    None if the text is too short or has too few kinds of tokens.
+    None if there are none, as the settings say so, or as the text is too short or has
+    too few kinds of tokens.
     """
     spec = task.plan.eval
+    if not spec.pair_questions:
+        return None
     # Without counts, in which the vocabularies of objectives differ.
     vocab = dataclasses.replace(task.vocab, counts=())
     numbers = spec.pair_questions, spec.word_context
