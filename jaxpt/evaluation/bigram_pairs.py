@@ -30,9 +30,11 @@ no approximation for rare tokens is made. Accuracy has chance 0.5. The log score
 -log of the probability that the model gives to the true candidate: log 2 = 0.693 nats
 for bigrams, more for a model that is confident and wrong.
 
-A discriminator's score is the ratio of p to its generator's distribution
-(`ScoresCandidates.scores_ratio`), and is used as the gain directly. That is exact if
-the generator fills gaps as bigrams do, and otherwise a departure from Bayes' rule.
+A discriminator's score is the ratio of p to what its generator writes. ELECTRA gives p
+by Bayes' rule from both of its networks (`Electra.gap_log_probs`). A network whose
+generator is not known (`ScoresCandidates.scores_ratio` without `ResolvesRatio`) uses
+its ratio as the gain, which is exact if that generator fills gaps as bigrams do, and
+otherwise a departure from Bayes' rule.
 """
 
 import functools
@@ -230,7 +232,7 @@ def find_weights(
 
 
 def measure_pairs(
-    choice_scores: Callable,
+    pair_scores: Callable,
     params: PyTree,
     pairs: Pairs,
     batch_size: int,
@@ -239,7 +241,7 @@ def measure_pairs(
     """Whether the true token has the larger gain over bigrams, and the log score.
 
     Args:
-      choice_scores: (params, {"left", "right", "candidates"}) -> scores [B, 2].
+      pair_scores: (params, {"left", "right", "candidates"}) -> scores [B, 2].
       is_ratio: whether scores are used as gains; otherwise they are log p of each
         candidate up to a constant.
 
@@ -247,7 +249,7 @@ def measure_pairs(
       pair_accuracy (equal gains share the credit) and pair_nats of each question, times
       its weight.
     """
-    scores = score_candidates(choice_scores, params, pairs, batch_size)
+    scores = score_candidates(pair_scores, params, pairs, batch_size)
     return _judge(scores if is_ratio else scores - pairs.log_bigrams, pairs)
 
 

@@ -30,6 +30,7 @@ MEASURED = (
     "pooled_layers",
     "read_gap",
     "choice_scores",
+    "pair_scores",
 )
 
 

@@ -17,7 +17,12 @@ from jaxpt.evaluation.likelihood import (
 )
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
-from jaxpt.nn.networks.abilities import FillsGaps, FillsMasks, ScoresCandidates
+from jaxpt.nn.networks.abilities import (
+    FillsGaps,
+    FillsMasks,
+    ResolvesRatio,
+    ScoresCandidates,
+)
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.statistics.examples import Examples, means
@@ -141,14 +146,16 @@ def _measure_gaps(
     examples: dict[str, Examples] = {}
     if not scores or not isinstance(model, ScoresCandidates):
         return examples
-    how = spec.batch_size, model.scores_ratio
     if not explain_no_pairs(program, corpora):
         pairs = list_pairs(task, corpora)
         assert pairs is not None  # else there is a reason
-        examples |= measure_pairs(scores, params, pairs, *how)
+        is_ratio = model.scores_ratio and not isinstance(model, ResolvesRatio)
+        args = params, pairs, spec.batch_size, is_ratio
+        examples |= measure_pairs(program.pair_scores, *args)
     if spec.num_choices:
         _check_length(program, "word_context", spec.word_context, _gap_size(program), 2)
         choices = list_choices(task, corpora)
+        how = spec.batch_size, model.scores_ratio
         examples |= measure_choices(scores, params, choices, *how)
     return examples
 
