@@ -76,13 +76,13 @@ def get_config(objective="clm"):
     train.checkpoint_every = 0
     config.eval.num_rows = 512
     config.eval.probe_passages = 0  # n-grams predict the eras better
-    config.eval.pair_questions = 2000
+    config.eval.pair_questions = 1000
     config.eval.probe_every_eval = True
 
     compare = config.compare
     compare.seeds = (3, 4, 5, 6, 7)  # the search used 0, 1 and 2
     compare.budget = "flops"
-    compare.amount = 6e11
+    compare.amount = 5e11
     compare.num_evals = 8
     compare.overrides = {"span_corruption": {"model": ENCODER_DECODER}}
     if is_seq2seq:

@@ -30,9 +30,15 @@ OPTIONS = {
 
 
 def get_config(objective="clm"):
-    """One objective without an option, and with each of them."""
+    """One objective without an option, and with each of them.
+
+    Both clozes: that of the quickstart, and that of the studies in results/.
+    """
     config = get_base(objective)
+    config.eval.num_choices = 4
+    config.eval.choice_questions = 2000
     compare = config.compare
+    compare.amount = 6e11
     # The cautious and the missing decay need one that matters.
     config.optim.weight_decay = 0.1
     compare.seeds = (0, 1, 2, 3, 4)
