@@ -9,6 +9,7 @@ and machines train the same runs.
 """
 
 import contextlib
+import functools
 import logging
 import numbers
 from collections.abc import Collection, Iterable, Iterator
@@ -38,9 +39,10 @@ from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.check import check_measures, check_run
+from jaxpt.training.check import check_run
 from jaxpt.training.data import with_token_counts
 from jaxpt.training.measure import explain_no_pairs
+from jaxpt.training.program import Program
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher, with_teacher
 from jaxpt.training.workdir import flatten, with_defaults
@@ -203,16 +205,19 @@ class _Planner:
                 with _naming(name):
                     plan = without_schedule(self.plans[name])
                     task = make_task(plan, self.vocabs[name])
-                    program, _ = check_run(task, self.tokenizer, self.corpora)
-                    measures = check_measures(program, self.corpora)
-                    self.measured[name] = measures
-                    self.reasons[name] = explain_no_pairs(program, self.corpora)
+                    text = self.tokenizer, self.corpora
+                    record = functools.partial(self._record, name)
+                    check_run(task, *text, None, False, record)
                     by = self.spec.tune_by
                     is_known = by in ("valid_loss", "valid_accuracy")
                     if self.spec.list_trials(name) and not is_known:
-                        check_choice(measures, self.spec)
+                        check_choice(self.measured[name], self.spec)
 
         processes.on_all(check)
+
+    def _record(self, name: str, program: Program, metrics: set[str]) -> None:
+        self.measured[name] = metrics
+        self.reasons[name] = explain_no_pairs(program, self.corpora)
 
     def _tune(self, name: str) -> dict:
         """Sets the plan with the tuned settings; the record of the trials."""

@@ -253,7 +253,8 @@ class EvalSpec(Settings):
       word_questions: at most this many gaps for each word in either split.
       pair_questions: bigram-matched cloze: the maximum number of gaps
         (`jaxpt.evaluation.bigram_pairs`), with word_context tokens on either side; 0:
-        none. A run whose model reads fewer tokens at once is not measured, and says so.
+        none. A run whose model reads fewer tokens at once has no such metric, and
+        reports why.
       num_choices: multiple-choice cloze: candidate tokens for a gap
         (`jaxpt.evaluation.choices`), with word_context tokens on either side; 0: none.
         Bigrams answer most of these questions.

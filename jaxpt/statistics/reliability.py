@@ -1,4 +1,4 @@
-"""Split-half reliability: would another half of the test text rank alike?
+"""Split-half reliability: does another half of the test text give the same ranks?
 
 A metric is a mean over test examples. Its documents are split in two halves at random,
 and the means of all objectives on one half are correlated with those on the other. The
