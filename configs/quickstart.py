@@ -82,7 +82,7 @@ def get_config(objective="clm"):
     compare = config.compare
     compare.seeds = (3, 4, 5, 6, 7)  # the search used 0, 1 and 2
     compare.budget = "flops"
-    compare.amount = 5e11
+    compare.amount = 6e11
     compare.num_evals = 8
     compare.overrides = {"span_corruption": {"model": ENCODER_DECODER}}
     if is_seq2seq:

@@ -23,7 +23,6 @@ def get_config():
     config.eval.num_choices = 4
     config.eval.choice_questions = 2000
     compare = config.compare
-    compare.amount = 6e11
     compare.objectives = tuple(name for name in OBJECTIVES if name not in LEFT_OUT)
     compare.overrides = {name: {"model": ENCODER_DECODER} for name in SEQ2SEQ}
     return config

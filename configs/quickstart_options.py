@@ -38,7 +38,6 @@ def get_config(objective="clm"):
     config.eval.num_choices = 4
     config.eval.choice_questions = 2000
     compare = config.compare
-    compare.amount = 6e11
     # The cautious and the missing decay need one that matters.
     config.optim.weight_decay = 0.1
     compare.seeds = (0, 1, 2, 3, 4)

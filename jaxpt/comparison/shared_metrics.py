@@ -60,6 +60,6 @@ def _find_judged(measured: Mapping[str, Collection[str]]) -> set[str]:
 def _join(reasons: Mapping[str, str], names: Collection[str]) -> str:
     """The names of each reason, and the reason."""
     by_reason: dict[str, list[str]] = {}
-    for name in names:
+    for name in filter(reasons.get, names):
         by_reason.setdefault(reasons[name], []).append(name)
     return "; ".join(f"{', '.join(n)}: {reason}" for reason, n in by_reason.items())
