@@ -96,9 +96,7 @@ COSTS = {
 
 RESULTS = {
     "pair_accuracy": "matched cloze",
-    "pair_accuracy_random": "random init",
     "pair_nats": "its nats",
-    "pair_nats_random": "random init",
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
     "choice_bayes_accuracy": "cloze choice",
