@@ -3,7 +3,7 @@
 A metric is a mean over test examples. Its documents are split in two halves at random,
 and the means of all objectives on one half are correlated with those on the other. The
 correlation r is the share of the variance between objectives, on half of the text, that
-is not an accident of its examples. It says nothing about seeds: both halves are of the
+is not an accident of its examples. It does not measure seeds: both halves are of the
 same runs (verdicts take both into account).
 
     r = sum of covariances / sqrt(sum of variances of A  x  sum of variances of B)
