@@ -61,8 +61,7 @@ def get_config(arguments=".,small"):
     config.eval.num_rows = 512
     config.eval.batch_size = 32
     config.eval.probe_passages = 0
-    config.eval.num_choices = 4
-    config.eval.choice_questions = 2000
+    config.eval.pair_questions = 2000
 
     compare = config.compare
     compare.objectives = OBJECTIVES

@@ -75,7 +75,8 @@ def get_config(arguments="."):
     config.optim.weight_decay = 0.1
     config.train.checkpoint_every = 0
     config.eval.probe_passages = 0
-    config.eval.num_choices = 4
+    config.eval.pair_questions = 2000
+    config.eval.num_choices = 4  # as in results/orderings-*
     config.eval.choice_questions = 2000
 
     compare = config.compare

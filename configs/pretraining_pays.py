@@ -30,6 +30,7 @@ def get_config(folder="."):
     config.clm_mlm.mask_rate = 0.3
 
     config.train.log_every = 200
+    config.eval.num_choices = 4  # as in results/pretraining_pays
     config.eval.choice_questions = 1000
 
     compare = config.compare

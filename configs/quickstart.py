@@ -23,10 +23,10 @@ ENCODER_DECODER = {"num_layers": 1, "num_decoder_layers": 1}
 
 
 def get_config(objective="clm"):
-    """Three seeds each, the same rows, the same FLOPs; characters of dated speeches.
+    """Five seeds each, the same rows, the same FLOPs; characters of dated speeches.
 
-    All models answer the multiple-choice cloze at every evaluation: which of four
-    characters was removed from a text?
+    All models answer the bigram-matched cloze at every evaluation: which of two
+    characters was removed from a text, where bigrams find both equally likely?
 
     Small models stay at the token frequencies until their attention finds the
     neighbours of a gap. Rotary positions and Muon for the matrices of the layers
@@ -76,12 +76,11 @@ def get_config(objective="clm"):
     train.checkpoint_every = 0
     config.eval.num_rows = 512
     config.eval.probe_passages = 0  # n-grams predict the eras better
-    config.eval.num_choices = 4
-    config.eval.choice_questions = 2000
+    config.eval.pair_questions = 1000
     config.eval.probe_every_eval = True
 
     compare = config.compare
-    compare.seeds = (3, 4, 5)  # the search used 0, 1 and 2
+    compare.seeds = (3, 4, 5, 6, 7)  # the search used 0, 1 and 2
     compare.budget = "flops"
     compare.amount = 6e11
     compare.num_evals = 8

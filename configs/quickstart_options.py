@@ -30,8 +30,13 @@ OPTIONS = {
 
 
 def get_config(objective="clm"):
-    """One objective without an option, and with each of them."""
+    """One objective without an option, and with each of them.
+
+    Both clozes: that of the quickstart, and that of the studies in results/.
+    """
     config = get_base(objective)
+    config.eval.num_choices = 4
+    config.eval.choice_questions = 2000
     compare = config.compare
     # The cautious and the missing decay need one that matters.
     config.optim.weight_decay = 0.1

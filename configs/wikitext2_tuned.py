@@ -20,9 +20,9 @@ OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
 def get_config(folder="."):
     """A small model and vocabulary; six seeds; five learning rates for each objective.
 
-    The shared metric is a multiple-choice cloze with four tokens. An encoder and a
-    decoder of one layer each have about the same number of parameters as one stack of
-    two.
+    The shared metrics are the bigram-matched cloze and a multiple-choice cloze with
+    four tokens. An encoder and a decoder of one layer each have about the same number
+    of parameters as one stack of two.
     """
     config = get_base(folder)
     config.data.row_length = 64
@@ -34,7 +34,7 @@ def get_config(folder="."):
     model.max_len = 64
 
     config.train.checkpoint_every = 0
-    config.eval.num_choices = 4
+    config.eval.num_choices = 4  # as in docs/compare.md
     config.eval.choice_questions = 2000
 
     compare = config.compare

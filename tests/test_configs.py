@@ -140,7 +140,7 @@ def test_the_quickstart_compares_the_same_models_whatever_it_is_called_with(argu
 
 def test_the_quickstart_measures_a_shared_metric_along_each_run():
     config = load("quickstart").get_config()
-    assert config.eval.probe_every_eval and config.eval.num_choices
+    assert config.eval.probe_every_eval and config.eval.pair_questions
     assert config.compare.num_evals > 1 and len(config.compare.seeds) >= 3
 
 

@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.distributed import processes
+from jaxpt.evaluation.bigram_pairs import (
+    measure_pair_bigrams,
+    measure_pair_frequency,
+)
 from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
 from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
@@ -13,6 +17,7 @@ from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
 from jaxpt.report import figures
 from jaxpt.report.costs import add_costs
+from jaxpt.report.reliability import measure_reliability
 from jaxpt.report.report_page import write_report
 from jaxpt.report.samples import Collector
 from jaxpt.report.summary import summarise
@@ -24,7 +29,12 @@ from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import likelihood_bytes, likelihood_documents, likelihood_rows
-from jaxpt.training.measure import list_choices, list_parts, list_questions
+from jaxpt.training.measure import (
+    list_choices,
+    list_pairs,
+    list_parts,
+    list_questions,
+)
 from jaxpt.training.task import Task
 from jaxpt.version import __version__
 
@@ -87,6 +97,9 @@ def measure_references(
                 known[key] |= measure_ngrams(corpora, *sizes)
             if spec.num_words:
                 known[key] |= measure_ngram_baseline(list_questions(task, corpora))
+            if (pairs := list_pairs(task, corpora)) is not None:
+                known[key] |= measure_pair_bigrams(pairs)
+                frequencies |= measure_pair_frequency(pairs)
             if spec.num_choices:
                 choices = list_choices(task, corpora)
                 known[key] |= measure_bigrams(corpora["train"], choices)
@@ -196,6 +209,7 @@ def assemble(
         "runs": runs,
         "alpha": alpha,
         "metrics": summarise(runs, examples, references, tests, alpha, control),
+        "reliability": measure_reliability(runs, examples),
         "notes": NOTES,
         "figures": {},
     }

@@ -35,6 +35,7 @@ LABELS = {
 # Settings that select the test examples of a metric.
 PROBE = ("eval.probe_length", "eval.probe_windows", "eval.probe_passages")
 WORDS = ("eval.num_words", "eval.word_context", "eval.word_questions")
+PAIRS = ("eval.pair_questions", "eval.word_context")
 CHOICES = ("eval.num_choices", "eval.word_context", "eval.choice_questions")
 ROWS = ("eval.num_rows",)
 
@@ -54,6 +55,8 @@ class Test(NamedTuple):
 
 
 TESTS = {
+    "pair_accuracy": Test(PAIRS, ("train", "valid")),
+    "pair_nats": Test(PAIRS, ("train", "valid")),
     "probe_accuracy": Test(PROBE, ("train", "valid")),
     "word_accuracy": Test(WORDS, ("train", "valid")),
     "choice_bayes_accuracy": Test(CHOICES, ("train", "valid")),

@@ -9,6 +9,8 @@ and machines train the same runs.
 """
 
 import contextlib
+import functools
+import logging
 import numbers
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from jaxpt.comparison.budget import (
     write_steps,
 )
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
+from jaxpt.comparison.shared_metrics import list_notes
 from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
 from jaxpt.config.metric_names import rename_metric, rename_tuning
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
@@ -36,12 +39,15 @@ from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.check import check_measures, check_run
+from jaxpt.training.check import check_run
 from jaxpt.training.data import with_token_counts
+from jaxpt.training.measure import explain_no_pairs
+from jaxpt.training.program import Program
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher, with_teacher
 from jaxpt.training.workdir import flatten, with_defaults
 
+_log = logging.getLogger(__name__)
 CONFIG, PLANS = "compare.json", "plans.json"
 # The schema of plans.json: the config of each objective, and how it was tuned.
 PLANS_FORM = {
@@ -157,6 +163,9 @@ class _Planner:
             lambda: load_text(text)
         )
         self.vocabs = _count_tokens(self.plans, self.tokenizer, self.corpora)
+        # By name: the metrics that it will have, and why no bigram-matched cloze.
+        self.measured: dict[str, set[str]] = {}
+        self.reasons: dict[str, str] = {}
 
     def plan(self) -> Prepared:
         """Trains the teachers and the trials, then fits the steps to the budget."""
@@ -173,6 +182,10 @@ class _Planner:
                 self.explicit_names,
             )
         self._check_runs(students)
+        if processes.is_first():
+            has_tasks = bool(self.spec.tasks)
+            for line in list_notes(self.measured, self.reasons, has_tasks):
+                _log.warning(line)
         tuning = {
             name: self._tune(name) for name in self.plans if self.spec.list_trials(name)
         }
@@ -194,14 +207,19 @@ class _Planner:
                 with _naming(name):
                     plan = without_schedule(self.plans[name])
                     task = make_task(plan, self.vocabs[name])
-                    checked = check_run(task, self.tokenizer, self.corpora)
+                    text = self.tokenizer, self.corpora
+                    record = functools.partial(self._record, name)
+                    check_run(task, *text, None, False, record)
                     by = self.spec.tune_by
                     is_known = by in ("valid_loss", "valid_accuracy")
                     if self.spec.list_trials(name) and not is_known:
-                        measures = check_measures(checked[0], self.corpora)
-                        check_choice(measures, self.spec)
+                        check_choice(self.measured[name], self.spec)
 
         processes.on_all(check)
+
+    def _record(self, name: str, program: Program, metrics: set[str]) -> None:
+        self.measured[name] = metrics
+        self.reasons[name] = explain_no_pairs(program, self.corpora)
 
     def _tune(self, name: str) -> dict:
         """Sets the plan with the tuned settings; the record of the trials."""

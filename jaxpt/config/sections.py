@@ -251,11 +251,16 @@ class EvalSpec(Settings):
         removed from a text and predicted (`jaxpt.evaluation.words`); 0: none.
       word_context: tokens on either side of a gap.
       word_questions: at most this many gaps for each word in either split.
+      pair_questions: bigram-matched cloze: the maximum number of gaps
+        (`jaxpt.evaluation.bigram_pairs`), with word_context tokens on either side; 0:
+        none. A run whose model reads fewer tokens at once has no such metric, and
+        reports why.
       num_choices: multiple-choice cloze: candidate tokens for a gap
         (`jaxpt.evaluation.choices`), with word_context tokens on either side; 0: none.
+        Bigrams answer most of these questions.
       choice_questions: number of such gaps.
-      probe_every_eval: run the probes and the multiple-choice cloze at every
-        evaluation, for the learning curves.
+      probe_every_eval: run the probes and both questions of gaps at every evaluation,
+        for the learning curves.
       samples: number of held-out passages on which each evaluation shows what the model
         predicts (`jaxpt.training.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
@@ -271,6 +276,7 @@ class EvalSpec(Settings):
     num_words: Annotated[int, Limits(least=2, other=0)] = 0
     word_context: Annotated[int, Limits(least=3, most=MAX_LENGTH)] = 16
     word_questions: PositiveInt = 20
+    pair_questions: NonNegativeInt = 1000
     num_choices: Annotated[int, Limits(least=2, other=0)] = 0
     choice_questions: PositiveInt = 1000
     probe_every_eval: bool = False

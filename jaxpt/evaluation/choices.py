@@ -39,7 +39,7 @@ directly (`ScoresCandidates.scores_ratio`).
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, PyTree
@@ -93,6 +93,28 @@ def find_choices(
       num_questions: the maximum; gaps with a special token are skipped.
       context: C.
     """
+    gaps = find_gaps(valid, vocab, num_questions, context)
+    counts = np.where(vocab.is_special, 0, counts[: vocab.size])
+    if gaps is None or (counts > 0).sum() <= num_choices:
+        return None
+    tokens, owners = gaps
+    weights = np.where(vocab.is_special, 0, counts + SMOOTHING)
+    with np.errstate(divide="ignore"):
+        logits = np.log(weights / weights.sum())
+    candidates = _draw(tokens[:, context], logits, num_choices)
+    sides = tokens[:, :context], tokens[:, context + 1 :]
+    log_q = logits[candidates]
+    return Choices(*sides, candidates, owners, log_q, find_log_draws(log_q))
+
+
+def find_gaps(
+    valid: Split, vocab: Vocab, num_questions: int, context: int
+) -> tuple[Int[np.ndarray, "Q L"], Int[np.ndarray, "Q"]] | None:
+    """Pieces of text with an ordinary token in the middle, and their documents.
+
+    Spread evenly over the validation text; None if it has none. L is 2 C + 1. Arguments
+    as of `find_choices`.
+    """
     length = 2 * context + 1
     numbers = split_count(num_questions, valid.fractions)
     rows, documents, before = [], [], 0
@@ -108,17 +130,7 @@ def find_choices(
         return None
     tokens, owners = np.concatenate(rows), np.concatenate(documents)
     is_plain = ~vocab.is_special[tokens[:, context]]
-    tokens, owners = tokens[is_plain], owners[is_plain]
-    counts = np.where(vocab.is_special, 0, counts[: vocab.size])
-    if not len(tokens) or (counts > 0).sum() <= num_choices:
-        return None
-    weights = np.where(vocab.is_special, 0, counts + SMOOTHING)
-    with np.errstate(divide="ignore"):
-        logits = np.log(weights / weights.sum())
-    candidates = _draw(tokens[:, context], logits, num_choices)
-    sides = tokens[:, :context], tokens[:, context + 1 :]
-    log_q = logits[candidates]
-    return Choices(*sides, candidates, owners, log_q, find_log_draws(log_q))
+    return (tokens[is_plain], owners[is_plain]) if is_plain.any() else None
 
 
 def _draw(
@@ -180,11 +192,18 @@ def measure_choices(
       choice_bayes_accuracy of each question; if k candidates share the best score, the
       true one counts 1 / k.
     """
-    names = ("left", "right", "candidates")
-    arrays = {name: getattr(choices, name) for name in names}
-    score = functools.partial(choice_scores, params)
-    scores = np.concatenate(list(map_batches(score, arrays, batch_size)))
+    scores = score_candidates(choice_scores, params, choices, batch_size)
     return _judge(scores if is_ratio else scores + choices.log_draws, choices)
+
+
+def score_candidates(
+    choice_scores: Callable, params: PyTree, questions: Any, batch_size: int
+) -> Float[np.ndarray, "Q N"]:
+    """The scores of all candidates of `Choices` or of another kind of questions."""
+    names = ("left", "right", "candidates")
+    arrays = {name: getattr(questions, name) for name in names}
+    score = functools.partial(choice_scores, params)
+    return np.concatenate(list(map_batches(score, arrays, batch_size)))
 
 
 def _judge(scores: np.ndarray, choices: Choices) -> dict[str, Examples]:

@@ -147,6 +147,8 @@ class Spec(Masking):
             self.variant,
             self.share_embeddings,
             self.temperature,
+            vocab.require("mask"),
+            self.mask_rate * self.replace_mask,
         )
 
 

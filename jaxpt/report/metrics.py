@@ -28,6 +28,18 @@ class Metric(NamedTuple):
 
 # The shared metrics, then those of each objective's own task.
 METRICS = {
+    "pair_accuracy": Metric(
+        *("bigram-matched cloze", ".3f", True, True, 0.01),
+        "bigrams on both sides",
+        "The model chooses which of two candidate tokens was removed from a held-out "
+        "text. Bigrams find both equally likely, so their accuracy is 0.5 (chance).",
+    ),
+    "pair_nats": Metric(
+        *("bigram-matched cloze, log score in nats", ".3f", False, True, 0.01),
+        "bigrams on both sides",
+        "The same questions: -log of the probability that the model gives to the true "
+        "candidate. That of bigrams is log 2 = 0.693 (chance).",
+    ),
     "probe_accuracy": Metric(
         *("linear probe on frozen features", ".3f", True, True, 0.01),
         "a bag of n-grams",
@@ -83,6 +95,8 @@ COSTS = {
 }
 
 RESULTS = {
+    "pair_accuracy": "matched cloze",
+    "pair_nats": "its nats",
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
     "choice_bayes_accuracy": "cloze choice",

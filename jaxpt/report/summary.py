@@ -27,6 +27,7 @@ from jaxpt.report.metrics import (
     list_metrics,
 )
 from jaxpt.report.probed_layers import list_probed
+from jaxpt.report.reliability import list_reliability
 from jaxpt.report.samples import list_samples
 from jaxpt.report.wording import (
     FREQUENCY,
@@ -337,12 +338,13 @@ def list_verdicts(report: Mapping) -> list[str]:
 
 
 def list_assumptions(report: Mapping) -> list[str]:
-    """A line on the choice of seeds, and warnings if their values look unsuitable."""
+    """Lines on the choice of seeds, unsuitable values and the metrics' reliability."""
     entries = report["metrics"]
     warnings = [line for entry in entries for line in entry.get("warnings", [])]
     has_verdicts = any(entry["verdict"] for entry in entries)
     note = report.get("seeds_note")
-    return ([f"note: {note}"] if note and has_verdicts else []) + warnings
+    lines = ([f"note: {note}"] if note and has_verdicts else []) + warnings
+    return lines + list_reliability(report)
 
 
 def list_whole_cost(report):

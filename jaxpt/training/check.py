@@ -1,6 +1,7 @@
 """Checks before a run trains or writes: its rows, initial state and metrics."""
 
 import dataclasses
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,7 @@ MEASURED = (
     "pooled_layers",
     "read_gap",
     "choice_scores",
+    "pair_scores",
 )
 
 
@@ -39,12 +41,14 @@ def check_run(
     corpora: dict[str, Split],
     program: Program | None = None,
     has_begun: bool = False,
+    on_measures: Callable[[Program, set[str]], None] = lambda program, names: None,
 ) -> tuple[Program, Feed]:
     """The compiled functions and the rows of a run that can be trained and measured.
 
     Args:
       program: of an earlier run of the same task, whose seed may differ.
       has_begun: the run resumes from its own checkpoint.
+      on_measures: receives the program and the names of the metrics that it will have.
 
     Raises:
       UserError: the run cannot be trained, initialised as asked, or measured at its
@@ -63,7 +67,7 @@ def check_run(
     feed = make_feed(task, corpora["train"], program.choose_rows)
     if not has_begun:
         check_start(task, tokenizer)
-    check_measures(program, corpora)
+    on_measures(program, check_measures(program, corpora))
     return program, feed
 
 

@@ -7,6 +7,8 @@ import math
 from typing import NamedTuple
 
 from jaxpt.errors import ConfigError
+from jaxpt.evaluation import bigram_pairs
+from jaxpt.evaluation.bigram_pairs import Pairs, measure_pairs, recall_pairs
 from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.likelihood import (
@@ -18,7 +20,12 @@ from jaxpt.evaluation.likelihood import (
 )
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
-from jaxpt.nn.networks.abilities import FillsGaps, FillsMasks, ScoresCandidates
+from jaxpt.nn.networks.abilities import (
+    FillsGaps,
+    FillsMasks,
+    ResolvesRatio,
+    ScoresCandidates,
+)
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.statistics.examples import Examples, means
@@ -36,7 +43,13 @@ from jaxpt.training.task import Task
 _log = logging.getLogger(__name__)
 
 # Metrics of `measure_frozen`, which are also measured of an untrained model.
-FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
+FROM_FEATURES = (
+    bigram_pairs.ACCURACY,
+    bigram_pairs.NATS,
+    "probe_accuracy",
+    "word_accuracy",
+    "choice_bayes_accuracy",
+)
 # Metrics of masked tokens, if the objective returns both.
 MASKED = ("masked_accuracy", "masked_top5_accuracy")
 
@@ -98,8 +111,9 @@ def _rows(program: Program, split: Split):
 def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measured:
     """The shared metrics of frozen parameters that the settings ask for.
 
-    Labels and words, predicted by a linear layer from frozen states, and multiple
-    choice. The probe, if there is one, is that of "trained" parameters.
+    Labels and words, predicted by a linear layer from frozen states, bigram-matched
+    pairs, and multiple choice. The probe, if there is one, is that of "trained"
+    parameters.
 
     Raises:
       UserError: a setting asks for longer text than the model reads in training, or for
@@ -125,19 +139,75 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
         examples |= measure_words(program.read_gap, params, questions, spec.batch_size)
-    model, scores = program.task.model, program.choice_scores
-    if spec.num_choices and scores and isinstance(model, ScoresCandidates):
-        marks = model.GAP_MARKS if isinstance(model, FillsGaps) else 0
-        _check_length(program, "word_context", spec.word_context, 1 + marks, 2)
-        choices = list_choices(program.task, corpora)
-        examples |= measure_choices(
-            scores,
-            params,
-            choices,
-            spec.batch_size,
-            model.scores_ratio,
-        )
+    examples |= _measure_gaps(program, params, corpora)
     return Measured(means(examples), examples, probes)
+
+
+def _measure_gaps(
+    program: Program, params, corpora: dict[str, Split]
+) -> dict[str, Examples]:
+    """The questions that a network answers by scoring candidates, if it can."""
+    task, spec = program.task, program.task.plan.eval
+    model, scores = task.model, program.choice_scores
+    examples: dict[str, Examples] = {}
+    if not scores or not isinstance(model, ScoresCandidates):
+        return examples
+    if not explain_no_pairs(program, corpora):
+        pairs = list_pairs(task, corpora)
+        assert pairs is not None  # else there is a reason
+        is_ratio = model.scores_ratio and not isinstance(model, ResolvesRatio)
+        args = params, pairs, spec.batch_size, is_ratio
+        examples |= measure_pairs(program.pair_scores, *args)
+    if spec.num_choices:
+        _check_length(program, "word_context", spec.word_context, _gap_size(program), 2)
+        choices = list_choices(task, corpora)
+        how = spec.batch_size, model.scores_ratio
+        examples |= measure_choices(scores, params, choices, *how)
+    return examples
+
+
+def _gap_size(program: Program) -> int:
+    """The number of ids that a network reads for a gap of one token."""
+    model = program.task.model
+    return 1 + (model.GAP_MARKS if isinstance(model, FillsGaps) else 0)
+
+
+def explain_no_pairs(program: Program, corpora: dict[str, Split]) -> str:
+    """Why a run does not answer the bigram-matched cloze; "" if it does."""
+    task, spec = program.task, program.task.plan.eval
+    name, context = task.plan.objective_name, spec.word_context
+    if not spec.pair_questions:
+        return "eval.pair_questions=0"
+    is_able = program.choice_scores and isinstance(task.model, ScoresCandidates)
+    if not is_able:
+        return f"{name} cannot choose among tokens for a gap"
+    most = (program.text_length - _gap_size(program)) // 2
+    if context > most:
+        return (
+            f"{name} reads {task.read_length} tokens at once, so eval.word_context="
+            f"{context} must be at most {most}"
+        )
+    if list_pairs(task, corpora) is None:
+        return (
+            f"the held-out text has fewer than {2 * context + 1} tokens, or the "
+            f"training text has fewer than two kinds of tokens"
+        )
+    return ""
+
+
+def list_pairs(task: Task, corpora: dict[str, Split]) -> Pairs | None:
+    """The bigram-matched questions: the same for all runs on this text.
+
+    None if there are none, as the settings say so, or as the text is too short or has
+    too few kinds of tokens.
+    """
+    spec = task.plan.eval
+    if not spec.pair_questions:
+        return None
+    # Without counts, in which the vocabularies of objectives differ.
+    vocab = dataclasses.replace(task.vocab, counts=())
+    numbers = spec.pair_questions, spec.word_context
+    return recall_pairs(corpora["train"], corpora["valid"], vocab, *numbers)
 
 
 def _check_length(
@@ -225,8 +295,9 @@ def measure(
       (filling the objective's own masks, on the held-out split; without one on valid,
       and then not as valid_*, too); cloze_accuracy, cloze_bits (filling masks that are
       the same for every objective); probe_accuracy, probe_majority (labelled text);
-      word_accuracy (eval.num_words), choice_bayes_accuracy (eval.num_choices). Names
-      that end in _random are of the initial parameters.
+      pair_accuracy, pair_nats (eval.pair_questions); word_accuracy (eval.num_words);
+      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
+      initial parameters.
     """
     fresh = program.init_state(seed).params
     metrics = dict(known.metrics or measure_valid(program, params, corpora))

@@ -27,6 +27,7 @@ from jaxpt.nn.networks.abilities import (
     Gap,
     HasLikelihood,
     PredictsNext,
+    ResolvesRatio,
     ScoresCandidates,
     WritesText,
 )
@@ -127,6 +128,7 @@ class Program:
         self.read_gap = self._measure(self._gap_features)
         # None if the network lacks the ability.
         self.choice_scores: Any = None
+        self.pair_scores: Any = None
         self.token_nll: Any = None
         self.nll_bound: Any = None
         self.fill_logits: Any = None
@@ -137,6 +139,7 @@ class Program:
         has_gap = not model.HAS_DECODER or self.form.gap
         if isinstance(model, ScoresCandidates) and has_gap:
             self.choice_scores = self._measure(self._score_choices)
+            self.pair_scores = self._measure(self._score_pairs)
         if isinstance(model, HasLikelihood):
             self.token_nll = self._measure(model.token_nll)
         if isinstance(model, BoundsLikelihood):
@@ -196,6 +199,17 @@ class Program:
 
     def _score_choices(self, params, rows: dict):
         """Scores [B, N] of "candidates" for a gap between "left" and "right" [B, C]."""
+        model: Any = self.task.model
+        return model.choice_scores(params, self._show_gap(rows))
+
+    def _score_pairs(self, params, rows: dict):
+        """The same, but log p of a network that gives a ratio and can resolve it."""
+        model: Any = self.task.model
+        if isinstance(model, ResolvesRatio) and model.scores_ratio:
+            return model.gap_log_probs(params, self._show_gap(rows))
+        return model.choice_scores(params, self._show_gap(rows))
+
+    def _show_gap(self, rows: dict) -> Gap:
         left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
         gap = jnp.array(self.form.shown_gap, left.dtype)
         gap = jnp.broadcast_to(gap, (len(left), len(gap)))
@@ -205,9 +219,7 @@ class Program:
         )
         index = len(self.frame[0]) + left.shape[1]
         answer, ends = self.form.answer_before(left), self.form.answer_after(right)
-        question = Gap(whole, index, gapped, candidates, answer, ends)
-        model: Any = self.task.model
-        return model.choice_scores(params, question)
+        return Gap(whole, index, gapped, candidates, answer, ends)
 
     def _bound_nll(self, params, rows: dict, rng):
         read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])

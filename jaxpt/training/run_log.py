@@ -17,6 +17,7 @@ from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.phases import find_phase, split_steps
 from jaxpt.training.data import describe_rows
+from jaxpt.training.measure import explain_no_pairs
 from jaxpt.training.metrics_log import MetricWriter, Progress
 from jaxpt.training.program import MFU_NOTE, Program, device_peak
 from jaxpt.training.task import Task
@@ -125,6 +126,9 @@ class RunLog:
                 for name, split in self.corpora.items()
             ]
             lines += describe_rows(self.task, self.feed)
+            why = explain_no_pairs(self.program, self.corpora)
+            if why and plan.eval.pair_questions:
+                lines.append(f"bigram-matched cloze: not measured: {why}")
         return lines
 
     def _describe_phases(self) -> list[str]:

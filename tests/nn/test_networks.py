@@ -69,6 +69,7 @@ ABILITIES = {
     abilities.Unmasks: set(),
     abilities.WritesText: CAUSAL | {PrefixLM} | SEQ2SEQ,
     abilities.DecodesAnswers: SEQ2SEQ,
+    abilities.ResolvesRatio: {Electra},
     abilities.DetectsReplaced: {Electra},
     abilities.ScoresTexts: CAUSAL | FILLING | {PrefixLM, BiLm} | SEQ2SEQ,
     abilities.ScoresCandidates: CAUSAL | FILLING | {PrefixLM, BiLm} | SEQ2SEQ,

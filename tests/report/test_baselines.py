@@ -1,5 +1,7 @@
 """Baselines of every objective, and names that say which part of a network answers."""
 
+import math
+
 import numpy as np
 import pytest
 from reports import make_report, make_run
@@ -14,6 +16,7 @@ from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.statistics.examples import Examples
 
 CHOICE = "choice_bayes_accuracy"
+PAIRS, CLOZE = ("pair_accuracy", "pair_nats"), ("cloze_accuracy", "cloze_bits")
 SEEDS = range(4)
 
 
@@ -116,11 +119,14 @@ def test_networks_say_which_part_of_them_fills_masks(speech):
     }
     result = measure_references(tasks, corpora)["electra"]
     assert result.keys() == {
-        CHOICE,
-        *(f"{metric}_frequency" for metric in (CHOICE, "cloze_accuracy", "cloze_bits")),
+        *(CHOICE, *PAIRS),
+        *(f"{metric}_frequency" for metric in (CHOICE, *PAIRS, *CLOZE)),
         "bits_per_byte_frequency",
     }
     assert result[f"{CHOICE}_frequency"].mean < result[CHOICE].mean
+    # Bigrams have nothing to say about the pairs, but much about the choice.
+    assert result["pair_accuracy"].mean == 0.5 and result[CHOICE].mean > 0.5
+    assert result["pair_nats"].mean == pytest.approx(math.log(2), abs=1e-6)
 
 
 def test_runs_of_the_earlier_choice_are_not_judged_with_later_ones():

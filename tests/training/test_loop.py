@@ -442,6 +442,24 @@ def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     assert any(line.endswith(expected) for line in log.describe_run())
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "mlm reads 24 tokens at once, so eval.word_context=16 must be at most 11"),
+        ({"eval__word_context": 4}, ""),
+        ({"eval__pair_questions": 0}, ""),
+    ],
+)
+def test_a_run_reports_why_it_lacks_the_shared_metric(changes, said, speech, tmp_path):
+    task, tokenizer, corpora = prepare(make_config(speech, "mlm", **changes))
+    program, feed = check_run(task, tokenizer, corpora)
+    for label in ("", "mlm seed 0"):  # a comparison has one line for all of its runs
+        log = run_log.RunLog(program, feed, corpora, tmp_path, label)
+        lines = [x for x in log.describe_run() if x.startswith("bigram-matched cloze")]
+        is_said = bool(said) and not label
+        assert lines == [f"bigram-matched cloze: not measured: {said}"] * is_said
+
+
 def test_a_run_that_leaves_out_predictions_warns_once(
     speech, tmp_path, capsys, monkeypatch
 ):

@@ -24,6 +24,7 @@ from jaxpt.training.data import likelihood_rows
 from jaxpt.training.measure import (
     Measured,
     list_choices,
+    list_pairs,
     list_questions,
     measure,
     measure_frozen,
@@ -458,3 +459,12 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     np.testing.assert_array_equal(
         examples["choice_bayes_accuracy"].groups, expected.documents
     )
+    # Beside them the pairs, in which the less likely by bigrams is chosen.
+    pairs = list_pairs(task, corpora)
+    least = np.average(
+        pairs.log_bigrams[:, 0] < pairs.log_bigrams[:, 1], weights=pairs.weights
+    )
+    assert result["pair_accuracy"] == pytest.approx(least, abs=0.03)
+    assert {"pair_nats", "pair_nats_random", "pair_accuracy_random"} <= result.keys()
+    assert examples["pair_nats"].totals.dtype == np.float32
+    np.testing.assert_array_equal(examples["pair_nats"].groups, pairs.documents)

@@ -148,6 +148,14 @@ class ScoresCandidates(Protocol):
 
 
 @runtime_checkable
+class ResolvesRatio(ScoresCandidates, Protocol):
+    """Knows the distribution with which its scores compare a candidate."""
+
+    def gap_log_probs(self, params: Any, gap: Gap) -> Float[Array, "B N"]:
+        """log p of each candidate for the gap, from its ratio to that distribution."""
+
+
+@runtime_checkable
 class DetectsReplaced(Protocol):
     """Detects replaced tokens."""
 

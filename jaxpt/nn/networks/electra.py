@@ -39,7 +39,8 @@ class ElectraNetwork(Network, nn.Module):
     """Both networks, Transformers of different widths, on one set of embeddings.
 
     The second is called the discriminator in every variant. `temperature` is for the
-    generator's samples, which the objective draws. By `sharing` the parameters are
+    generator's samples, which the objective draws in the place of `sampled_share` of
+    the tokens, hidden by `mask_id`. By `sharing` the parameters are
 
         shared         embed                      of both
         separate       embed                      the discriminator's
@@ -69,6 +70,8 @@ class ElectraNetwork(Network, nn.Module):
     variant: str = "full"
     sharing: str = "shared"
     temperature: float = 1.0
+    mask_id: int = 0
+    sampled_share: float = 0.15
 
     def setup(self) -> None:
         self.embed = Embedder(self.discriminator_spec)
@@ -305,6 +308,36 @@ class Electra(ElectraNetwork):
 
         logits = self.apply({"params": params}, method=read)
         return -logits if "logits" in self.answers else logits
+
+    def gap_log_probs(self, params: Any, gap: Gap) -> Array:
+        """log p of each candidate, by Bayes' rule from both networks.
+
+        Let the generator fill a share m of the tokens, with g in this gap. A candidate
+        c is seen there and is original with p(c) (1 - m + m g(c)), or is replaced with
+        m g(c) (1 - p(c)). The discriminator's odds of "original" are their ratio, so
+
+            p / (1 - p) = odds m g / (1 - m + m g)
+
+        If it is trained at the filled tokens alone, p / (1 - p) = odds. Exact for a
+        discriminator that is; samples that a generator draws where it is shown the
+        token (`electra.replace_mask`) are counted as not replaced.
+        """
+        log_original = self.choice_scores(params, gap)
+        if "logits" in self.answers:  # log P(original), not its odds
+            below_one = jnp.minimum(log_original, -jnp.finfo(jnp.float32).tiny)
+            odds = below_one - jnp.log(-jnp.expm1(below_one))
+        else:
+            odds = log_original
+        if self.variant not in EVERYWHERE:
+            return jax.nn.log_sigmoid(odds)
+        hidden = gap.tokens.at[:, gap.position].set(self.mask_id)
+        logits = self.fill_logits(params, hidden)[:, gap.position]
+        share = self.sampled_share
+        log_filled = gap.pick(jax.nn.log_softmax(logits / self.temperature))
+        log_filled += jnp.log(share)
+        return jax.nn.log_sigmoid(
+            odds + log_filled - jnp.logaddexp(jnp.log1p(-share), log_filled)
+        )
 
 
 class RestoringElectra(ElectraNetwork):
