@@ -102,6 +102,8 @@ class Program:
         self._by_device = NamedSharding(pmap_mesh, PartitionSpec("devices"))
         self._state = sharding.shard_state(self._shapes, self.mesh, task.model.RULES)
         self._init = jax.jit(self._make_state, out_shardings=self._state)
+        params = self._state.params
+        self._init_params = jax.jit(self._make_params, out_shardings=params)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
         self.train_call = TrainCalls(
@@ -252,9 +254,11 @@ class Program:
         x = np.asarray(x)
         return jax.make_array_from_callback(x.shape, layout, lambda index: x[index])
 
+    def _make_params(self, seed):
+        return self.task.model.init_params(stream(seed, 0, "init"))
+
     def _make_state(self, seed):
-        params = self.task.model.init_params(stream(seed, 0, "init"))
-        return self.task.make_state(params)
+        return self.task.make_state(self._make_params(seed))
 
     @property
     def text_length(self) -> int:
@@ -301,6 +305,10 @@ class Program:
     def init_state(self, seed: int) -> TrainState:
         """A new state, in the form of `save_form`."""
         return self._init(seed)
+
+    def init_params(self, seed: int) -> Any:
+        """The parameters of `init_state` alone, without an optimizer's state."""
+        return self._init_params(seed)
 
     def run_form(self, state: TrainState) -> TrainState:
         """A saved or new state as the train call takes it (pmap: a copy per device)."""
