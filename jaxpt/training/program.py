@@ -61,6 +61,9 @@ MFU_NOTE = (
 )
 
 
+MAX_WRITERS = 64  # compiled functions that a program keeps for generation
+
+
 def device_peak() -> float | None:
     """The bfloat16 peak of all devices together; None on CPU and on unknown devices."""
     kind = jax.devices()[0].device_kind
@@ -127,6 +130,7 @@ class Program:
         self.features = self._measure(self._framed_features)
         self.pooled_layers = self._measure(self._pooled_layers)
         self.read_gap = self._measure(self._gap_features)
+        self._find_writer = functools.lru_cache(MAX_WRITERS)(_compile_writer)
         # None if the network lacks the ability.
         self.choice_scores: Any = None
         self.token_nll: Any = None
@@ -224,6 +228,17 @@ class Program:
     def compile_reader(self, function: Callable) -> Callable:
         """A function of (params, host rows), compiled like those for evaluation."""
         return self._measure(function)
+
+    def write(self, function: Callable, params, /, *arrays, **static) -> Any:
+        """`function(params, *arrays, **static)`, compiled once for its arguments.
+
+        Args:
+          function: one that outlives the call, as it is part of the key.
+          arrays: NumPy arrays; equal shapes share the compiled function.
+          static: hashable values.
+        """
+        shapes = tuple((np.shape(x), np.asarray(x).dtype) for x in arrays)
+        return self._find_writer(function, shapes, **static)(params, *arrays)
 
     def _measure(self, function: Callable) -> Callable:
         """A compiled (params, host rows, ...) -> arrays that every process can read.
@@ -359,6 +374,11 @@ class Program:
         return jax.make_array_from_process_local_data(
             self._by_device, local_rows, shape
         )
+
+
+def _compile_writer(function: Callable, shapes: tuple, /, **static) -> Callable:
+    """A compiled function of its own for each of the arguments."""
+    return jax.jit(functools.partial(function, **static))
 
 
 def _first_of(state: TrainState) -> TrainState:

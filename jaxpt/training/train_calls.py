@@ -42,7 +42,7 @@ def make_step(task: Task, axis: str | None = None):
     decay, frozen = task.plan.optim.ema_decay, task.model.frozen
     reads_progress = "progress" in task.spec.READS
 
-    def step(state: TrainState, rows: dict, seed, at=None):
+    def step(state: TrainState, rows: Any, seed, at=None):
         if at is None:
             at = state.step
         else:
