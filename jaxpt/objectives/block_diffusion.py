@@ -90,7 +90,9 @@ class BlockDiffusionLM(DiffusionLM):
         """
         attn_masks = {"self": self.task_mask(batch)}
         if view == "blocks":
-            attn_masks = masks(batch | {"blocks": self._number_blocks(batch["inputs"])})
+            numbers = self._number_blocks(batch["inputs"])
+            noised: Batch = {**batch, "blocks": numbers}  # type: ignore[typeddict-item]
+            attn_masks = masks(noised)
         return self._target_log_probs(params, batch, attn_masks, with_ranks)
 
     def _number_blocks(self, tokens: Array) -> Array:

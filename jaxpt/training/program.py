@@ -377,7 +377,7 @@ class Program:
 
 
 def _compile_writer(function: Callable, shapes: tuple, /, **static) -> Callable:
-    """A compiled function of its own for each of the arguments."""
+    """A separate compiled function for each of the arguments."""
     return jax.jit(functools.partial(function, **static))
 
 
