@@ -114,7 +114,7 @@ def _list_new(known: set[str], folder: Path) -> list[str]:
 
 
 def _find_folder(module: ModuleType | None) -> str:
-    """The folder that a module or package is in; "" if it is no file."""
+    """The folder that a module or package is in; "" if it is not a file."""
     for path in getattr(module, "__path__", ()):
         return os.path.dirname(path)
     return os.path.dirname(getattr(module, "__file__", None) or "")

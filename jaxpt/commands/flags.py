@@ -254,7 +254,7 @@ def _nest(values: dict[str, Any]) -> dict:
 def expand(command: Command, argv: list[str]) -> list[str]:
     """The arguments with each flag and its value in one word, short forms as settings.
 
-    So no value is taken for a flag, whatever it is. A flag that is no switch takes the
+    So no value is taken for a flag, whatever it is. A flag that is not a switch takes the
     next word. A setting does, unless that is a flag of the command. To expand the
     result again changes nothing.
 
@@ -283,7 +283,7 @@ def expand(command: Command, argv: list[str]) -> list[str]:
 
 
 def _name_flag(word: str) -> str:
-    """The name of a flag without its value; "" if the word is no flag.
+    """The name of a flag without its value; "" if the word is not a flag.
 
     >>> _name_flag("--workdir=a"), _name_flag("-h"), _name_flag("-"), _name_flag("a")
     ('workdir', 'h', '', '')
