@@ -254,8 +254,8 @@ def _nest(values: dict[str, Any]) -> dict:
 def expand(command: Command, argv: list[str]) -> list[str]:
     """The arguments with each flag and its value in one word, short forms as settings.
 
-    So no value is taken for a flag, whatever it is. A flag that is not a switch takes the
-    next word. A setting does, unless that is a flag of the command. To expand the
+    So no value is taken for a flag, whatever it is. A flag takes the next word, unless
+    it is a switch. A setting does, unless that is a flag of the command. To expand the
     result again changes nothing.
 
     >>> train = Command("train", lambda *_: 0, "", config="pretraining")
