@@ -4,7 +4,7 @@ import errno
 import logging
 import sys
 
-from jaxpt import interrupts, logs
+from jaxpt import interrupts, logs, user_code
 from jaxpt.commands import (
     discovery,
     downstream,
@@ -13,7 +13,7 @@ from jaxpt.commands import (
     texts,
     training,
 )
-from jaxpt.commands.flags import Command, command
+from jaxpt.commands.flags import Command, HelpPrinted, command
 from jaxpt.errors import ConfigError, UserError, is_out_of_memory, suggest
 from jaxpt.version import __version__
 
@@ -114,11 +114,10 @@ SYSTEM = {
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns its exit code, as `jaxpt.errors` lists them."""
     argv = sys.argv[1:] if argv is None else argv
-    with logs.terminal(), interrupts.repeated():
-        try:
-            code = _run(argv)
-        except SystemExit:  # of --help
-            code = 0
+    # An objective's module may import others of the current folder while it runs.
+    importable = user_code.importable("")
+    with logs.terminal(), interrupts.repeated(), importable:
+        code = _run(argv)
         error = logs.flush_output()
         if error is None:
             return code
@@ -159,6 +158,12 @@ def _run(argv: list[str]) -> int:
             logs.drop_output(error)  # `main` reports it
             return 2
         log.error(f"{error.filename}: {error.strerror}")
+        return 2
+    except HelpPrinted:
+        return 0
+    except SystemExit as error:  # of a user's objective: jaxpt itself returns
+        text = f"code outside jaxpt: {user_code.describe_exit(error)}"
+        log.error(" ".join(text.split()))
         return 2
     except KeyboardInterrupt:
         log.error("interrupted")

@@ -16,6 +16,7 @@ FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
     *("version", "errors", "interrupts", "setting_types", "dims", "rng", "trust"),
+    "user_code",
     *("distributed", "files", "logs"),
     *("text", "ops", "nn", "learn", "objectives"),
     *("statistics", "evaluation", "generation", "zero_shot", "analysis", "tasks"),

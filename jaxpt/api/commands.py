@@ -11,6 +11,7 @@ from jaxpt.api.preparing import Config, read_config
 from jaxpt.api.runs import Folder, load
 from jaxpt.comparison.compare import compare as compare_runs
 from jaxpt.config.finetuning import make_finetune_plan
+from jaxpt.distributed import compilation_cache
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.files import remote
 from jaxpt.finetuning.grid import finetune as run_grid
@@ -148,6 +149,7 @@ def evaluate(
     """
     if not tasks:
         return load(workdir, trust).evaluate()
+    compilation_cache.set_up()
     trust_list.trust(trust)
     named = [tasks] if isinstance(tasks, str) else list(tasks)
     return evaluate_tasks(

@@ -1,9 +1,11 @@
 """Configs in Python, and the parts of a custom training loop."""
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxpt import trust as trust_list
@@ -19,16 +21,18 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.errors import ConfigError
-from jaxpt.learn.state import TrainState, keep_objective_state
+from jaxpt.learn.state import TrainState
 from jaxpt.logs import terminal
 from jaxpt.objectives import find, find_section
-from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import make_feed, with_token_counts
+from jaxpt.training.initial_state import check_start, make_start
+from jaxpt.training.program import Program
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher
+from jaxpt.training.train_calls import make_step
 
 # A config, or its file: "configs/quickstart.py", "FILE.py:ARGUMENT", "config.json".
 Config = Any
@@ -59,31 +63,42 @@ class Prepared(NamedTuple):
     corpora: dict[str, Split]
     feed: Feed
 
-    def init_state(self, seed: int = 0) -> TrainState:
-        """Randomly initialized parameters and the optimizer's state."""
-        params = self.task.model.init_params(stream(seed, 0, "init"))
-        return self.task.make_state(params)
+    def init_state(self, seed: int | None = None) -> TrainState:
+        """The state before the first step, as in `jaxpt train`.
+
+        Its parameters are random, or those of `train.init_from` and of the teacher.
+
+        Args:
+          seed: None is the config's `train.seed`.
+
+        Raises:
+          UserError: a run to start from, or to learn from, has no good checkpoint.
+        """
+        train = self.task.plan.train
+        if seed is not None:
+            train = dataclasses.replace(train, seed=seed)
+        program = Program(self.task, jax.local_devices()[:1], is_training=False)
+        state = jax.device_get(make_start(program, train))
+        return jax.tree.map(jnp.asarray, state)  # may be put on any device
 
     def train_step(
-        self, state: TrainState, rows: dict, seed: int = 0
+        self, state: TrainState, rows: dict, seed: int | None = None
     ) -> tuple[TrainState, dict]:
-        """The objective's train step, to be jitted: the state one step later.
+        """A step of `jaxpt train`, to be jitted: the state one step later.
 
-        Its random keys come from the seed and the state's step, as in `jaxpt train`.
+        Skips of updates (`optim.max_skips`) and the moving average of the parameters
+        (`optim.ema_decay`, `state.eval_params`) are part of it. Its random keys come
+        from the seed and the state's step.
+
+        Args:
+          seed: None is the config's `train.seed`.
 
         Returns:
           The state, and metrics: name -> (sum, weight).
         """
         task = self.task.for_batch(*rows["tokens"].shape)
-        rngs = split_step(stream(seed, state.step, "train"))
-        if "progress" in task.spec.READS:
-            share = state.step / task.plan.train.steps
-            rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
-        parts: dict[str, Any] = {"rows": rows, "model": task.model}
-        parts |= {"vocab": task.vocab, "spec": task.spec}
-        parts |= {"update": task.make_update()}
-        after, metrics = task.objective.train_step(state, rngs=rngs, **parts)
-        return keep_objective_state(state, after), metrics
+        seed = task.plan.train.seed if seed is None else seed
+        return make_step(task)(state, rows, seed)
 
 
 @name_arguments()
@@ -158,7 +173,8 @@ def prepare(
       config, settings, trust: as of `read_config`.
 
     Raises:
-      UserError: a setting is wrong, or the objective needs a teacher and names none.
+      UserError: a setting is wrong; the objective needs a teacher and names none; or
+        the teacher or `train.init_from` has another network.
 
     >>> task, tokenizer, corpora, feed = jaxpt.prepare("runs/clm/config.json")
     >>> corpora["train"].num_documents
@@ -174,4 +190,5 @@ def prepare(
         tokenizer, corpora = load_text(plan.text)
     vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     task = make_task(plan, vocab)
+    check_start(task, tokenizer)
     return Prepared(task, tokenizer, corpora, make_feed(task, corpora["train"]))

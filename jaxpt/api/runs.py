@@ -14,6 +14,7 @@ import numpy as np
 from jaxpt import trust as trust_list
 from jaxpt.api.arguments import Settings, name_arguments
 from jaxpt.config.settings import default_config
+from jaxpt.distributed import compilation_cache
 from jaxpt.errors import (
     CheckpointError,
     ConfigError,
@@ -232,6 +233,9 @@ def load(
 ) -> Run:
     """Loads a trained run, or a model of Hugging Face transformers.
 
+    Like the commands, it sets JAX's compilation cache: to ~/.cache/jaxpt/xla, unless
+    JAX is given another folder.
+
     Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
     that are randomly initialized. If the language model's head is one of them, `fill`,
     `generate` and `nll` raise a UserError unless `allow_random`; `embed` does not need
@@ -273,6 +277,7 @@ def load(
             f"{source}: must be a run's folder, or one of transformers"
         )
     trust_list.trust(trust)
+    compilation_cache.set_up()
     if not folder.is_dir() or "model_type" in read_json(folder, "config.json"):
         with tempfile.TemporaryDirectory() as place:
             import_run(name, Path(place) / "run", default_config())

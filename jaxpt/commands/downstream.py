@@ -226,7 +226,7 @@ def analyse(command: Command, argv: list[str]) -> int:
     Reports which layers are similar (CKA), how contextual the states are, and what
     attention heads attend to.
     """
-    values = parse(command, repeat_flag("runs", argv))
+    values = parse(command, repeat_flag(command, "runs", argv))
     to = read_to(values)
     start_jax()
     from jaxpt.distributed import processes
@@ -266,7 +266,7 @@ jaxpt fit-scaling --csv runs.csv""",
 )
 def fit_scaling(command: Command, argv: list[str]) -> int:
     """Fit scaling laws to runs of several sizes, or to a table of them."""
-    values = parse(command, repeat_flag("runs", argv))
+    values = parse(command, repeat_flag(command, "runs", argv))
     if bool(values.runs) == bool(values.csv):
         raise ConfigError("--runs, --csv: exactly one of them must be given")
     from jaxpt.report import scaling

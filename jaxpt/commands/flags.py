@@ -51,6 +51,10 @@ COMMON: dict[str, tuple] = {
 }
 
 
+class HelpPrinted(Exception):
+    """A command has printed its help, and does nothing else."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
     """One command of `jaxpt`; made by `command`.
@@ -127,6 +131,7 @@ def parse(command: Command, argv: list[str]) -> flags.FlagValues:
     Raises:
       ConfigError: an unknown flag, or a value of another type.
     """
+    argv = expand(command, argv)
     for value in _find_values("trust", argv):  # before a config is read
         trust.trust(part.strip() for part in value.split(","))
     values = flags.FlagValues()
@@ -134,7 +139,7 @@ def parse(command: Command, argv: list[str]) -> flags.FlagValues:
         _define(values, name, *flag)
     if HELP & set(argv):
         print("\n".join(format_help(command, values)))
-        raise SystemExit(0)
+        raise HelpPrinted
     try:
         rest = values([f"jaxpt {command.name}", *argv])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -247,27 +252,67 @@ def _nest(values: dict[str, Any]) -> dict:
 
 
 def expand(command: Command, argv: list[str]) -> list[str]:
-    """The arguments with short forms as settings, and each setting with its value.
+    """The arguments with each flag and its value in one word, short forms as settings.
+
+    So no value is taken for a flag, whatever it is. A flag takes the next word, unless
+    it is a switch. A setting does, unless that is a flag of the command. To expand the
+    result again changes nothing.
 
     >>> train = Command("train", lambda *_: 0, "", config="pretraining")
     >>> expand(train, ["--lr", "1e-3", "--config.train.steps", "5", "--workdir", "a"])
-    ['--config.optim.lr=1e-3', '--config.train.steps=5', '--workdir', 'a']
+    ['--config.optim.lr=1e-3', '--config.train.steps=5', '--workdir=a']
     """
     expanded: list[str] = []
     words = list(argv)
     while words:
-        word = words.pop(0)
-        flag, has_value, value = word.partition("=")
-        name = flag.lstrip("-") if flag.startswith("-") else ""
-        if name in command.short_forms:
-            flag = f"--config.{command.short_forms[name]}"
-        if SETTING.match(flag):
-            follows = words and not re.match(r"-[^\d.]", words[0])
-            if not has_value and follows and not flag.lstrip("-").startswith("no"):
-                has_value, value = "=", words.pop(0)
-            word = f"{flag}{has_value}{value}"
-        expanded.append(word)
+        flag, has_value, value = (word := words.pop(0)).partition("=")
+        name = _name_flag(flag)
+        if setting := command.short_forms.get(name):
+            name = f"config.{setting}"
+        if name in command.all_flags:
+            takes_next = not isinstance(command.all_flags[name][0], bool)
+        elif SETTING.match(f"--{name}"):
+            takes_next = _takes_value(command, name, words[:1])
+        else:  # a word, --help, or a flag that is unknown
+            expanded.append(word)
+            continue
+        if words and takes_next and not has_value:
+            has_value, value = "=", words.pop(0)
+        expanded.append(f"--{name}{has_value}{value}")
     return expanded
+
+
+def _name_flag(word: str) -> str:
+    """The name of a flag without its value; "" if the word is not a flag.
+
+    >>> _name_flag("--workdir=a"), _name_flag("-h"), _name_flag("-"), _name_flag("a")
+    ('workdir', 'h', '', '')
+    """
+    flag = word.partition("=")[0]
+    return re.sub("^--?", "", flag) if flag.startswith("-") else ""
+
+
+def _takes_value(command: Command, name: str, following: list[str]) -> bool:
+    """Whether the word that follows a setting without "=" is its value.
+
+    Args:
+      name: of the setting, with "config." before it.
+      following: the word; [] if there is none.
+    """
+    if name.startswith("no") or not following:
+        return False
+    (word,) = following
+    for setting in sum(command.describe_settings().values(), []):
+        if f"config.{setting.name}" == name and setting.kind != "bool":
+            return not (_is_known(command, word) or SETTING.match(word))
+    return not re.match(r"-[^\d.]", word)  # a negative number is a value
+
+
+def _is_known(command: Command, word: str) -> bool:
+    """Whether a word is one of the command's flags, with or without a value."""
+    name = _name_flag(word)
+    names = {*command.all_flags, *command.short_forms, "help"}
+    return bool(name) and (name in names or name.removeprefix("no") in names)
 
 
 def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
@@ -327,34 +372,33 @@ def _list_names(config: ConfigDict) -> list[str]:
     return [*names, *config]
 
 
-def list_flag_names(argv: list[str]) -> set[str]:
+def list_flag_names(command: Command, argv: list[str]) -> set[str]:
     """The names of the flags among the arguments; of settings only "config".
 
-    >>> sorted(list_flag_names(["--config.train.steps=5", "--workdir", "a"]))
-    ['a', 'config', 'workdir']
+    >>> train = Command("train", lambda *_: 0, "", config="pretraining")
+    >>> sorted(list_flag_names(train, ["--config.train.steps=5", "--workdir", "a"]))
+    ['config', 'workdir']
     """
-    return {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
+    names = filter(None, map(_name_flag, expand(command, argv)))
+    return {"config" if SETTING.match(f"--{name}") else name for name in names}
 
 
-def repeat_flag(name: str, argv: list[str]) -> list[str]:
+def repeat_flag(command: Command, name: str, argv: list[str]) -> list[str]:
     """The arguments with a flag before each of the words that follow it.
 
     So a flag takes all the words of a shell's glob.
 
-    >>> repeat_flag("runs", ["--runs", "a", "b", "--workdir", "c"])
-    ['--runs=a', '--runs=b', '--workdir', 'c']
+    >>> report = Command("report", lambda *_: 0, "", flags={"runs": ((), "folders")})
+    >>> repeat_flag(report, "runs", ["--runs", "a", "b", "--workdir", "c"])
+    ['--runs=a', '--runs=b', '--workdir=c']
     """
     rest, is_open = [], False
-    for arg in argv:
-        flag, has_value, _ = arg.partition("=")
-        if flag in (f"--{name}", f"-{name}"):
-            is_open = True
-            rest += [arg] if has_value else []
-        elif is_open and not arg.startswith("-"):
-            rest.append(f"--{name}={arg}")
-        else:
-            is_open = False
+    for arg in expand(command, argv):
+        if arg.startswith("-"):
+            is_open = _name_flag(arg) == name
             rest.append(arg)
+        else:
+            rest.append(f"--{name}={arg}" if is_open else arg)
     return rest
 
 
@@ -371,14 +415,9 @@ def _list_outside(overrides: list[str]) -> list[str]:
 
 
 def _find_values(flag: str, argv: list[str]) -> list[str]:
-    """The values of each occurrence of a flag.
+    """The values of each occurrence of a flag, in expanded arguments.
 
-    >>> _find_values("trust", ["--trust=own.half", "--workdir=a", "--trust", "b.c,d.e"])
+    >>> _find_values("trust", ["--trust=own.half", "--workdir=a", "--trust=b.c,d.e"])
     ['own.half', 'b.c,d.e']
     """
-    values = []
-    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
-        name, has_value, value = arg.partition("=")
-        if name in (f"--{flag}", f"-{flag}"):
-            values.append(value if has_value else following)
-    return values
+    return [arg.partition("=")[2] for arg in argv if _name_flag(arg) == flag]

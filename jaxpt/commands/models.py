@@ -118,7 +118,7 @@ def export(command: Command, argv: list[str]) -> int:
 )
 def applet(command: Command, argv: list[str]) -> int:
     """Write a web page that runs models interactively in the browser."""
-    values = parse(command, repeat_flag("workdir", argv))
+    values = parse(command, repeat_flag(command, "workdir", argv))
     to = read_to(values)
     start_jax()
     from jaxpt.applets.site import write_site

@@ -7,7 +7,6 @@ from absl.flags import FlagValues
 from jaxpt.commands.flags import (
     Command,
     command,
-    expand,
     list_flag_names,
     parse,
     parse_config,
@@ -55,8 +54,7 @@ def train(command: Command, argv: list[str]) -> int:
     Repeat the command to resume a run that was stopped. Without --config, the run in
     --workdir is resumed with its own settings.
     """
-    argv, explicit_names = expand(command, argv), None
-    names = list_flag_names(argv)
+    names, explicit_names = list_flag_names(command, argv), None
     if "config" in names or "workdir" not in names:
         config, values, explicit_names = parse_config(command, argv)
     else:
@@ -164,8 +162,7 @@ def compare(command: Command, argv: list[str]) -> int:
     Repeat the command to continue a comparison that was stopped. Its runs can be spread
     over processes and machines with --part, --ray or --distributed.
     """
-    argv = expand(command, argv)
-    names = list_flag_names(argv)
+    names = list_flag_names(command, argv)
     explicit_names: list[str] = []
     is_stored = "part" in names and "config" not in names
     if is_stored and (values := parse(command, argv)).part != "prepare":
@@ -229,7 +226,7 @@ def _compare(
 )
 def report(command: Command, argv: list[str]) -> int:
     """Report on finished runs, as `jaxpt compare` does; train nothing."""
-    values = parse(command, repeat_flag("runs", argv))
+    values = parse(command, repeat_flag(command, "runs", argv))
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.comparison.runs_report import report_runs

@@ -1,14 +1,12 @@
 """Reads a config by its name, as `--config` does: a Python file or a run's JSON."""
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from jaxpt import trust
+from jaxpt import trust, user_code
 from jaxpt.config.settings import (
     default_config,
     default_section,
@@ -19,7 +17,7 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.config.shipped import find_config, list_configs
-from jaxpt.errors import ConfigError, UserError, suggest
+from jaxpt.errors import ConfigError, suggest
 from jaxpt.files.folder import load_config as load_json_config
 from jaxpt.files.remote import fetch
 from jaxpt.objectives import find, find_section
@@ -65,25 +63,15 @@ def read_config_file(source: str, place: str = "") -> ConfigDict:
             f"a config that comes with jaxpt (jaxpt list configs)"
             f"{suggest(source.partition(':')[0], list_configs())}"
         )
-    spec = importlib.util.spec_from_file_location(f"jaxpt_config_{path.stem}", path)
-    assert spec is not None and spec.loader is not None  # it ends in .py
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # a config may begin with another
-    try:
-        spec.loader.exec_module(module)
+    with (
+        user_code.explain(f"{place}{source}", "cannot be loaded"),
+        user_code.load_file(path) as module,
+    ):
         if mark and not inspect.signature(module.get_config).parameters:
             data = module.get_config().get("data", {})
             raise ConfigError(_describe_argument(place + source, argument, data))
         config = module.get_config(argument) if mark else module.get_config()
         trust.trust(list_code(to_dict(config)))
-    except UserError:
-        raise
-    except Exception as error:  # whatever is wrong in a user's file
-        raise ConfigError(
-            f"{place}{source}: cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    finally:
-        sys.path.pop(0)
     return config
 
 

@@ -13,15 +13,33 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 SUFFIX = "-cache"  # of JAX's entries
+# Limits of what JAX keeps: its defaults, and values that keep everything.
+LIMITS = {
+    "jax_persistent_cache_min_entry_size_bytes": (0, -1),
+    "jax_persistent_cache_min_compile_time_secs": (1.0, 0),
+}
+
+
+def set_up() -> None:
+    """Uses the cache that all runs of this user share, or the one that JAX is given.
+
+    A folder or limit that the user has set (`jax.config` or its variable) is kept.
+    """
+    folder = jax.config.values["jax_compilation_cache_dir"]
+    set_folder(folder or str(Path.home() / ".cache" / "jaxpt" / "xla"))
 
 
 def set_folder(folder: str) -> None:
     """Uses a folder as the cache of all programs, however short their compilation."""
-    jax.config.update("jax_compilation_cache_dir", folder)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    if jax.config.values["jax_compilation_cache_dir"] != folder:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        reset_cache()  # JAX reads the folder once, when it first compiles
+    for name, (default, value) in LIMITS.items():
+        if jax.config.values[name] == default and name.upper() not in os.environ:
+            jax.config.update(name, value)
     # A JAX without these internals keeps its own way; a test notices it.
     with contextlib.suppress(ImportError, AttributeError):
         _wrap_jax()

@@ -14,7 +14,6 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -48,9 +47,7 @@ def set_up_jax() -> None:
     """
     _widen_cpu_pool()
     _keep_freed_memory()
-    cache_dir = jax.config.values["jax_compilation_cache_dir"]  # or its variable
-    cache = cache_dir or str(Path.home() / ".cache" / "jaxpt" / "xla")
-    compilation_cache.set_folder(cache)
+    compilation_cache.set_up()
 
 
 def _widen_cpu_pool() -> None:

@@ -5,13 +5,13 @@ times, with growing pauses); an error that remains is a `CheckpointError` of one
 """
 
 import contextlib
-import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from jaxpt.errors import CheckpointError, UserError
+from jaxpt.files.loggers import silenced
 
 # hf:/data/set is a local data set of the library datasets (`data.path`), not hf://...
 _URL = re.compile(r"(?!hf:/(?!/))([A-Za-z][A-Za-z0-9+.-]+):/+")
@@ -21,6 +21,8 @@ _DENIED = re.compile(
     "[Dd]enied|[Cc]redential|Forbidden|Anonymous caller|InvalidToken|provided token|"
     "InvalidAccessKey|SignatureDoesNotMatch"
 )
+# Loggers of drivers, which log each request that fails. That is also the error.
+LOUD = ("s3fs", "gcsfs", "aiobotocore", "botocore", "fsspec")
 INSTALL = "pip install 'jaxpt[cloud]' installs those of gs:// and s3://"
 LOG_IN = (
     "check the permissions, and log in: gcloud auth application-default login for "
@@ -65,9 +67,6 @@ class ObjectStore:
 
     def __init__(self, url: str):
         self.url = url
-        # Drivers log each request that fails, which is also the error.
-        for name in ("s3fs", "gcsfs", "aiobotocore", "botocore", "fsspec"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
         with self._explain():
             from fsspec.core import url_to_fs
 
@@ -159,7 +158,8 @@ class ObjectStore:
     @contextlib.contextmanager
     def _explain(self) -> Iterator[None]:
         try:
-            yield
+            with silenced(*LOUD):
+                yield
         except UserError:
             raise
         except Exception as error:  # each driver has its own classes

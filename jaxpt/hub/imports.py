@@ -337,7 +337,7 @@ def _complete(
     random_paths = sorted(missing.keys() - flat.keys())
     present = {path.split("/")[0] for path in flat}
     if random_paths:
-        initial = flatten(program.init_state(task.plan.train.seed).params)
+        initial = flatten(program.init_params(task.plan.train.seed))
         flat |= {path: initial[path] for path in random_paths}
     return _nest(flat), sorted({_name_part(path, present) for path in random_paths})
 

@@ -1,6 +1,5 @@
 """Text generation, mask filling and nearest words with a trained run."""
 
-import functools
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -108,12 +107,25 @@ def _merge_settings(
     return SampleSpec(**kept | sampling)
 
 
+def _decode(params, prompts, lengths, seed, *, function, decoder, **options):
+    """`generate` or `slide`, with the keys of a seed."""
+    rng = stream(seed, 0, "sample")
+    return function(decoder, params, prompts, lengths, rng=rng, **options)
+
+
+def _unmask(params, rows, seed, *, model, **options):
+    """`unmask`, with the keys of a seed."""
+    rng = stream(seed, 0, "sample")
+    return unmask(model.fill_logits, params, rows, rng=rng, **options)
+
+
 class Writer:
     """Generates with a run, from left to right or by unmasking."""
 
     def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
         self.program, self.tokenizer, self.params = program, tokenizer, params
-        self.spec, self.rng, self.stop = spec, stream(seed, 0, "sample"), stop
+        self.spec, self.stop = spec, stop
+        self.seed = np.int64(seed).astype(np.int32)  # JAX reads 32 bits of a key
         self.framing = find_framing(program.task)
         self.name = program.task.plan.objective_name
 
@@ -150,14 +162,13 @@ class Writer:
         is_short = num_tokens <= max(0, room)
         if is_answer or self.spec.num_beams > 1 or is_short:
             check_lengths(decoder, padded.shape[1], num_tokens)
-            options |= {"first": framing.first if is_answer else None}
-            write = functools.partial(generate, last=framing.last, **options)
+            first = framing.first if is_answer else None
+            options |= {"function": generate, "first": first, "last": framing.last}
         else:
-            write = functools.partial(slide, **options)
-        write = functools.partial(write, decoder, num_tokens=num_tokens)
-        tokens, counts = jax.device_get(
-            jax.jit(write)(self.params, padded, lengths, rng=self.rng)
-        )
+            options |= {"function": slide}
+        arrays = self.params, padded, lengths, self.seed
+        options |= {"decoder": decoder, "num_tokens": num_tokens}
+        tokens, counts = jax.device_get(self.program.write(_decode, *arrays, **options))
         texts = []
         for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
             ids = row[:count]
@@ -219,9 +230,11 @@ class Writer:
                 f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
                 f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
             )
-        write = functools.partial(
-            unmask,
-            task.model.fill_logits,
+        rows = np.repeat(ids[None], num_samples, axis=0)
+        tokens = self.program.write(
+            _unmask,
+            *(self.params, rows, self.seed),
+            model=task.model,
             num_tokens=num_tokens,
             spec=self.spec,
             mask_id=task.vocab.require("mask"),
@@ -229,8 +242,7 @@ class Writer:
             num_steps=num_steps,
             block_size=task.model.block_size,
         )
-        rows = np.repeat(ids[None], num_samples, axis=0)
-        tokens = jax.device_get(jax.jit(write)(self.params, rows, rng=self.rng))
+        tokens = jax.device_get(tokens)
         ends = find_stops(self.tokenizer, self.framing, self.stop)
         return [
             _cut_text(self.tokenizer, prompt_ids, row, self.stop)
@@ -330,17 +342,18 @@ def _write_gap(
     scores[list(banned)] = -np.inf
     first = np.argsort(-scores, kind="stable")[: min(k, np.isfinite(scores).sum())]
     rows = np.stack([np.append(prompt, id_) for id_ in first]).astype(np.int32)
-    write = functools.partial(
-        generate,
-        decoder,
+    lengths = np.full(len(rows), rows.shape[1], np.int32)
+    written = program.write(
+        _decode,
+        *(params, rows, lengths, np.int32(0)),
+        function=generate,
+        decoder=decoder,
         num_tokens=num_tokens,
-        rng=stream(0, 0, "sample"),
         spec=SampleSpec(temperature=0.0),
         stop=find_stops(tokenizer, framing, ""),
         banned=banned,
     )
-    lengths = np.full(len(rows), rows.shape[1], np.int32)
-    tokens, counts = jax.device_get(jax.jit(write)(params, rows, lengths))
+    tokens, counts = jax.device_get(written)
     counts = np.where(np.isin(first, framing.ends), 0, counts) + 1
     answers = np.concatenate([first[:, None], tokens], axis=1).astype(np.int32)
     whole = np.concatenate([rows[:, :-1], answers], axis=1)

@@ -28,6 +28,8 @@ class TextForm:
       rewrites: a decoder writes the whole text, not only what is missing (BART).
       lead, mark: ids before a text that is to be continued, and in place of its
         continuation. A decoder that does not rewrite begins with the mark.
+      block_size: tokens of the blocks in which a text is masked, each after the clean
+        ones before it (block diffusion); 0 if the whole text is one block.
       mask_note: the attention mask of the only stack, in words, for users of an
         exported causal model; "" if it is causal.
 
@@ -48,6 +50,7 @@ class TextForm:
     rewrites: bool = False
     lead: tuple[int, ...] = ()
     mark: tuple[int, ...] = ()
+    block_size: int = 0
     mask_note: str = ""
 
     left: tuple[int, ...] = ()

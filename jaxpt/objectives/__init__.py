@@ -6,10 +6,9 @@ if the user names it (`jaxpt.trust`).
 """
 
 import importlib
-import sys
 from typing import TypeGuard
 
-from jaxpt import trust
+from jaxpt import trust, user_code
 from jaxpt.errors import ConfigError, suggest
 from jaxpt.objectives import (
     adaptive_mlm,
@@ -80,15 +79,11 @@ def load(name: str) -> Objective:
         objective.
     """
     trust.check(name, f"objective={name}")
-    if "" not in sys.path:  # as with `python -m`
-        sys.path.append("")
-    try:
+    with (
+        user_code.explain(f"objective={name}", "cannot be imported"),
+        user_code.importable(""),  # as with `python -m`
+    ):
         module = importlib.import_module(name)
-    except Exception as error:  # any error in a user's file
-        kind = type(error).__name__
-        raise ConfigError(
-            f"objective={name}: cannot be imported: {kind}: {error}"
-        ) from error
     section = find_section(name)
     if missing := [part for part in PARTS if not hasattr(module, part)]:
         raise ConfigError(f"objective={name}: must have {', '.join(missing)}")

@@ -84,9 +84,21 @@ class BlockDiffusionLM(DiffusionLM):
     def target_log_probs(
         self, params: Any, batch: dict, view: str, with_ranks: bool = False
     ) -> Any:
-        """From the block of a [MASK] and the blocks before it."""
+        """From the block of a [MASK] and the blocks before it.
+
+        In the view "blocks", every block is noised after the clean ones before it.
+        """
         attn_masks = {"self": self.task_mask(batch)}
+        if view == "blocks":
+            numbers = self._number_blocks(batch["inputs"])
+            noised: Batch = {**batch, "blocks": numbers}  # type: ignore[typeddict-item]
+            attn_masks = masks(noised)
         return self._target_log_probs(params, batch, attn_masks, with_ranks)
+
+    def _number_blocks(self, tokens: Array) -> Array:
+        """The number of each token's block [B, T] in rows that are one text each."""
+        places = jnp.arange(tokens.shape[1]) // self.block_size
+        return jnp.broadcast_to(places, tokens.shape)
 
     def batch_states(
         self, batch: Mapping[str, Any], masks: Masks, *, deterministic: bool
@@ -111,9 +123,7 @@ class BlockDiffusionLM(DiffusionLM):
 
     def read_noised(self, params: Any, noised: Array, tokens: Array) -> Array:
         """-log p [B, T] of each token of a text, given the noised one."""
-        blocks = jnp.broadcast_to(
-            jnp.arange(tokens.shape[1]) // self.block_size, tokens.shape
-        )
+        blocks = self._number_blocks(tokens)
         batch: Batch = {"inputs": noised, "original": tokens, "blocks": blocks}
 
         def predict(model: BlockDiffusionLM) -> Array:
@@ -198,7 +208,8 @@ class Spec(masked_diffusion.Spec):
             f"Trained with blocks of {self.block_size} tokens: a token attended to its "
             "block and to the blocks before it. Use this mask for all text."
         )
-        return dataclasses.replace(super().text_form(vocab), mask_note=note)
+        form = super().text_form(vocab)
+        return dataclasses.replace(form, block_size=self.block_size, mask_note=note)
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any

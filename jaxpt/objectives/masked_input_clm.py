@@ -17,8 +17,9 @@ pass doubles the FLOPs of a step. At equal FLOPs the control is `clm` for twice 
 epochs; other controls are `clm` with dropout, and with a large weight decay, on which
 the paper adds this term (0.8; learning rate 1e-3, 16 epochs).
 
-Choices, where the paper's abstract and repository do not say: each token is masked
-independently, the first included; special tokens never are.
+Departures: the paper's repository never masks the first 8 inputs of a row. Here all may
+be masked by default (`clean_inputs=8` is the repository's). Each token is masked
+independently; special tokens never are.
 """
 
 import dataclasses
@@ -32,11 +33,18 @@ from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import clm
-from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    make_train_step,
+)
 from jaxpt.objectives.spec import Needs, Predictions, Term
 from jaxpt.ops import losses
+from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
-from jaxpt.setting_types import PositiveFloat, PositiveFraction
+from jaxpt.setting_types import NonNegativeInt, PositiveFloat, PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -59,6 +67,8 @@ class Spec(clm.Spec):
     Attributes:
       max_rate: a row's mask rate is uniform from 0 to it.
       masked_weight: of the loss of the masked pass.
+      clean_inputs: the first inputs of each text that are never masked; of packed rows,
+        of each of their documents. The paper's repository has 8.
     """
 
     SECTION: ClassVar[str] = "masked_input_clm"
@@ -66,6 +76,13 @@ class Spec(clm.Spec):
 
     max_rate: PositiveFraction = 0.5
     masked_weight: PositiveFloat = 0.4
+    clean_inputs: NonNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        most = self.row_length - 2
+        allowed = f"at most {most}, one less than the inputs of a row"
+        self.check("clean_inputs", self.clean_inputs <= most, allowed)
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -111,6 +128,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         return jax.random.uniform(rng_mask, inputs.shape[1:]) < rate
 
     noise_mask = jax.vmap(draw)(row_keys(rng, rows["index"])) & ~is_special[inputs]
+    noise_mask &= segment_positions(get_segments(rows))[:, :-1] >= spec.clean_inputs
     return batch | {
         "inputs": jnp.where(noise_mask, mask_id, inputs),
         "original": inputs,

@@ -81,11 +81,11 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
       UserError: as `measure` would: the text is too short, or the model cannot read the
         rows that it is measured on.
     """
-    task, state = program.task, program.abstract_state()
+    task, params = program.task, program.abstract_state().params
     few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)
     stub: Any = SimpleNamespace(
         task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
-        init_state=lambda seed: state,
+        init_params=lambda seed: params,
         text_length=program.text_length,
     )
     for name in MEASURED:
@@ -94,7 +94,7 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
     # The untrained model's states have the same shapes.
     control = Measured(dict.fromkeys(FROM_FEATURES, 0.0), {}, {})
     seed = task.plan.train.seed
-    return set(measure(stub, state.params, corpora, seed, control=control).metrics)
+    return set(measure(stub, params, corpora, seed, control=control).metrics)
 
 
 def _trace(function):

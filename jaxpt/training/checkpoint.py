@@ -20,11 +20,14 @@ from jax.tree_util import keystr, tree_flatten_with_path
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import remote
+from jaxpt.files.loggers import silenced
 from jaxpt.training import manifest
 
 
 class Checkpointer:
     """Saves and restores pytrees of arrays under `directory`; a context manager.
+
+    Within, Orbax logs nothing.
 
     Nothing is created before the first save, so reading needs no write access. With
     several processes, all make the same calls on one shared directory. Each writes and
@@ -61,10 +64,11 @@ class Checkpointer:
         self._failure: str | None = None
         # Steps later than the restored one: they were abandoned.
         self._superseded: set[int] = set()
-        # Orbax also raises its errors, which are reported here in one line.
-        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        self._silence = contextlib.ExitStack()
 
     def __enter__(self) -> "Checkpointer":
+        # Orbax also raises its errors, which are reported here in one line.
+        self._silence.enter_context(silenced("absl"))
         return self
 
     def __exit__(self, kind, error, trace) -> None:
@@ -75,6 +79,7 @@ class Checkpointer:
                 self._warn(failure)  # the error that ended the run matters more
         finally:
             self._discard_manager()
+            self._silence.close()
 
     def save(self, step: int, state: Any) -> None:
         """Starts saving `state`; returns once it is copied, so buffers may be donated.

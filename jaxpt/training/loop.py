@@ -212,7 +212,7 @@ class _Run:
         introduction = *self.log.describe_run(), *self.hooks.describe(self.task)
         while True:
             try:
-                with self.log.open(step):
+                with self.log.open(step, self.watch.seconds):
                     for line in introduction:
                         self.log.info(line)
                     if step:

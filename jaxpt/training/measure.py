@@ -299,7 +299,7 @@ def measure(
       choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
       initial parameters.
     """
-    fresh = program.init_state(seed).params
+    fresh = program.init_params(seed)
     metrics = dict(known.metrics or measure_valid(program, params, corpora))
     likelihood = _find_likelihood(program.task, metrics)
     if likelihood is not None:

@@ -62,6 +62,9 @@ MFU_NOTE = (
 )
 
 
+MAX_WRITERS = 64  # compiled functions that a program keeps for generation
+
+
 def device_peak() -> float | None:
     """The bfloat16 peak of all devices together; None on CPU and on unknown devices."""
     kind = jax.devices()[0].device_kind
@@ -103,6 +106,8 @@ class Program:
         self._by_device = NamedSharding(pmap_mesh, PartitionSpec("devices"))
         self._state = sharding.shard_state(self._shapes, self.mesh, task.model.RULES)
         self._init = jax.jit(self._make_state, out_shardings=self._state)
+        params = self._state.params
+        self._init_params = jax.jit(self._make_params, out_shardings=params)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
         self.train_call = TrainCalls(
@@ -126,6 +131,7 @@ class Program:
         self.features = self._measure(self._framed_features)
         self.pooled_layers = self._measure(self._pooled_layers)
         self.read_gap = self._measure(self._gap_features)
+        self._find_writer = functools.lru_cache(MAX_WRITERS)(_compile_writer)
         # None if the network lacks the ability.
         self.choice_scores: Any = None
         self.pair_scores: Any = None
@@ -235,6 +241,17 @@ class Program:
         """A function of (params, host rows), compiled like those for evaluation."""
         return self._measure(function)
 
+    def write(self, function: Callable, params, /, *arrays, **static) -> Any:
+        """`function(params, *arrays, **static)`, compiled once for its arguments.
+
+        Args:
+          function: one that outlives the call, as it is part of the key.
+          arrays: NumPy arrays; equal shapes share the compiled function.
+          static: hashable values.
+        """
+        shapes = tuple((np.shape(x), np.asarray(x).dtype) for x in arrays)
+        return self._find_writer(function, shapes, **static)(params, *arrays)
+
     def _measure(self, function: Callable) -> Callable:
         """A compiled (params, host rows, ...) -> arrays that every process can read.
 
@@ -264,9 +281,11 @@ class Program:
         x = np.asarray(x)
         return jax.make_array_from_callback(x.shape, layout, lambda index: x[index])
 
+    def _make_params(self, seed):
+        return self.task.model.init_params(stream(seed, 0, "init"))
+
     def _make_state(self, seed):
-        params = self.task.model.init_params(stream(seed, 0, "init"))
-        return self.task.make_state(params)
+        return self.task.make_state(self._make_params(seed))
 
     @property
     def text_length(self) -> int:
@@ -313,6 +332,10 @@ class Program:
     def init_state(self, seed: int) -> TrainState:
         """A new state, in the form of `save_form`."""
         return self._init(seed)
+
+    def init_params(self, seed: int) -> Any:
+        """The parameters of `init_state` alone, without an optimizer's state."""
+        return self._init_params(seed)
 
     def run_form(self, state: TrainState) -> TrainState:
         """A saved or new state as the train call takes it (pmap: a copy per device)."""
@@ -363,6 +386,11 @@ class Program:
         return jax.make_array_from_process_local_data(
             self._by_device, local_rows, shape
         )
+
+
+def _compile_writer(function: Callable, shapes: tuple, /, **static) -> Callable:
+    """A separate compiled function for each of the arguments."""
+    return jax.jit(functools.partial(function, **static))
 
 
 def _first_of(state: TrainState) -> TrainState:

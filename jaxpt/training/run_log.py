@@ -58,8 +58,13 @@ class RunLog:
         self._has_warned = False
 
     @contextlib.contextmanager
-    def open(self, step: int) -> Iterator[None]:
-        """Appends to the log after a step, until the run ends."""
+    def open(self, step: int, seconds: float = 0.0) -> Iterator[None]:
+        """Appends to the log after a step, until the run ends or goes back.
+
+        Args:
+          seconds: training time so far, from which on speed is measured.
+        """
+        self._last_speed = step, seconds
         with contextlib.ExitStack() as open_:
             if processes.is_first():
                 self._rates = [self._list_rates(task) for task in self.task.phases]
@@ -246,7 +251,7 @@ class RunLog:
         return self.task.count_costs(num_steps)["flops"]
 
     def _measure_speed(self, step: int, seconds: float) -> dict[str, float]:
-        """Costs per second since the last call of this method (at first, overall)."""
+        """Costs per second since the last call of this method, or since `open`."""
         last_step, last_seconds = self._last_speed
         self._last_speed = step, seconds
         costs, before = map(self.task.count_costs, (step, last_step))

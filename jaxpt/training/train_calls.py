@@ -21,12 +21,16 @@ from jaxpt.training.task import Task
 Shape = tuple[int, int, int]
 
 
-def make_train_call(task: Task, axis: str | None = None):
-    """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
+def make_step(task: Task, axis: str | None = None):
+    """step(state, rows, seed, at=None) -> state, metrics: a whole step of training.
 
-    `stack` is K batches of rows; the key of each step comes from the seed and the
-    state's step. A run with a budget of seconds (`jaxpt.training.clock`) also passes
-    the steps of the schedule at which the call begins and ends.
+    That is the objective's train step with the step's keys and progress, and after it
+    the objective's state of a skipped update and the parameters' moving average.
+
+    Args:
+      axis: pmap's, if any.
+
+    `at` is the step of the schedule, if it is not the state's (a budget of seconds).
     """
     train_step = functools.partial(
         task.objective.train_step,
@@ -35,28 +39,46 @@ def make_train_call(task: Task, axis: str | None = None):
         spec=task.spec,
         update=task.make_update(axis),
     )
-    frozen = task.model.frozen
+    decay, frozen = task.plan.optim.ema_decay, task.model.frozen
     reads_progress = "progress" in task.spec.READS
+
+    def step(state: TrainState, rows: Any, seed, at=None):
+        if at is None:
+            at = state.step
+        else:
+            opt_state = set_schedule_step(state.opt_state, at)
+            state = dataclasses.replace(state, opt_state=opt_state)
+        rngs = split_step(stream(seed, state.step, "train"))
+        if reads_progress:
+            share = at / task.plan.train.steps
+            rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
+        after, metrics = train_step(state, rows, rngs)
+        after = keep_objective_state(state, after)
+        return average_params(after, decay, frozen), metrics
+
+    return step
+
+
+def make_train_call(task: Task, axis: str | None = None):
+    """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
+
+    `stack` is K batches of rows; the key of each step comes from the seed and the
+    state's step. A run with a budget of seconds (`jaxpt.training.clock`) also passes
+    the steps of the schedule at which the call begins and ends.
+    """
+    step = make_step(task, axis)
 
     def call(state: TrainState, stack: dict, seed, begin=None, end=None):
         before, num_steps = state.step, len(stack["tokens"])
 
         def body(state, rows):
-            at = state.step
+            at = None
             if begin is not None:
                 at = begin + (state.step - before) * (end - begin) // num_steps
-                opt_state = set_schedule_step(state.opt_state, at)
-                state = dataclasses.replace(state, opt_state=opt_state)
-            rngs = split_step(stream(seed, state.step, "train"))
-            if reads_progress:
-                share = at / task.plan.train.steps
-                rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
-            before_step = state
-            state, metrics = train_step(state, rows, rngs)
-            state = keep_objective_state(before_step, state)
+            state, metrics = step(state, rows, seed, at)
             if state.skips is not None:
                 metrics |= {"skips": (state.skips.total, state.skips.in_a_row)}
-            return average_params(state, task.plan.optim.ema_decay, frozen), metrics
+            return state, metrics
 
         return jax.lax.scan(body, state, stack)
 

@@ -9,7 +9,8 @@
     prefix          the same on one stack, with bidirectional attention in the prefix
     both            log p given the past plus log p given the future (ELMo)
     discriminator   log P(original) of each token of the unmodified text (ELECTRA)
-    bound           a lower bound of log p, by masked diffusion (LLaDA, equation 6)
+    bound           a lower bound of log p, by masked diffusion (LLaDA, equation 6),
+                    or by block diffusion: of each block, after the clean ones
 
 NumPy only. The form adds the ids around a text. Tokens before `start` are given: they
 are visible and not scored.
@@ -259,24 +260,39 @@ def plan_discriminator(text: Text) -> list[Rows]:
 
 
 def plan_bound(text: Text) -> list[Rows]:
-    """l of n tokens are masked, with l evenly spread over 1..n and the weight n / l.
+    """l of a block's n tokens are masked, l evenly spread over 1..n, the weight n / l.
 
-    The masks depend only on the seed and n, so that texts of equal length and seed are
-    compared under the same masks, which reduces the variance of their difference.
+    The block is the whole text, or each of the text's blocks after the clean ones
+    before it (block diffusion), with its own draws. The masks depend only on the seed
+    and on the number and the place of the scored tokens. So texts of equal length and
+    seed are compared under the same masks, which reduces the variance of their
+    difference.
     """
     first, num = len(text.form.before), len(text.scored)
+    begin, size = first + text.start, text.form.block_size
+    places = begin + np.arange(num)
+    _, starts, blocks, counts = np.unique(
+        places // size if size else np.zeros(num, int),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
     rng = np.random.default_rng([text.seed, num])
-    shares = (rng.random() + np.arange(BOUND_SAMPLES)) / BOUND_SAMPLES
-    num_masked = np.minimum(1 + np.floor(num * shares), num).astype(int)[:, None]
-    ranks = rng.random((BOUND_SAMPLES, num)).argsort(1).argsort(1)
+    shares = rng.random(len(counts)) + np.arange(BOUND_SAMPLES)[:, None]
+    sizes = np.minimum(1 + np.floor(counts * (shares / BOUND_SAMPLES)), counts)
+    draws = blocks + rng.random((BOUND_SAMPLES, num))
+    ranks = draws.argsort(1).argsort(1) - starts[blocks]
+    num_masked, counts = sizes[:, blocks], counts[blocks]
     is_masked = ranks < num_masked
     inputs = np.repeat(text.around[None], BOUND_SAMPLES, axis=0)
-    begin = first + text.start
+    arrays = (
+        {"inputs": inputs, "original": inputs.copy()} if size else {"inputs": inputs}
+    )
     inputs[:, begin : begin + num][is_masked] = text.form.gap[0]
-    places = np.broadcast_to(text.scored, is_masked.shape)
-    weights = is_masked * num / num_masked / BOUND_SAMPLES
-    arrays = {"inputs": inputs, "positions": places + first}
-    return text.make_rows("full", arrays, places, weights)
+    scored = np.broadcast_to(text.scored, is_masked.shape)
+    weights = is_masked * counts / num_masked / BOUND_SAMPLES
+    arrays |= {"positions": scored + first}
+    return text.make_rows("blocks" if size else "full", arrays, scored, weights)
 
 
 # By rule, its planner and its description.

@@ -379,6 +379,7 @@ def _join(
       codes: the codes of sets of rules; new sets are added.
     """
     lengths = {"inputs": shape.length, "dec_inputs": shape.dec_length}
+    lengths["original"] = shape.length
     segments = {"inputs": "segment_ids", "dec_inputs": "dec_segment_ids"}
     num = sum(len(rows.places) for rows, _ in waiting)
     names = waiting[0][0].arrays

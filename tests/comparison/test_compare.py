@@ -223,9 +223,9 @@ def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
     run = next(r for r in written["runs"] if r["objective"] == "mlm" and r["seed"] == 1)
     program, tokenizer, params, _ = load_run(workdir / run["workdir"])
     corpora = load_corpora(workdir / run["workdir"], program.task, tokenizer)
-    seeds, init_state = [], program.init_state
+    seeds, init_params = [], program.init_params
     monkeypatch.setattr(
-        program, "init_state", lambda seed: seeds.append(seed) or init_state(seed)
+        program, "init_params", lambda seed: seeds.append(seed) or init_params(seed)
     )
     result = measure(program, params, corpora, seed=1).metrics
     assert seeds == [1]

@@ -11,6 +11,7 @@ import jaxpt
 from jaxpt.cli import main
 from jaxpt.files.folder import write_json
 from jaxpt.hub.imports import import_run
+from jaxpt.training.program import Program
 from jaxpt.training.random_parts import NAME
 from jaxpt.training.workdir import load_run
 
@@ -48,6 +49,12 @@ def test_load_warns_and_predictions_are_refused(bert, refuses):
         with refuses(f"the likelihood of a text: {LACKS}"):
             ask("a b")
     assert run.embed(["a b"]).shape == (1, 16)  # which reads no head
+
+
+def test_random_weights_come_without_an_optimizers_state(bert, monkeypatch):
+    monkeypatch.setattr(Program, "init_state", None)
+    with pytest.warns(jaxpt.RandomWeightsWarning, match=LACKS):
+        jaxpt.load(bert)
 
 
 def test_random_weights_predict_only_if_they_are_allowed(bert):

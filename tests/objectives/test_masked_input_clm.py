@@ -37,6 +37,31 @@ def test_rates_are_uniform_and_every_position_takes_part(max_rate, make_case, vo
     assert counts.var() == pytest.approx(variance, rel=0.08)
 
 
+@pytest.mark.parametrize("number", [0, 1, 8])
+def test_the_first_inputs_of_each_text_are_masked_only_if_asked(
+    number, make_case, vocab
+):
+    """Of a row, and of each document of a packed one; the others as without it."""
+    case = make_case("masked_input_clm", max_rate=1.0, clean_inputs=number)
+    every = make_case("masked_input_clm", max_rate=1.0)
+    tokens = np.random.default_rng(0).integers(7, 32, (512, 21)).astype(np.int32)
+    rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(512)}
+    segments = jnp.asarray([[1] * 10 + [2] * 9 + [0] * 2] * 512)
+    for more, starts in (({}, (0,)), ({"segment_ids": segments}, (0, 10))):
+        hidden, others = (
+            np.asarray(each.corrupt(rows | more)["inputs"]) == vocab.mask
+            for each in (case, every)
+        )
+        is_clean = np.zeros(20, bool)
+        for start in starts:
+            is_clean[start : start + number] = True
+        assert not hidden[:, is_clean].any() and others[:, : 19 - 2].any(0).all()
+        is_text = np.arange(20) < (19 if more else 20)
+        np.testing.assert_array_equal(
+            hidden[:, ~is_clean & is_text], others[:, ~is_clean & is_text]
+        )
+
+
 def test_special_tokens_stay_and_only_next_tokens_of_a_document_count(
     make_case, make_rows, vocab
 ):

@@ -128,6 +128,10 @@ DUAL = """
     diffusion_share=0.0: must be above 0, at most 1; diffusion_share=1.5
     diffusion_share=nan; min_rate=0.0: must be between 0 and 1; bound_samples=0
 """
+MASKED_INPUT = """
+    max_rate=0.0; max_rate=1.5; max_rate=nan; masked_weight=0.0; clean_inputs=-1
+    clean_inputs=24: must be at most 23, one less than the inputs of a row
+"""
 TABLES = {
     mlm: MLM,
     adaptive_mlm: ADAPTIVE,
@@ -147,7 +151,7 @@ TABLES = {
     token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,
     dual: DUAL,
-    masked_input_clm: "max_rate=0.0; max_rate=1.5; max_rate=nan; masked_weight=0.0",
+    masked_input_clm: MASKED_INPUT,
 }
 
 

@@ -276,6 +276,35 @@ def test_an_epoch_has_each_token_once_in_any_phases(parts, data):
     assert sorted(first.ravel().tolist()) == list(range(120))
 
 
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    ranges=st.lists(
+        st.tuples(st.integers(0, 11), st.integers(1, 4)), min_size=1, max_size=3
+    ),
+)
+def test_skipped_batches_are_not_read_and_no_row_twice_in_any_phases(sizes, ranges):
+    """Batches may grow or shrink; a row's first token says which row it is."""
+    phases = tuple(Phase(4 * i, size) for i, size in enumerate(sizes))
+    spec, num_steps = FeedSpec(phases, seed=3), 12
+    feed = make_feed(spec, num_tokens=4 * 6 * 40)  # an epoch of all that can be read
+    skipped = tuple((first, first + num) for first, num in ranges)
+    other = feed.without(skipped)
+
+    def read(feed, step):
+        return feed[step]["tokens"][:, 0].tolist()
+
+    rows = [row for step in range(num_steps) for row in read(other, step)]
+    assert len(rows) == len(set(rows)) == sum(len(read(feed, s)) for s in range(12))
+    left_out = {batch for first, end in skipped for batch in range(first, end)}
+    for batch in left_out & set(range(num_steps)):
+        # Up to the first gap, a batch has the rows of a run that reads all.
+        if batch == min(left_out):
+            assert not set(read(feed, batch)) & set(rows)
+    first = min(left_out)
+    for step in range(min(first, num_steps)):
+        assert read(other, step) == read(feed, step)
+
+
 def test_a_stack_is_of_one_phase(make):
     feed = make(FeedSpec((Phase(0, 2), Phase(3, 4)), seed=7))
     stack = feed.stack(3, 4)

@@ -1,6 +1,7 @@
 """Which text and which parameters a run's numbers are measured on."""
 
 import dataclasses
+import gc
 import json
 import math
 import types
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from tiny import ROWS, VARIANTS, make_config, prepare
 
+import jaxpt
 from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.probe import pool
@@ -120,7 +122,7 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
     abilities = ("eval_step", "token_nll", "nll_bound", "fill_logits", "fill_scores")
     program = types.SimpleNamespace(
         task=make_task(plan, tokenizer.vocab),
-        init_state=lambda seed: types.SimpleNamespace(params=0.25 + seed),
+        init_params=lambda seed: 0.25 + seed,
         **dict.fromkeys(abilities, True),
     )
     known = of(valid_loss=1.0)
@@ -468,3 +470,42 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     assert {"pair_nats", "pair_nats_random", "pair_accuracy_random"} <= result.keys()
     assert examples["pair_nats"].totals.dtype == np.float32
     np.testing.assert_array_equal(examples["pair_nats"].groups, pairs.documents)
+
+
+def live_bytes():
+    """Bytes of all arrays; those of one buffer count once."""
+    buffers = {x.unsafe_buffer_pointer(): x.nbytes for x in jax.live_arrays()}
+    return sum(buffers.values())
+
+
+def test_random_parameters_come_without_an_optimizers_state(
+    speech, tmp_path, monkeypatch
+):
+    """At a run's end, and in `evaluate`: at most one more copy of the parameters."""
+    changes = {"model__d_model": 64, "model__num_layers": 2, "train__steps": 2}
+    config = make_config(speech, "mlm", optim__ema_decay=0.9, **changes)
+    before, peaks = live_bytes(), []
+    init = Program.init_params
+
+    def note(program, seed):
+        params = init(program, seed)
+        peaks.append(live_bytes() - before)
+        return params
+
+    monkeypatch.setattr(Program, "init_params", note)
+    jaxpt.train(config, tmp_path, quiet=True)
+    run = jaxpt.load(tmp_path)
+    of_params = sum(x.nbytes for x in jax.tree.leaves(run.params))
+    # Parameters, two moments, the moving average, and the random parameters.
+    assert len(peaks) == 1 and 5 <= peaks[0] / of_params < 5.2
+    del run
+    gc.collect()
+    before = live_bytes()
+    monkeypatch.setattr(Program, "init_state", None)
+    assert jaxpt.evaluate(tmp_path)["masked_accuracy_random"] < 0.5
+    assert 2 <= peaks[1] / of_params < 2.2
+
+
+def test_random_parameters_are_those_of_the_first_state(measured):
+    program, _, params = measured
+    jax.tree.map(np.testing.assert_array_equal, program.init_params(SEED), params)

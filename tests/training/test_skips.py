@@ -1,5 +1,6 @@
 """Updates that are skipped, runs that rewind, and the same bits whenever repeated."""
 
+import itertools
 import json
 
 import jax
@@ -17,6 +18,7 @@ from jaxpt.training import loop
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
+from jaxpt.training.run_log import RunLog
 from jaxpt.training.signals import Stopped
 
 NAN, INF = float("nan"), float("inf")
@@ -227,6 +229,40 @@ def test_a_run_rewinds_skips_the_rows_and_is_replayed_bit_for_bit(
     assert again["skipped_batches"] == result["skipped_batches"]
     assert again["metrics"] == result["metrics"]
     assert_same(whole, restore(replay, tmp_path / "replay"))
+
+
+@pytest.mark.parametrize("place", ["whole", "resumed"])
+def test_speed_is_measured_from_where_a_run_went_back_or_resumed(
+    place, speech, tmp_path, monkeypatch
+):
+    """Not from a later step, whose time and tokens were given up."""
+    config = make_config(speech, "clm", **REWIND)
+    starts, open_log = [], RunLog.open
+
+    def note(log, step, seconds):
+        starts.append((step, seconds))
+        return open_log(log, step, seconds)
+
+    monkeypatch.setattr(RunLog, "open", note)
+    with poison("clm", {9: NAN, 10: INF}, by="batch"):
+        if place == "resumed":
+            with monkeypatch.context() as patch:
+                patch.setattr(loop, "SignalWatch", stop_after(7))
+                with pytest.raises(Stopped):
+                    train(config, tmp_path)
+        train(config, tmp_path)
+    assert [step for step, _ in starts][:2] == [0, 6]
+    assert len(starts) == {"whole": 2, "resumed": 3}[place]
+    per_step = 8 * config.data.row_length
+    lines = [line for line in read_metrics(tmp_path) if "lr" in line]
+    for before, line in itertools.pairwise([{"step": 0, "seconds": 0.0}, *lines]):
+        last = max(
+            (before["step"], before["seconds"]),
+            *((step, at) for step, at in starts if before["step"] >= step),
+            key=lambda each: each[1],
+        )
+        rate = per_step * (line["step"] - last[0]) / (line["seconds"] - last[1])
+        assert line["tokens_per_second"] == pytest.approx(rate) and rate > 0
 
 
 @pytest.mark.slow
