@@ -14,6 +14,7 @@ from jaxpt.report import charts
 from jaxpt.report.answer import name_baselines
 from jaxpt.report.charts import Scale, escape_text, tag
 from jaxpt.report.formats import MISSING, format_number, format_p, is_number
+from jaxpt.report.wording import word_at_most, word_untested
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
@@ -56,10 +57,11 @@ def _word_outcome(pair: Mapping, margin: float) -> str:
     if pair["outcome"] == "equivalent":
         return f"equivalent within {margin:g}"
     if pair["outcome"] == "untested":
-        return "no verdict: one seed"
+        return word_untested(pair["seeds"])
+    needed = ""
     if pair["seeds_needed"]:
-        return f"tie; a new comparison needs about {pair['seeds_needed']} seeds"
-    return "tie"
+        needed = f"; a new comparison needs about {pair['seeds_needed']} seeds"
+    return f"no significant difference{word_at_most(pair['at_most'])}{needed}"
 
 
 def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
@@ -77,8 +79,9 @@ def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
         outcome = {
             "ahead": f"{name} is {'ahead' if is_better else 'behind'}",
             "equivalent": f"equivalent within {entry['margin']:g}",
-            "untested": "no verdict: one seed",
-        }.get(pair["outcome"], "tie")
+            "untested": word_untested(pair["seeds"]),
+            "tie": f"no significant difference{word_at_most(pair['at_most'])}",
+        }[pair["outcome"]]
         second, members = words.get(control, control), [numbers[name]]
         rows.append(
             Row(name, second, difference, low, high, pair["p"], outcome, members)

@@ -4,6 +4,7 @@ Objectives share their data and their budget, not their losses. So verdicts are 
 only on shared metrics, which have the same task for all (`jaxpt.statistics.verdicts`).
 """
 
+import math
 import statistics
 import textwrap
 from collections.abc import Mapping
@@ -49,6 +50,7 @@ from jaxpt.statistics.verdicts import Pair, Results
 
 WIDTH = 100
 VALUE = "{:.3f}".format
+WITHOUT_SEEDS = (FREQUENCY, REFERENCE)  # baselines that no seed changes
 Values = tuple[dict[int, float], dict[int, Examples]]  # by seed
 
 
@@ -137,6 +139,8 @@ class _Measured(NamedTuple):
             self.metrics[metric].margin,
             {name: values for name, (values, _) in by_name.items()},
             {name: examples for name, (_, examples) in by_name.items() if examples},
+            self.metrics[metric].span or math.inf,
+            WITHOUT_SEEDS,
         )
 
     def read(self, name: str, metric: str) -> Values:
@@ -165,9 +169,7 @@ class _Measured(NamedTuple):
         metric_pairs = [pair for pair in pairs if pair.metric == entry["metric"]]
         entry["pairs"] = [describe_pair(pair) for pair in metric_pairs]
         values = {n: self.read(n, entry["metric"])[0] for n in entry["by_name"]}
-        entry["warnings"] = (
-            check_seeds(entry["label"], values, metric_pairs) if metric_pairs else []
-        )
+        entry["warnings"] = check_seeds(entry["label"], values) if metric_pairs else []
         by_test = [
             [pair for pair in metric_pairs if pair.better in names] for names in tests
         ]
@@ -214,10 +216,8 @@ class _Measured(NamedTuple):
                 (FREQUENCY, metric + FREQUENCY_SUFFIX),
                 (REFERENCE, metric),
             ):
-                if key in references:  # the same for every seed
-                    means = dict.fromkeys(values[0], references[key].mean)
-                    of_seeds = dict.fromkeys(values[0], references[key])
-                    baselines[control] = means, of_seeds
+                if key in references:
+                    baselines[control] = {0: references[key].mean}, {0: references[key]}
             controls += [
                 self.gather(metric, {name: values, control: other})
                 for control, other in baselines.items()

@@ -55,9 +55,11 @@ class Sample(NamedTuple):
         """The variance of the mean; 0 for a constant."""
         return np.square(self.std) / self.num if self.num else 0.0 * self.std
 
-    def quantile(self, level: float) -> float:
-        """Student's t quantile; 0 for a constant."""
-        return float(stdtrit(self.num - 1, level / 2)) if self.num else 0.0
+    def square(self, level: float) -> Any:
+        """The square of half the width of the interval of the mean, by Student's t."""
+        quantile = stdtrit(self.num - 1, level / 2) if self.num else 0.0
+        with np.errstate(invalid="ignore"):
+            return np.where(self.variance > 0, quantile**2 * self.variance, 0.0)
 
 
 def half_width(first: Sample, second: Sample, level: float) -> Any:
@@ -67,7 +69,7 @@ def half_width(first: Sample, second: Sample, level: float) -> Any:
     1.4804
     """
     a, b = first.variance, second.variance
-    banerjee = first.quantile(level) ** 2 * a + second.quantile(level) ** 2 * b
+    banerjee = first.square(level) + second.square(level)
     if not first.num or not second.num:
         return np.sqrt(banerjee)
     stricter = level * find_factor(first.num, second.num, level)
