@@ -54,14 +54,18 @@ def list_pairs(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
 def _word_outcome(pair: Mapping, margin: float) -> str:
     if pair["outcome"] == "ahead":
         return f"{pair['better']} is ahead"
+    words = _word_no_difference(pair, margin)
+    if pair["outcome"] == "tie" and pair["seeds_needed"]:
+        return f"{words}; a new comparison needs about {pair['seeds_needed']} seeds"
+    return words
+
+
+def _word_no_difference(pair: Mapping, margin: float) -> str:
     if pair["outcome"] == "equivalent":
         return f"equivalent within {margin:g}"
     if pair["outcome"] == "untested":
         return word_untested(pair["seeds"])
-    needed = ""
-    if pair["seeds_needed"]:
-        needed = f"; a new comparison needs about {pair['seeds_needed']} seeds"
-    return f"no significant difference{word_at_most(pair['at_most'])}{needed}"
+    return f"no significant difference{word_at_most(pair['at_most'])}"
 
 
 def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
@@ -76,12 +80,10 @@ def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
             difference, low, high = (
                 None if value is None else -value for value in (difference, high, low)
             )
-        outcome = {
-            "ahead": f"{name} is {'ahead' if is_better else 'behind'}",
-            "equivalent": f"equivalent within {entry['margin']:g}",
-            "untested": word_untested(pair["seeds"]),
-            "tie": f"no significant difference{word_at_most(pair['at_most'])}",
-        }[pair["outcome"]]
+        if pair["outcome"] == "ahead":
+            outcome = f"{name} is {'ahead' if is_better else 'behind'}"
+        else:
+            outcome = _word_no_difference(pair, entry["margin"])
         second, members = words.get(control, control), [numbers[name]]
         rows.append(
             Row(name, second, difference, low, high, pair["p"], outcome, members)

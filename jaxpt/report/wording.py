@@ -19,7 +19,7 @@ def describe_pair(pair: Pair) -> dict:
         "difference": difference.mean,
         "low": pair.low,
         "high": pair.high,
-        "at_most": pair.at_most,
+        "at_most": pair.at_most if is_number(pair.at_most) else None,
         "p": pair.p,
         "seeds": difference.num_seeds,
         "documents": difference.num_groups,

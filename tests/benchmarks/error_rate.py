@@ -42,7 +42,7 @@ def print_rates(num_draws: int) -> None:
     print("|---|---|---|---|---|")
     rates: dict[int, dict[int, list[float]]] = {}
     for case in list_cases():
-        num = num_draws if case.num_names < 14 else num_draws // 4
+        num = num_draws // 4 if case.num_documents else num_draws
         rate = find_rate(case, num, batch=100 if case.num_documents else 1000)
         of_names = rates.setdefault(case.num_names, {})
         of_names.setdefault(case.num_seeds, []).append(rate)

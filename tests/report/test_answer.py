@@ -104,6 +104,25 @@ def test_with_a_control_all_others_are_compared_with_it(values, clause, result):
     assert {"off", best} == {line.split(":")[0] for line in answer.cost.split("\n")}
 
 
+@pytest.mark.parametrize("num_behind", [0, 1, 2, 3])
+def test_a_row_counts_those_that_the_best_is_ahead_of(num_behind):
+    """ "all" only if the best is ahead of each of the others."""
+    values = {"best": [0.9, 0.901] * 2}
+    for place, name in enumerate("abc"):
+        is_behind = place < num_behind
+        values[name] = [0.1, 0.101] * 2 if is_behind else [0.7, 0.99, 0.8, 0.97]
+    report = make_report(make_runs(values))
+    (answer,) = list_answers(report, group_by_name(report["runs"]))
+    expected = {
+        1: "best has the best mean and is ahead of 1 of 3 others.",
+        2: "best has the best mean and is ahead of 2 of 3 others.",
+        3: "best is ahead of all 3 others.",
+    }
+    assert answer.result.startswith(
+        expected.get(num_behind, "No significant difference (at most ")
+    )
+
+
 def test_a_metric_without_the_control_has_no_verdict():
     runs = make_runs({"off": [0.5, 0.6], "a": [0.5, 0.6], "b": [0.1, 0.2]})
     for run in runs[2:]:
