@@ -373,7 +373,8 @@ def _word_certainty(pair: Mapping) -> str:
         "equivalent": "equivalent: the interval is within the margin",
         "tie": f"no significant difference{word_at_most(pair['at_most'])}",
     }[pair["outcome"]]
-    documents = f" and {pair['documents']} test documents" if pair["documents"] else ""
+    unit = "blocks of the test text" if pair["blocks"] else "test documents"
+    documents = f" and {pair['documents']} {unit}" if pair["documents"] else ""
     p = format_p(pair["p"])
     p = p if p.startswith("<") else f"= {p}"
     return f"{outcome}; p {p}, {pair['seeds']} seeds{documents}"

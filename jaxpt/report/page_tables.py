@@ -48,8 +48,8 @@ def tabulate_metrics(report: Mapping) -> Table:
 
 def tabulate_pairs(report: Mapping) -> Table:
     """Every two objectives with a verdict, and each objective against baselines."""
-    numbers = ("difference", "low", "high", "at_most", "p", "seeds", "documents")
-    numbers += ("seeds_needed",)
+    numbers = [*("difference", "low", "high", "at_most", "p", "seeds", "documents")]
+    numbers += ["seeds_needed"]
     rows = [
         [entry["label"], pair["better"], pair["worse"], OUTCOMES[pair["outcome"]]]
         + [format_cell(pair[key]) for key in numbers]

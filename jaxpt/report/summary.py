@@ -403,16 +403,21 @@ def list_omissions(report):
         for name, stats in entry["by_name"].items()
         if stats["n"] < num_seeds[name]
     ]
-    few = [
-        entry["metric"]
+    tested = {
+        entry["metric"]: [p for p in entry["pairs"] if p["outcome"] != "untested"]
         for entry in report["metrics"]
-        for pair in entry["pairs"][:1]
-        if pair["outcome"] != "untested" and pair["documents"] < 2
-    ]
-    if few:
+    }
+    alone = [m for m, pairs in tested.items() if any(not p["documents"] for p in pairs)]
+    if alone:
         lines.append(
-            f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
-            f"the test text is one document, or its examples were not kept"
+            f"note: intervals of {', '.join(alone)} are of the choice of seeds alone: "
+            f"no result by test example was kept, or the metric is not a mean of them"
+        )
+    cut = [m for m, pairs in tested.items() if any(p["blocks"] for p in pairs)]
+    if cut:
+        lines.append(
+            f"note: the test text of {', '.join(cut)} is one document: its error is "
+            f"that of blocks of consecutive examples, and is not of other documents"
         )
     lines += _list_retired(report["runs"])
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]

@@ -23,6 +23,7 @@ def describe_pair(pair: Pair) -> dict:
         "p": pair.p,
         "seeds": difference.num_seeds,
         "documents": difference.num_groups,
+        "blocks": difference.is_cut,
         "seeds_error": difference.seeds_error,
         "examples_error": difference.examples_error,
         "seeds_needed": pair.seeds_needed,

@@ -47,6 +47,7 @@ from jaxpt.statistics.examples import Examples
 from jaxpt.statistics.unpaired import Sample, half_width
 
 MIN_SEEDS = 4  # of each objective, for a verdict
+BLOCKS = 40  # of consecutive examples, if the test text is one document
 GOOD_SEEDS = 5  # that are recommended
 POWER = 0.8  # of a follow-up with the recommended number of seeds
 MAX_SEEDS = 1000
@@ -64,6 +65,7 @@ class Difference(NamedTuple):
       examples_error: the standard error due to test documents; 0 if no examples were
         stored.
       num_groups: the number of test documents; 0 if no examples were stored.
+      is_cut: whether they are blocks of a single document.
     """
 
     mean: float
@@ -71,6 +73,7 @@ class Difference(NamedTuple):
     second: Sample
     examples_error: float = 0.0
     num_groups: int = 0
+    is_cut: bool = False
 
     @property
     def num_seeds(self) -> int:
@@ -153,8 +156,10 @@ class Difference(NamedTuple):
             return None
 
         def is_enough(num: int) -> bool:
-            sides = (side._replace(num=num if side.num else 0) for side in self[1:3])
-            larger = Difference(self.mean, *sides, *self[3:])
+            larger = self._replace(
+                first=self.first._replace(num=num if self.first.num else 0),
+                second=self.second._replace(num=num if self.second.num else 0),
+            )
             half = sum(map(larger.half_width, (level, 2 - 2 * POWER)))
             return abs(self.mean) >= half and larger._least_p <= level
 
@@ -203,24 +208,30 @@ class Side(NamedTuple):
 def subtract(first: Side, second: Side) -> Difference:
     """The difference of two objectives on one metric.
 
-    Their examples are of the same documents, which each may have cut into other rows.
+    Their examples are of the same documents, which each may have cut into other rows. A
+    single document is cut into at most `BLOCKS` blocks of consecutive examples, which
+    take the place of documents.
     """
     difference = Difference(first.mean - second.mean, first.sample(), second.sample())
     if not first.examples or not second.examples:
         return difference
+    every = [*first.examples.values(), *second.examples.values()]
+    is_cut = len({group for each in every for group in np.unique(each.groups)}) == 1
+    num_blocks = min(BLOCKS, *(len(each.totals) for each in every))
     groups, pulls = [], []
     for sign, examples in ((1, first.examples), (-1, second.examples)):
         for each in examples.values():
+            each = each.in_blocks(num_blocks) if is_cut else each
             documents, influence = each.influence_by_group()
             groups.append(documents)
             pulls.append(sign * influence / len(examples))
     documents, places = np.unique(np.concatenate(groups), return_inverse=True)
     influence = np.bincount(places, np.concatenate(pulls))
     num = len(documents)
-    if num < 2:  # one document has no variance
+    if num < 2:  # one example has no variance
         return difference
     error = math.sqrt(num / (num - 1) * float(influence @ influence))
-    return difference._replace(examples_error=error, num_groups=num)
+    return difference._replace(examples_error=error, num_groups=num, is_cut=is_cut)
 
 
 class Pair(NamedTuple):

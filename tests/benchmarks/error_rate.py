@@ -126,13 +126,22 @@ def print_laws(num_draws: int) -> None:
         cells = []
         for num_seeds in NUM_SEEDS:
             case = Case(2, num_seeds, 0, 1.0, False, spreads, law=law, shared=shared)
-            drawn = draw_many(np.random.default_rng(0), case, num_draws)
-            wrong = np.flatnonzero(judge_arrays(drawn).ahead.any((1, 2)))
-            silent = sum(not has_warning(drawn, place) for place in wrong)
-            cells.append(f"{len(wrong) / num_draws:.3f} ({silent / num_draws:.3f})")
+            cells.append(_word_rate(case, num_draws))
         label = law if spreads == (1.0,) else f"{law}, one objective 5 times wider"
         label += ", a common normal part" if shared else ""
         print(f"| {label} | {' | '.join(cells)} |")
+
+    cases = [Case(2, num, 24, 1.0, True, (30.0, 1.0)) for num in NUM_SEEDS]
+    rates = " | ".join(_word_rate(case, num_draws) for case in cases)
+    print(f"| nearly all right or nearly all wrong, for one objective | {rates} |")
+
+
+def _word_rate(case: Case, num_draws: int) -> str:
+    """The rate of a case, and that of comparisons without a warning."""
+    drawn = draw_many(np.random.default_rng(0), case, num_draws)
+    wrong = np.flatnonzero(judge_arrays(drawn).ahead.any((1, 2)))
+    silent = sum(not has_warning(drawn, place) for place in wrong)
+    return f"{len(wrong) / num_draws:.3f} ({silent / num_draws:.3f})"
 
 
 def has_warning(drawn: Drawn, place: int) -> bool:
