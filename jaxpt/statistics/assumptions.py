@@ -72,7 +72,8 @@ def describe_seeds(seeds: Iterable[int], earlier: Iterable[int], alpha: float) -
     if not earlier:
         return (
             f"{rate}, if the seeds were chosen before any result was seen; adding "
-            f"seeds after a tie raises it, a follow-up with new seeds alone does not "
+            f"seeds to a comparison without a verdict raises it, a follow-up with new "
+            f"seeds alone does not "
             f"(compare.earlier_seeds)"
         )
     written = ", ".join(map(str, earlier))

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
 
 from jaxpt.report import summary as reporting
+from jaxpt.report.answer import list_answers
+from jaxpt.report.formats import group_by_name
 from jaxpt.report.metrics import Metric, list_metrics
 from jaxpt.statistics.examples import Examples
 
@@ -127,6 +129,35 @@ def test_examples_widen_the_interval_and_are_of_the_runs():
     assert "choice of seeds alone" in notes[0][0] and notes[1] == []
 
 
+def test_a_test_text_of_one_document_is_noted():
+    """Its error is that of blocks, and the reader is told so."""
+    runs = make_runs({"clm": [0.6, 0.61, 0.6, 0.62], "mlm": [0.62, 0.6, 0.63, 0.6]})
+    draw = np.random.default_rng(0)
+    examples = {
+        (run["name"], run["seed"]): {
+            "probe_accuracy": make_examples(draw, 0.6, num_groups=1, per_group=200)
+        }
+        for run in runs
+    }
+    (entry,) = reporting.summarise(runs, examples)
+    (pair,) = entry["pairs"]
+    assert (pair["documents"], pair["blocks"]) == (40, True)
+    assert pair["examples_error"] > 0.01
+    report = make_report(runs, metrics=[entry])
+    (note,) = reporting.list_omissions(report)
+    assert note.startswith("note: the test text of probe_accuracy is one document")
+    (answer,) = list_answers(report, group_by_name(runs))
+    assert answer.certainty.endswith("4 seeds and 40 blocks of the test text")
+    # A text of two documents has no such note.
+    for by_metric in examples.values():
+        values = by_metric["probe_accuracy"]
+        halves = np.arange(200) // 100
+        by_metric["probe_accuracy"] = values._replace(groups=halves)
+    (entry,) = reporting.summarise(runs, examples)
+    assert (entry["pairs"][0]["documents"], entry["pairs"][0]["blocks"]) == (2, False)
+    assert reporting.list_omissions(make_report(runs, metrics=[entry])) == []
+
+
 def test_who_learnt_nothing_is_said():
     runs = [
         make_run(name, seed, probe_accuracy=value + seed / 1e4, probe_accuracy_random=r)
@@ -228,9 +259,9 @@ def test_table_by_hand():
             "mlm                 0.900",
             "",
             "linear probe on frozen features: mlm ahead of clm by 0.700 [0.570, 0.830]",
-            "note: intervals of probe_accuracy are of the choice of seeds alone: the "
-            "test text is one document,",
-            "  or its examples were not kept",
+            "note: intervals of probe_accuracy are of the choice of seeds alone: no "
+            "result by test example was",
+            "  kept, or the metric is not a mean of them",
         ]
     )
 
