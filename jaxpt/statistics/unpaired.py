@@ -10,7 +10,7 @@ Banerjee's interval misses the true difference with at most the stated probabili
 with equal numbers it is as wide as that of pairs. Welch's is narrower and only
 approximate: with four values on each side and one standard deviation five times the
 other, intervals of the levels 0.05, 0.0083 and 0.00055 miss 1.1, 1.5 and 2.8 times as
-often as stated, so many of them together do not keep their joint rate.
+often as stated. Simultaneous intervals therefore do not keep their joint rate.
 
 Here the narrower of two is used: Banerjee's, or Welch's at a stricter level, which is
 the largest one for which the narrower of the two misses at most as often as stated,

@@ -6,7 +6,7 @@ models, and other test documents give other scores. The multi-bootstrap resample
 with all examples of a document together. Here, too, documents are paired, as all runs
 are measured on the same ones. Seeds are not paired: runs of one seed share the order of
 their rows, which in the studies of `results/` correlates their values little or not at
-all, and pairs have only half as many degrees of freedom.
+all, and pairs have half the degrees of freedom.
 
 Departure: the multi-bootstrap takes quantiles of its draws. With few seeds these are
 too narrow: with three seeds they exclude 0 for a quarter of all pairs of equal
