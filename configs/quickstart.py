@@ -23,7 +23,7 @@ ENCODER_DECODER = {"num_layers": 1, "num_decoder_layers": 1}
 
 
 def get_config(objective="clm"):
-    """Three seeds each, the same rows, the same FLOPs; characters of dated speeches.
+    """Five seeds each, the same rows, the same FLOPs; characters of dated speeches.
 
     All models answer the multiple-choice cloze at every evaluation: which of four
     characters was removed from a text?

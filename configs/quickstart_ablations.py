@@ -2,7 +2,7 @@
 
     jaxpt compare --config configs/quickstart_ablations.py --workdir runs/ablations
 
-Which part of ELECTRA makes the difference to `mlm`? Three seeds each, at equal FLOPs:
+Which part of ELECTRA makes the difference to `mlm`? Five seeds each, at equal FLOPs:
 a discriminator loss on masked tokens only (electra_15), prediction of the original
 tokens where a generator's sample replaces [MASK] (replace_mlm), prediction of all
 original tokens (all_tokens_mlm). The paper (Clark et al. 2020), base size, GLUE:

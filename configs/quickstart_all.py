@@ -2,7 +2,7 @@
 
     jaxpt compare --config configs/quickstart_all.py --workdir runs/all
 
-Three seeds each, with the quickstart's text, model and learning rates, which are tuned
+Five seeds each, with the quickstart's text, model and learning rates, which are tuned
 for four of them. About 30 minutes on 2 cores.
 """
 
