@@ -3,8 +3,8 @@
     jaxpt compare --config configs/models.py --workdir runs/models
     jaxpt export --workdir runs/models --to models
 
-Three objectives with three seeds each, too few for verdicts; 15 minutes on 2 cores. The models of the first
-seed come with jaxpt: `jaxpt list models`.
+Three objectives with three seeds each, too few for verdicts; 15 minutes on 2 cores. The
+models of the first seed come with jaxpt: `jaxpt list models`.
 
 ELECTRA and span corruption are left out. In their forms in transformers (learned and
 relative positions) they stayed at token frequencies at this budget: multiple-choice
