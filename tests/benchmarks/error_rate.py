@@ -9,6 +9,8 @@ any verdict says "ahead" (alpha is 0.05). No model is trained. The verdicts are 
 
 import argparse
 import functools
+import itertools
+import json
 import pathlib
 import sys
 
@@ -34,6 +36,7 @@ from jaxpt.statistics.assumptions import check_seeds
 from jaxpt.statistics.unpaired import Sample, half_width
 
 NUM_SEEDS = (4, 5, 10)
+RESULTS = pathlib.Path(__file__).parents[2] / "results"
 
 
 def print_rates(num_draws: int) -> None:
@@ -204,6 +207,36 @@ def print_coverage(num_draws: int) -> None:
         print(f"| {names} | {' | '.join(cells)} |")
 
 
+def print_pairing(root: pathlib.Path = RESULTS) -> None:
+    """By metric of the archived studies, what pairs of the same seed would gain.
+
+    The variance of the differences by seed, divided by the sum of both variances: the
+    median over all pairs of objectives with four or more common seeds.
+    """
+    ratios: dict[str, list[float]] = {}
+    for path in sorted(root.glob("*/report.json")):
+        report = json.loads(path.read_text())
+        labels = {e["metric"]: e["label"] for e in report["metrics"] if e["is_common"]}
+        for metric, label in labels.items():
+            by_name: dict[str, dict[int, float]] = {}
+            for run in report["runs"]:
+                if (value := run["metrics"].get(metric)) is not None:
+                    by_name.setdefault(run["name"], {})[run["seed"]] = value
+            for one, other in itertools.combinations(by_name.values(), 2):
+                seeds = sorted(one.keys() & other.keys())
+                pair = np.array(
+                    [[side[seed] for seed in seeds] for side in (one, other)]
+                )
+                total = pair.var(-1, ddof=1).sum() if len(seeds) >= 4 else 0.0
+                if total > 0 and not metric.startswith("task_"):
+                    ratio = (pair[0] - pair[1]).var(ddof=1) / total
+                    ratios.setdefault(label, []).append(ratio)
+    print("\n| metric | pairs | variance ratio |")
+    print("|---|---|---|")
+    for label, values in ratios.items():
+        print(f"| {label} | {len(values)} | {np.median(values):.2f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=4000, help="comparisons per case")
@@ -211,6 +244,7 @@ def main() -> None:
     tables = (print_procedures, print_power, print_coverage, print_laws)
     for show in (*tables, print_added_seeds, print_rates):
         show(num_draws)
+    print_pairing()
 
 
 if __name__ == "__main__":
