@@ -2,6 +2,7 @@
 
     jaxpt compare --config configs/wikitext2_all.py:DIR --workdir runs/all
 
+Two seeds give means and no verdicts; for those add --config.compare.seeds="(0,1,2,3,4)".
 DIR, text and sizes are those of wikitext2.py; the tokenizer has the special tokens of
 all objectives. Students are compared too if `:DIR,TEACHERS` names their teachers:
 
