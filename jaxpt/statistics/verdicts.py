@@ -131,7 +131,7 @@ class Difference(NamedTuple):
 
         >>> sides = Sample(0.5, 5), Sample(0.2, 5)
         >>> round(Difference(0.5, *sides, 0.4, 40).half_width(0.05), 4)
-        1.0123
+        1.0221
         """
         seeds = float(half_width(self.first, self.second, level))
         if not self.examples_error:

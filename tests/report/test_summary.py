@@ -28,7 +28,7 @@ def test_summary_of_three_seeds_by_hand():
     assert mlm == {"mean": 0.5, "std": None, "n": 1}
 
 
-FEW = "no verdict from {}: at least 4 of each objective are needed, better 5"
+FEW = "no verdict from {}: at least 4 of each objective are needed (5 are recommended)"
 
 
 @pytest.mark.parametrize(
