@@ -5,7 +5,8 @@
 
 DIR has one .txt file for each novel (78 MB); every tenth is held out. The first command
 tunes the learning rates of each objective at width 256; the second takes them over for
-width 768, AdamW's with `optim.lr_width`, and trains two seeds at equal FLOPs.
+width 768, AdamW's with `optim.lr_width`, and trains two seeds at equal FLOPs
+(means without verdicts, which need four).
 `tests/benchmarks/gpt2_small.sh` runs both in pieces of 9 minutes.
 
 Both are 4.3e17 FLOPs: 18 minutes of an H100 at 40 % of its 989 TFLOP/s in bfloat16,

@@ -106,7 +106,7 @@ def _set_model(model, width):
 
 
 def _set_sizes(config):
-    """Five widths of clm and mlm, with common settings; two seeds."""
+    """Five widths of clm and mlm, with common settings; two seeds: no verdicts."""
     config.data.limit_chars = 0
     compare = config.compare
     compare.seeds = (0, 1)

@@ -2,7 +2,8 @@
 
     jaxpt compare --config configs/wikitext2_all.py:DIR --workdir runs/all
 
-DIR, text and sizes are those of wikitext2.py; the tokenizer has the special tokens of
+Two seeds give means and no verdicts; compare.seeds="(0,1,2,3,4)" gives both. DIR, text
+and sizes are those of wikitext2.py; the tokenizer has the special tokens of
 all objectives. Students are compared too if `:DIR,TEACHERS` names their teachers:
 
     for objective in mlm clm; do jaxpt train --config configs/wikitext2_all.py:DIR \

@@ -45,6 +45,9 @@ from jaxpt.report.answer import list_shared
 from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import REPORT, STUDY, Study, load_study
 from jaxpt.report.summary import summarise
+from jaxpt.report.tables import format_differences
+from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.statistics.assumptions import describe_seeds
 from jaxpt.statistics.intervals import repeat_interval
 from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.metrics_log import METRICS_FILE
@@ -295,6 +298,36 @@ def redraw_verdicts(study: Study) -> list[dict]:
     family = report["alpha"], report.get("control", "")
     summary = summarise(runs, examples, references, None, *family)
     return json.loads(json.dumps(to_plain(summary)))
+
+
+def redraw(folder: Path) -> tuple[dict, dict]:
+    """Writes a study's report again, from the stored results of its runs.
+
+    For a study whose verdicts were computed by an earlier version. Nothing is trained;
+    pictures show no verdicts and are kept.
+
+    Returns:
+      The report before and after.
+
+    Raises:
+      UserError: the folder holds no study, a file was altered, or the report that was
+        written is not valid.
+    """
+    study = load_study(folder)
+    spec = make_compare_spec(load_compared_config(folder))
+    report = study.report | {"metrics": redraw_verdicts(study)}
+    seeds = spec.seeds, spec.earlier_seeds, report["alpha"]
+    report["seeds_note"] = describe_seeds(*seeds)
+    budget = report["budget"]["kind"]
+    whole = judge_whole_cost(report["runs"], budget, report["alpha"])
+    report |= {"whole_cost": to_plain(whole)} if whole else {}
+    with hold(folder):
+        write_json(folder / "report.json", report)
+        checksums.write(folder / "differences.csv", format_differences(report).encode())
+        facts = study.facts | {"intervals": list_intervals(report)}
+        write_json(folder / STUDY, facts)
+        check_study(folder)
+    return study.report, report
 
 
 def is_close(one: Any, other: Any) -> bool:

@@ -40,6 +40,7 @@ from jaxpt.files.remote import localise
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
 from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
+from jaxpt.finetuning.results import load_scores
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.inference.zero_shot_results import evaluate_tasks, load_main
 from jaxpt.nn.networks.abilities import ScoresTexts
@@ -54,6 +55,7 @@ from jaxpt.zero_shot.tasks import TASKS, list_tasks
 PREFIX = "task"  # of the metrics' names
 DATA_PATHS = ("train", "dev", "test")  # settings of `data`
 RANDOM_SUFFIX = "_random"  # of metrics of a random initialization
+CORRELATIONS = ("mcc", "pearson", "spearman")
 MARGIN = 0.01  # of equivalence: see `jaxpt.statistics.verdicts`
 RESULTS, EXAMPLES = "tasks.json", "task_examples.npz"
 # The schema of tasks.json.
@@ -66,6 +68,7 @@ RESULTS_FORM = {
             "margin": float,
             "num_labels?": int,
             "constant?": (numbers.Real, None),
+            "span?": (float, None),
             "finetune_seconds?": float,
         }
     ],
@@ -283,6 +286,8 @@ def evaluate_run(
             entry, values = _describe_tuned(task, size, tuned, scratch, ngrams)
             entries.append(entry)
             metrics |= values
+            places = [place for _, place in _list_sources(task, size, folder)]
+            examples |= _load_scores(entry, tuned, scratch, places, seed)
     write_examples(folder, examples, EXAMPLES)
     stored = {"asked": identity, "tasks": entries, "metrics": metrics}
     write_json(folder / RESULTS, stored)
@@ -338,6 +343,7 @@ def _describe_zero_shot(
         "higher_is_better": "perplexity" not in main,
         "margin": MARGIN,
         "reference": "",
+        "span": None if "perplexity" in main else 1.0,
         "rule": rule,
         "items": result["num_items"],
     }
@@ -380,12 +386,33 @@ def _describe_tuned(
         "higher_is_better": True,
         "margin": MARGIN,
         "reference": "",
+        # Correlations are between -1 and 1, all others between 0 and 1.
+        "span": 2.0 if name in CORRELATIONS else 1.0,
         "measure": measure,
         "num_labels": size or tuned["examples"]["train"],
         "constant": tuned["constant"][split][name],
         "finetune_seconds": sum(cell["seconds"] for cell in tuned["cells"]),
     }
     return entry, values
+
+
+def _load_scores(
+    entry: dict, tuned: dict, scratch: dict, places: list[Path], seed: int
+) -> dict[str, Examples]:
+    """The scores by example of a fine-tuning's metric and of its random initialization.
+
+    {} for a metric that is not a mean over examples.
+    """
+    split = "test" if "test" in tuned["constant"] else "dev"
+    examples = {}
+    for suffix, result, place in zip(
+        ("", "_random"), (tuned, scratch), places, strict=True
+    ):
+        if picked := result["picked"]:
+            scores = load_scores(place, picked, seed)
+            if (key := f"{split}/{tuned['metric']}") in scores:
+                examples[entry["metric"] + suffix] = scores[key]
+    return examples
 
 
 def describe_tasks(

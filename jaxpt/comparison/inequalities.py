@@ -202,7 +202,7 @@ def _list_seeds(groups: Groups) -> list[str]:
         for name, group in groups.items()
     ]
     lines = describe_difference("seeds", pairs)
-    return [f"{line}; two are judged by the seeds that both have" for line in lines]
+    return [f"{line}; each is judged by its own seeds" for line in lines]
 
 
 def _list_settings(groups: Groups) -> list[str]:

@@ -91,7 +91,7 @@ def describe_study(study: Study) -> str:
         "Mean ± standard deviation over seeds:",
         make_escaped(*results),
         make_escaped(*costs),
-        f"Verdicts (Holm-corrected, α = {report['alpha']:g}; simultaneous intervals of "
+        f"Verdicts (family-wise α = {report['alpha']:g}; simultaneous intervals of "
         f"the differences in brackets):",
         "\n".join(f"- {escape(line)}" for line in list_verdicts(report)),
     ]

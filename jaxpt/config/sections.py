@@ -290,8 +290,9 @@ class CompareSpec(Settings):
     Attributes:
       objectives: names of objectives, or other names (letters, digits, "_", "-") with
         an `objective` in `overrides`, to compare one objective in several settings.
-      seeds: every objective is trained with each. Choose them before you see any
-        result: adding seeds after a tie raises the error rate of verdicts.
+      seeds: every objective is trained with each; verdicts need at least four. Choose
+        them before you see any result: adding seeds after a comparison without a
+        significant difference raises the error rate of verdicts.
       earlier_seeds: seeds of the comparison that this one follows up, if any. `seeds`
         must be disjoint from them, so that these verdicts rest on new seeds only; with
         an `alpha` of at most half of 0.05 they may overlap.
@@ -341,7 +342,7 @@ class CompareSpec(Settings):
     SECTION: ClassVar[str] = "compare"
 
     objectives: Annotated[tuple[str, ...], Length(1, is_distinct=True)] = COMPARED
-    seeds: Seeds = (0, 1, 2)
+    seeds: Seeds = (0, 1, 2, 3, 4)
     earlier_seeds: tuple[NonNegativeInt, ...] = ()
     alpha: InnerFraction = ALPHA
     control: str = ""

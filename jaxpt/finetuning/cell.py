@@ -37,6 +37,7 @@ from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
 from jaxpt.learn.skips import make_rule
+from jaxpt.statistics.examples import Examples as ItemScores
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch, Stopped
 
@@ -83,11 +84,13 @@ class Trained:
         and without "dev" and "test".
       params: the trained parameters by path; None if it diverged.
       records: of the examples of each split.
+      scores: by "SPLIT/METRIC", the scores of the examples (`Task.item_scores`).
     """
 
     result: dict
     params: Any = None
     records: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
+    scores: dict[str, ItemScores] = dataclasses.field(default_factory=dict)
 
 
 def conclude(
@@ -113,7 +116,12 @@ def conclude(
     reports = {name: each.report for name, each in measured.items() if each.report}
     result = result | metrics | ({"report": reports} if reports else {})
     records = {name: each.records for name, each in measured.items()}
-    return Trained(result, program.split(params)[0], records)
+    scores = {
+        f"{name}/{metric}": items
+        for name, each in measured.items()
+        for metric, items in each.scores.items()
+    }
+    return Trained(result, program.split(params)[0], records, scores)
 
 
 @dataclasses.dataclass

@@ -18,6 +18,7 @@ from jaxpt.finetuning.batches import (
     row_length,
 )
 from jaxpt.finetuning.program import TuneProgram
+from jaxpt.statistics.examples import Examples as ItemScores
 from jaxpt.tasks.task import Described, Row
 
 MIN_BATCHES = 16  # batches that justify compiling one more length
@@ -44,11 +45,16 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The metrics of a split, a record for each example, and the task's report."""
+    """The metrics of a split, a record for each example, and the task's report.
+
+    Attributes:
+      scores: by metric that is a mean over examples, the score of each.
+    """
 
     metrics: dict[str, float]
     records: list[dict]
     report: dict
+    scores: dict[str, ItemScores]
 
 
 def read_outputs(
@@ -114,7 +120,8 @@ def measure(
         for number, record in zip(numbers, described.records, strict=True)
     ]
     metrics = task.metrics(predictions, split.items, spec)
-    return Measured(metrics, records, described.report)
+    scores = task.item_scores(predictions, split.items, spec)
+    return Measured(metrics, records, described.report, scores)
 
 
 def _predict(program: TuneProgram, params: Any, split: Examples) -> tuple[list, list]:

@@ -10,6 +10,8 @@ from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.cell import HISTORY, METRICS, Cell, Trained
+from jaxpt.statistics.examples import Examples
+from jaxpt.training.workdir import load_examples, write_examples
 
 # The schema of a run's result.json.
 SCHEMA = HISTORY | {
@@ -33,13 +35,15 @@ SCHEMA = HISTORY | {
     },
 }
 CELLS, RESULT, PREDICTIONS = "cells", "result.json", "predictions.jsonl"
+SCORES = "scores.npz"
 
 
 def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
     """Writes a cell's predictions, then its result, which marks it as finished.
 
     Each line of the predictions is an example: "split", "row" (its number in the file,
-    from 0), and its record from `Task.describe`.
+    from 0), and its record from `Task.describe`. `SCORES` has what `Task.item_scores`
+    gives, by "SPLIT/METRIC".
     """
     place = folder / CELLS / cell.name
     lines = [
@@ -50,6 +54,8 @@ def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
     place.mkdir(parents=True, exist_ok=True)
     if lines:
         checksums.write(place / PREDICTIONS, "".join(lines).encode())
+    if trained.scores:
+        write_examples(place, trained.scores, SCORES)
     write_json(place / RESULT, trained.result)
 
 
@@ -57,6 +63,16 @@ def load_cell(folder: Path, cell: Cell) -> dict | None:
     """The result of a finished cell; None if it is not finished."""
     path = folder / CELLS / cell.name / RESULT
     return _load(path) if path.exists() else None
+
+
+def load_scores(folder: Path, setting: dict, seed: int) -> dict[str, Examples]:
+    """The scores of the examples by "SPLIT/METRIC"; {} if a cell has none.
+
+    Args:
+      setting: with "lr", "batch_size" and "epochs".
+    """
+    cell = Cell(setting["lr"], setting["batch_size"], setting["epochs"], seed)
+    return load_examples(folder / CELLS / cell.name, SCORES)
 
 
 def load_cells(folder: Path) -> list[dict]:

@@ -29,7 +29,10 @@ from jaxpt.report.wording import (
     UNTRAINED,
     name_part,
     read_baselines,
+    word_at_most,
+    word_untested,
 )
+from jaxpt.statistics.verdicts import MIN_SEEDS
 
 MAX_NAMES = 4  # listed in a sentence; more are counted
 CHOICE = "choice_bayes_accuracy"  # has a chance level of 1 / eval.num_choices
@@ -107,26 +110,34 @@ def _word_differences(entry: dict) -> str:
     same = [name for name in ranked if outcomes.get(name) in ("tie", "equivalent")]
     num_others = len(ranked) - 1
     if all(pair["outcome"] == "untested" for pair in pairs):
-        return "no verdict is possible from one seed"
+        return _word_few(pairs)
+    at_most = _word_at_most(p for p in pairs if best in (p["better"], p["worse"]))
     if worse:
         clause = f"{best} is significantly better than {_join(worse, num_others)}"
-        return clause + (f" and indistinguishable from {_join(same)}" if same else "")
+        if same:
+            clause += f" and not significantly different from {_join(same)}{at_most}"
+        return clause
     if all(pair["outcome"] != "ahead" for pair in pairs):
         names = "all" if len(ranked) > MAX_NAMES else _join(sorted(ranked))
-        return f"{names} are indistinguishable"
-    return f"{best} has the best mean but is indistinguishable from {_join(same)}"
+        return f"{names} do not differ significantly{_word_at_most(pairs)}"
+    if not same:
+        return f"{best} has the best mean but no verdict"
+    return (
+        f"{best} has the best mean but is not significantly different from "
+        f"{_join(same)}{at_most}"
+    )
 
 
 def _word_control(entry: dict) -> str:
     """Which objectives differ from the control."""
     control, pairs = entry["control"], entry["pairs"]
     if all(pair["outcome"] == "untested" for pair in pairs):
-        return "no verdict is possible from one seed"
+        return _word_few(pairs)
     ahead = [pair for pair in pairs if pair["outcome"] == "ahead"]
     better = [pair["better"] for pair in ahead if pair["worse"] == control]
     worse = [pair["worse"] for pair in ahead if pair["better"] == control]
     if not ahead:
-        return f"none is significantly different from {control}"
+        return f"none is significantly different from {control}{_word_at_most(pairs)}"
     clauses = []
     if better:
         verb = "is" if len(better) == 1 else "are"
@@ -135,6 +146,21 @@ def _word_control(entry: dict) -> str:
         num = len(entry["by_name"]) - 1
         clauses.append(f"{control} is significantly better than {_join(worse, num)}")
     return " and ".join(clauses)
+
+
+def _word_few(pairs: Iterable[Mapping]) -> str:
+    """Why none of these pairs has a verdict."""
+    num = max(pair["seeds"] for pair in pairs)
+    seeds = f"{num} seed{'s' * (num != 1)}"
+    return f"no verdict is possible from {seeds} ({MIN_SEEDS} are needed)"
+
+
+def _word_at_most(pairs: Iterable[Mapping]) -> str:
+    """ " (at most 0.047)": the largest difference of pairs that do not differ."""
+    ends = [p["at_most"] for p in pairs if p["outcome"] in ("tie", "equivalent")]
+    if not ends or not all(map(is_number, ends)):
+        return ""
+    return f" (at most {format_number(max(ends))})"
 
 
 def _join(names: Collection[str], num_all: int = 0) -> str:
@@ -265,16 +291,13 @@ def _answer(entry: dict, groups: Mapping[str, list[dict]]) -> Answer:
         result = f"No verdict between {first} and {second}: their tests differ."
         return Answer(label, result, alone, MISSING, cost)
     difference = pair["difference"]
-    if not is_number(difference):
-        text = f"{alone}; it shares no seed with {second}"
-    else:
-        text = f"{pair['better']} over {pair['worse']}: {format_number(difference)}"
-        if is_number(pair["low"]) and is_number(pair["high"]):
-            ends = f"{format_number(pair['low'])}, {format_number(pair['high'])}"
-            text += f" [{ends}]"
-        stats = entry["by_name"]
-        means = (f"{stats[pair[key]]['mean']:.3f}" for key in ("better", "worse"))
-        text += f"\nmeans {' and '.join(means)}"
+    text = f"{pair['better']} over {pair['worse']}: {format_number(difference)}"
+    if is_number(pair["low"]) and is_number(pair["high"]):
+        ends = f"{format_number(pair['low'])}, {format_number(pair['high'])}"
+        text += f" [{ends}]"
+    stats = entry["by_name"]
+    means = (f"{stats[pair[key]]['mean']:.3f}" for key in ("better", "worse"))
+    text += f"\nmeans {' and '.join(means)}"
     result = _word_result(entry, ranked)
     return Answer(label, result, text, _word_certainty(pair), cost)
 
@@ -314,13 +337,13 @@ def _word_result(entry: dict, ranked: list[str]) -> str:
     """Which objective is significantly better, in one sentence."""
     pairs, best = entry["pairs"], ranked[0]
     if all(pair["outcome"] == "untested" for pair in pairs):
-        return f"No verdict. {best} has the best mean, of one seed."
+        return f"No verdict. {best} has the best mean."
     num_others = len(ranked) - 1
     if control := entry.get("control"):
         ahead = [pair for pair in pairs if pair["outcome"] == "ahead"]
         num_better = sum(pair["worse"] == control for pair in ahead)
         if not ahead:
-            return f"No significant difference from {control}."
+            return f"No significant difference from {control}{_word_at_most(pairs)}."
         return (
             f"Of {num_others} others, {num_better} are significantly better than "
             f"{control} and {len(ahead) - num_better} are worse."
@@ -337,19 +360,21 @@ def _word_result(entry: dict, ranked: list[str]) -> str:
         return f"{best} has the best mean, but is ahead of none."
     if outcomes == {"equivalent"}:
         return "All are equivalent."
-    return f"No significant difference. {best} has the best mean."
+    at_most = _word_at_most(pairs)
+    return f"No significant difference{at_most}. {best} has the best mean."
 
 
 def _word_certainty(pair: Mapping) -> str:
     """The significance of a pair's difference, with the number of samples."""
     if pair["outcome"] == "untested":
-        return "No verdict from one seed: at least two are needed."
+        return f"{word_untested(pair['seeds'])}".capitalize()
     outcome = {
         "ahead": "significantly different",
         "equivalent": "equivalent: the interval is within the margin",
-        "tie": "not significantly different",
+        "tie": f"no significant difference{word_at_most(pair['at_most'])}",
     }[pair["outcome"]]
-    documents = f" and {pair['documents']} test documents" if pair["documents"] else ""
+    unit = "blocks of the test text" if pair["blocks"] else "test documents"
+    documents = f" and {pair['documents']} {unit}" if pair["documents"] else ""
     p = format_p(pair["p"])
     p = p if p.startswith("<") else f"= {p}"
     return f"{outcome}; p {p}, {pair['seeds']} seeds{documents}"

@@ -53,9 +53,8 @@ def _word_objective(name: str, group: list[dict], num_finished: int) -> str:
         return f"{line}: all seeds of {name}, which has no results"
     num_all = num_finished + len(group)
     return (
-        f"{line}. Means of {name} leave it out, and two objectives are compared on the "
-        f"seeds that both have; results of {name} are conditional on not diverging "
-        f"({len(group)} of {num_all} runs diverged)"
+        f"{line}. Means and verdicts of {name} leave it out; results of {name} are "
+        f"conditional on not diverging ({len(group)} of {num_all} runs diverged)"
     )
 
 

@@ -14,6 +14,7 @@ from jaxpt.report import charts
 from jaxpt.report.answer import name_baselines
 from jaxpt.report.charts import Scale, escape_text, tag
 from jaxpt.report.formats import MISSING, format_number, format_p, is_number
+from jaxpt.report.wording import word_at_most, word_untested
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
@@ -53,13 +54,18 @@ def list_pairs(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
 def _word_outcome(pair: Mapping, margin: float) -> str:
     if pair["outcome"] == "ahead":
         return f"{pair['better']} is ahead"
+    words = _word_no_difference(pair, margin)
+    if pair["outcome"] == "tie" and pair["seeds_needed"]:
+        return f"{words}; a new comparison needs about {pair['seeds_needed']} seeds"
+    return words
+
+
+def _word_no_difference(pair: Mapping, margin: float) -> str:
     if pair["outcome"] == "equivalent":
         return f"equivalent within {margin:g}"
     if pair["outcome"] == "untested":
-        return "no verdict: one seed"
-    if pair["seeds_needed"]:
-        return f"tie; a new comparison needs about {pair['seeds_needed']} seeds"
-    return "tie"
+        return word_untested(pair["seeds"])
+    return f"no significant difference{word_at_most(pair['at_most'])}"
 
 
 def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
@@ -74,11 +80,10 @@ def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
             difference, low, high = (
                 None if value is None else -value for value in (difference, high, low)
             )
-        outcome = {
-            "ahead": f"{name} is {'ahead' if is_better else 'behind'}",
-            "equivalent": f"equivalent within {entry['margin']:g}",
-            "untested": "no verdict: one seed",
-        }.get(pair["outcome"], "tie")
+        if pair["outcome"] == "ahead":
+            outcome = f"{name} is {'ahead' if is_better else 'behind'}"
+        else:
+            outcome = _word_no_difference(pair, entry["margin"])
         second, members = words.get(control, control), [numbers[name]]
         rows.append(
             Row(name, second, difference, low, high, pair["p"], outcome, members)

@@ -15,6 +15,8 @@ class Metric(NamedTuple):
       reference: a baseline without a network other than token frequencies
         (`jaxpt.evaluation.references`).
       description: the task, in a sentence.
+      span: the largest difference that two values can have, such as 1 for shares; None
+        if there is none. Intervals of differences are clipped to it.
     """
 
     label: str
@@ -24,6 +26,7 @@ class Metric(NamedTuple):
     margin: float = 0.0
     reference: str = ""
     description: str = ""
+    span: float | None = None
 
 
 # The shared metrics, then those of each objective's own task.
@@ -45,18 +48,21 @@ METRICS = {
         "a bag of n-grams",
         "Logistic regression on frozen hidden states predicts the label of a held-out "
         "passage.",
+        1.0,
     ),
     "choice_bayes_accuracy": Metric(
         *("multiple-choice cloze", ".3f", True, True, 0.01),
         "bigrams on both sides",
         "The model chooses which of N candidate tokens was removed from a held-out "
         "text.",
+        1.0,
     ),
     "word_accuracy": Metric(
         *("masked-word probe", ".3f", True, True, 0.01),
         "naive Bayes on the neighbouring tokens",
         "Logistic regression on frozen hidden states predicts a masked word of a "
         "held-out text.",
+        1.0,
     ),
     "bits_per_byte": Metric(
         *("bits per byte", ".3f", False, True, 0.01),
@@ -66,6 +72,7 @@ METRICS = {
     "cloze_accuracy": Metric(
         *("cloze accuracy, masked tokens", ".3f", True, True, 0.01),
         description="The model predicts masked tokens of held-out text.",
+        span=1.0,
     ),
     "cloze_bits": Metric(
         *("cloze, bits per masked token", ".3f", False, True, 0.05),
@@ -125,6 +132,7 @@ def list_metrics(runs: list[dict]) -> dict[str, Metric]:
             True,
             task["margin"],
             task["reference"],
+            span=task.get("span"),
         )
         for run in runs
         for task in run.get("tasks", [])

@@ -11,6 +11,15 @@ from jaxpt.report.pages import Table
 from jaxpt.report.summary import format_stats, tabulate
 from jaxpt.report.tables import list_pairs
 
+# By outcome of a pair, its words.
+OUTCOMES = {
+    "ahead": "ahead",
+    "equivalent": "equivalent",
+    "tie": "no significant difference",
+    "untested": "no verdict",
+    "open": "open",  # of a bound
+}
+
 
 def tabulate_overview(report: dict) -> list[Table]:
     """The results and the costs of each objective."""
@@ -39,15 +48,17 @@ def tabulate_metrics(report: Mapping) -> Table:
 
 def tabulate_pairs(report: Mapping) -> Table:
     """Every two objectives with a verdict, and each objective against baselines."""
-    numbers = ("difference", "low", "high", "p", "seeds", "documents", "seeds_needed")
+    numbers = [*("difference", "low", "high", "at_most", "p", "seeds", "documents")]
+    numbers += ["seeds_needed"]
     rows = [
-        [entry["label"], pair["better"], pair["worse"], pair["outcome"]]
+        [entry["label"], pair["better"], pair["worse"], OUTCOMES[pair["outcome"]]]
         + [format_cell(pair[key]) for key in numbers]
         for entry in report["metrics"]
         for pair in list_pairs(entry)
     ]
     header = ["metric", "better", "worse", "verdict", "difference", "low", "high"]
-    header += ["p (Holm)", "seeds", "test documents", "seeds for a new comparison"]
+    header += ["at most"]
+    header += ["p (adjusted)", "seeds", "test documents", "seeds for a new comparison"]
     return Table(header, rows, 4)
 
 

@@ -4,6 +4,7 @@ Objectives share their data and their budget, not their losses. So verdicts are 
 only on shared metrics, which have the same task for all (`jaxpt.statistics.verdicts`).
 """
 
+import math
 import statistics
 import textwrap
 from collections.abc import Mapping
@@ -50,6 +51,7 @@ from jaxpt.statistics.verdicts import Pair, Results
 
 WIDTH = 100
 VALUE = "{:.3f}".format
+WITHOUT_SEEDS = (FREQUENCY, REFERENCE)  # baselines that no seed changes
 Values = tuple[dict[int, float], dict[int, Examples]]  # by seed
 
 
@@ -138,6 +140,8 @@ class _Measured(NamedTuple):
             self.metrics[metric].margin,
             {name: values for name, (values, _) in by_name.items()},
             {name: examples for name, (_, examples) in by_name.items() if examples},
+            self.metrics[metric].span or math.inf,
+            WITHOUT_SEEDS,
         )
 
     def read(self, name: str, metric: str) -> Values:
@@ -166,9 +170,7 @@ class _Measured(NamedTuple):
         metric_pairs = [pair for pair in pairs if pair.metric == entry["metric"]]
         entry["pairs"] = [describe_pair(pair) for pair in metric_pairs]
         values = {n: self.read(n, entry["metric"])[0] for n in entry["by_name"]}
-        entry["warnings"] = (
-            check_seeds(entry["label"], values, metric_pairs) if metric_pairs else []
-        )
+        entry["warnings"] = check_seeds(entry["label"], values) if metric_pairs else []
         by_test = [
             [pair for pair in metric_pairs if pair.better in names] for names in tests
         ]
@@ -215,10 +217,8 @@ class _Measured(NamedTuple):
                 (FREQUENCY, metric + FREQUENCY_SUFFIX),
                 (REFERENCE, metric),
             ):
-                if key in references:  # the same for every seed
-                    means = dict.fromkeys(values[0], references[key].mean)
-                    of_seeds = dict.fromkeys(values[0], references[key])
-                    baselines[control] = means, of_seeds
+                if key in references:
+                    baselines[control] = {0: references[key].mean}, {0: references[key]}
             controls += [
                 self.gather(metric, {name: values, control: other})
                 for control, other in baselines.items()
@@ -430,16 +430,21 @@ def list_omissions(report):
         for name, stats in entry["by_name"].items()
         if stats["n"] < num_seeds[name]
     ]
-    few = [
-        entry["metric"]
+    tested = {
+        entry["metric"]: [p for p in entry["pairs"] if p["outcome"] != "untested"]
         for entry in report["metrics"]
-        for pair in entry["pairs"][:1]
-        if pair["outcome"] != "untested" and pair["documents"] < 2
-    ]
-    if few:
+    }
+    alone = [m for m, pairs in tested.items() if any(not p["documents"] for p in pairs)]
+    if alone:
         lines.append(
-            f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
-            f"the test text is one document, or its examples were not kept"
+            f"note: intervals of {', '.join(alone)} are of the choice of seeds alone: "
+            f"no result by test example was kept, or the metric is not a mean of them"
+        )
+    cut = [m for m, pairs in tested.items() if any(p["blocks"] for p in pairs)]
+    if cut:
+        lines.append(
+            f"note: the test text of {', '.join(cut)} is one document: its error is "
+            f"that of blocks of consecutive examples, and is not of other documents"
         )
     lines += _list_retired(report["runs"])
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]

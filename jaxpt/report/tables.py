@@ -25,7 +25,7 @@ from jaxpt.report.summary import measure_spread
 LEFT_OUT = ("skipped_updates", "skipped_batches")
 RUN_COLUMNS = ("name", "objective", "seed", *COSTS)
 PAIR_COLUMNS = (
-    *("better", "worse", "outcome", "difference", "low", "high", "p"),
+    *("better", "worse", "outcome", "difference", "low", "high", "at_most", "p"),
     *("seeds", "documents"),
 )
 # By character of data, its LaTeX, for any font encoding.
@@ -41,7 +41,7 @@ ESCAPES = {
 } | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 # By outcome of the verdict on a value and the best one: its mark and its meaning.
 MARKS = {
-    "tie": (r"\dagger", "not significantly different from {} (a tie)"),
+    "tie": (r"\dagger", "not significantly different from {}"),
     "equivalent": (r"\ddagger", "equivalent to {}, within the margin"),
     "untested": (r"\ast", "no verdict on {} and this one"),
     "apart": (r"\circ", "measured on other test examples than {}"),

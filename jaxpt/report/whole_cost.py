@@ -15,6 +15,7 @@ and not by example.
 """
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -176,8 +177,10 @@ def _judge(read: Mapping[str, Reading], runs: list[dict], alpha: float) -> list[
         if not spec.is_common or not pairs:
             continue
         kind = metric, spec.higher_is_better, spec.margin
+        span = spec.span or math.inf
         family += [
-            Results(*kind, {name: values[name] for name in pair}, {}) for pair in pairs
+            Results(*kind, {name: values[name] for name in pair}, {}, span)
+            for pair in pairs
         ]
         entry: dict[str, Any] = spec._asdict() | {"metric": metric}
         entry["by_name"] = {n: measure_spread(of.values()) for n, of in values.items()}

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from jaxpt.report.diverged import word_left_out
-from jaxpt.report.formats import format_number
-from jaxpt.statistics.verdicts import Pair
+from jaxpt.report.formats import format_number, is_number
+from jaxpt.statistics.verdicts import GOOD_SEEDS, MIN_SEEDS, Pair
 
 MOST_TIES = 3  # listed one by one, in addition to those of the best
 
@@ -19,9 +19,11 @@ def describe_pair(pair: Pair) -> dict:
         "difference": difference.mean,
         "low": pair.low,
         "high": pair.high,
+        "at_most": pair.at_most if is_number(pair.at_most) else None,
         "p": pair.p,
         "seeds": difference.num_seeds,
         "documents": difference.num_groups,
+        "blocks": difference.is_cut,
         "seeds_error": difference.seeds_error,
         "examples_error": difference.examples_error,
         "seeds_needed": pair.seeds_needed,
@@ -32,60 +34,82 @@ def word_verdict(pairs: list[Pair], entry: dict) -> str:
     """The verdict on one metric as a sentence."""
     if not pairs:
         return ""
-    if all(pair.outcome == "untested" for pair in pairs):
-        return "no verdict: at least two seeds are needed, and five are recommended"
     compared = {name for pair in pairs for name in (pair.better, pair.worse)}
     means = {name: entry["by_name"][name]["mean"] for name in compared}
     sign = -1 if entry["higher_is_better"] else 1
-    best = min(means, key=lambda name: (sign * means[name], name))
+    ranked = sorted(means, key=lambda name: (sign * means[name], name))
+    if all(pair.outcome == "untested" for pair in pairs):
+        num_seeds = max(pair.difference.num_seeds for pair in pairs)
+        listed = ", ".join(f"{name} {format_number(means[name])}" for name in ranked)
+        return f"{word_untested(num_seeds)}; means: {listed}"
+    best = ranked[0]
     of_best = [pair for pair in pairs if best in (pair.better, pair.worse)]
-    ahead = [p for p in of_best if p.outcome == "ahead" and p.better == best]
-    same = [pair for pair in of_best if pair.outcome == "equivalent"]
-    ties = [pair for pair in of_best if pair.outcome == "tie"]
-    untested = [_other(p, best) for p in of_best if p.outcome == "untested"]
-    parts = []
+    ahead = [p for p in of_best if p.outcome == "ahead"]
+    untested = [pair for pair in pairs if pair.outcome == "untested"]
+    clauses = []
     if ahead:
         names = ", ".join(f"{p.worse} by {_word_difference(p)}" for p in ahead)
-        parts.append(f"{best} ahead of {names}")
-    if same:
-        names = ", ".join(f"{_other(p, best)} ({_word_difference(p)})" for p in same)
-        parts.append(f"{best} equivalent to {names}, within {entry['margin']}")
-    if ties:
-        names = ", ".join(
-            f"{_other(p, best)} ({_word_difference(p)}; {_word_seeds(p)})" for p in ties
-        )
-        parts.append(f"tie of {best} with {names}")
-    if untested:
-        parts.append(f"no verdict on {', '.join(untested)}: one seed")
-    clauses = [
+        clauses.append(f"{best} ahead of {names}")
+    clauses += [_word_same(p, entry["margin"]) for p in of_best if _is_same(p)]
+    clauses += [
         f"{p.better} ahead of {p.worse} by {_word_difference(p)}"
         for p in pairs
-        if p.better != best and p.outcome == "ahead"
+        if p not in of_best and p.outcome == "ahead"
     ]
-    other_ties = [
-        p for p in pairs if p not in of_best and p.outcome in ("tie", "equivalent")
-    ]
-    if len(other_ties) > MOST_TIES:
-        clauses.append(f"{len(other_ties)} other pairs are ties")
+    others = [p for p in pairs if p not in of_best and _is_same(p)]
+    if len(others) > MOST_TIES:
+        most = word_at_most(max(pair.at_most for pair in others))
+        clauses.append(f"{len(others)} other pairs: no significant difference{most}")
     else:
-        clauses += [
-            f"tie of {p.better} with {p.worse} ({_word_difference(p)})"
-            if p.outcome == "tie"
-            else f"{p.better} equivalent to {p.worse} ({_word_difference(p)})"
-            for p in other_ties
-        ]
-    return "; ".join([*parts, *clauses])
+        clauses += [_word_same(pair, entry["margin"]) for pair in others]
+    if untested:
+        few = sorted({n for p in untested for n in _list_few(p)}, key=ranked.index)
+        num_seeds = min(pair.difference.num_seeds for pair in untested)
+        clauses.append(f"{', '.join(few)}: {word_untested(num_seeds)}")
+    return "; ".join(clauses)
 
 
-def _other(pair: Pair, name: str) -> str:
-    return pair.worse if pair.better == name else pair.better
+def word_untested(num_seeds: int) -> str:
+    """Why there is no verdict, and how many seeds are needed.
+
+    >>> word_untested(1).partition(":")[0]
+    'no verdict from 1 seed'
+    """
+    seeds = f"{num_seeds} seed{'s' * (num_seeds != 1)}"
+    return (
+        f"no verdict from {seeds}: at least {MIN_SEEDS} of each objective are needed "
+        f"({GOOD_SEEDS} are recommended)"
+    )
+
+
+def word_at_most(at_most: float | None) -> str:
+    """ ", at most 0.047" after "no significant difference"; "" if nothing bounds it."""
+    return f", at most {format_number(at_most)}" if is_number(at_most) else ""
+
+
+def _is_same(pair: Pair) -> bool:
+    return pair.outcome in ("tie", "equivalent")
+
+
+def _list_few(pair: Pair) -> list[str]:
+    """The names of an untested pair that have too few seeds."""
+    sides = zip(pair[1:3], (pair.difference.first, pair.difference.second), strict=True)
+    return [name for name, sample in sides if 0 < sample.num < MIN_SEEDS]
+
+
+def _word_same(pair: Pair, margin: float) -> str:
+    """A pair whose difference is not significant."""
+    names = f"{pair.better} and {pair.worse}"
+    if pair.outcome == "equivalent":
+        return f"{names}: equivalent within {margin:g} ({_word_difference(pair)})"
+    at_most = word_at_most(pair.at_most)
+    details = f"{_word_difference(pair)}; {_word_seeds(pair)}"
+    return f"{names}: no significant difference{at_most} ({details})"
 
 
 def _word_difference(pair: Pair) -> str:
     low, high = format_number(pair.low), format_number(pair.high)
-    # Holm's test may find a difference whose simultaneous interval contains 0.
-    p = f", p {pair.p:.2g}" if pair.outcome == "ahead" and pair.low <= 0 else ""
-    return f"{format_number(pair.difference.mean)} [{low}, {high}]{p}"
+    return f"{format_number(pair.difference.mean)} [{low}, {high}]"
 
 
 def _word_seeds(pair: Pair) -> str:

@@ -1,15 +1,13 @@
 """Tests of the assumptions of a comparison's error rate, with warnings.
 
-The error rate of a verdict (`statistics.verdicts`) holds for normal errors. A run that
-stays on a plateau or diverges late violates this: with few seeds, mean and standard
-deviation no longer predict other seeds. Two tests detect it:
+The error rate of a verdict (`statistics.verdicts`) holds for normal errors with any
+standard deviations. A run that stays on a plateau or diverges late violates this: with
+few seeds, mean and standard deviation no longer predict other seeds. A test detects it:
 
     an outlying seed    Grubbs 1950: the largest |x - mean| / std of one objective
                         with `MIN_SEEDS` or more
-    unequal spreads     F test of two objectives whose difference is significant, with
-                        fewer than `FEW` seeds
 
-Neither test detects failures that no seed shows: if one run in five stays on a plateau,
+It does not detect failures that no seed shows: if one run in five stays on a plateau,
 five seeds include none in .8^5 = 33 % of all comparisons.
 """
 
@@ -19,11 +17,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy import stats
 
-from jaxpt.statistics.verdicts import Pair
-
-LEVEL = 0.01  # of either test
+LEVEL = 0.01  # of the test
 MIN_SEEDS = 5  # of fewer, two or three may agree by chance up to a single answer
-FEW = 10  # seeds; with more, means are nearly normal
 
 
 def find_outlier(values: Mapping[int, float]) -> int | None:
@@ -46,32 +41,12 @@ def find_outlier(values: Mapping[int, float]) -> int | None:
     return list(values)[place] if scores[place] > limit else None
 
 
-def has_unequal_spreads(first: Iterable[float], second: Iterable[float]) -> bool:
-    """Whether the variances differ (two-sided F test).
-
-    >>> has_unequal_spreads([0.1, 0.2, 0.3, 0.4], [0.1, 0.1001, 0.1002, 0.1003])
-    True
-    """
-    arrays = [np.array(list(values), np.float64) for values in (first, second)]
-    if min(map(len, arrays)) < 2:
-        return False
-    small, large = sorted(arrays, key=lambda array: float(array.var(ddof=1)))
-    low, high = float(small.var(ddof=1)), float(large.var(ddof=1))
-    if low == 0 or high == 0:
-        return low != high
-    p = 2 * stats.f.sf(high / low, len(large) - 1, len(small) - 1)
-    return bool(p < LEVEL)
-
-
-def check_seeds(
-    label: str, values: Mapping[str, Mapping[int, float]], pairs: Iterable[Pair]
-) -> list[str]:
+def check_seeds(label: str, values: Mapping[str, Mapping[int, float]]) -> list[str]:
     """One-line warnings about the seeds of a metric.
 
     Args:
       label: the label of the metric.
       values: {objective: {seed: value}}.
-      pairs: the verdicts on this metric.
     """
     lines = []
     for name, by_seed in sorted(values.items()):
@@ -80,29 +55,8 @@ def check_seeds(
             lines.append(
                 f"WARNING: {label}: seed {seed} of {name} ({by_seed[seed]:.3f}) is an "
                 f"outlier (Grubbs' test, p < {LEVEL}); the error rate of verdicts on "
-                f"{name} assumes normal differences between seeds"
+                f"{name} assumes that the values of its seeds are normally distributed"
             )
-    unequal = [
-        (pair.better, pair.worse)
-        for pair in pairs
-        if pair.outcome == "ahead"
-        and pair.difference.num_seeds < FEW
-        and has_unequal_spreads(
-            values[pair.better].values(), values[pair.worse].values()
-        )
-    ]
-    if unequal:
-        spreads = {
-            name: float(np.std(list(values[name].values()), ddof=1))
-            for name in sorted(values)
-            if any(name in pair for pair in unequal)
-        }
-        written = ", ".join(f"{name} {std:.1g}" for name, std in spreads.items())
-        lines.append(
-            f"WARNING: {label}: the standard deviations over seeds differ ({written}; "
-            f"F test, p < {LEVEL}); with fewer than {FEW} seeds the error rate of "
-            f"verdicts between them holds only if their seeds are close to normal"
-        )
     return lines
 
 
@@ -118,7 +72,8 @@ def describe_seeds(seeds: Iterable[int], earlier: Iterable[int], alpha: float) -
     if not earlier:
         return (
             f"{rate}, if the seeds were chosen before any result was seen; adding "
-            f"seeds after a tie raises it, a follow-up with new seeds alone does not "
+            f"seeds to a comparison without a verdict raises it, a follow-up with new "
+            f"seeds alone does not "
             f"(compare.earlier_seeds)"
         )
     written = ", ".join(map(str, earlier))

@@ -17,12 +17,11 @@ OPEN = "open"  # the outcome if nothing follows
 def pair_bounds(bounds: Results, exact: Results) -> list[Results]:
     """Pairs of each bound and each exact value, on the metric of the bounds."""
     return [
-        Results(
-            bounds.metric,
-            exact.higher_is_better,
-            0.0,  # a bound close to a value does not show equivalence
-            {name: bounds.values[name], other: exact.values[other]},
-            {
+        exact._replace(
+            metric=bounds.metric,
+            margin=0.0,  # a bound close to a value does not show equivalence
+            values={name: bounds.values[name], other: exact.values[other]},
+            examples={
                 each: examples[each]
                 for each, examples in (
                     (name, bounds.examples),

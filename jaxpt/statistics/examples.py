@@ -26,6 +26,21 @@ class Examples(NamedTuple):
         weight = self.weights.sum(dtype=np.float64)
         return float(self.totals.sum(dtype=np.float64) / weight) if weight else np.nan
 
+    def in_blocks(self, num: int) -> "Examples":
+        """The same examples, in order, as `num` documents of about equal weight.
+
+        Examples of two models that are of the same text but cut into other rows are in
+        the same block if they are of the same part of the text.
+
+        >>> ones = np.ones(4)
+        >>> Examples(ones, ones, np.zeros(4, int)).in_blocks(2).groups.tolist()
+        [0, 0, 1, 1]
+        """
+        weights = self.weights.astype(np.float64)
+        middles = np.cumsum(weights) - weights / 2
+        share = middles / max(weights.sum(), 1.0)
+        return self._replace(groups=np.minimum(share * num, num - 1).astype(int))
+
     def influence(self) -> Float[np.ndarray, "E"]:
         """The influence of each example on the mean; the sum is 0."""
         weight = self.weights.sum(dtype=np.float64)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.setting_types import Length
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel, class_loss
 from jaxpt.tasks.task import (
@@ -24,6 +25,7 @@ from jaxpt.tasks.task import (
     TaskSpec,
     most_common,
     pair_records,
+    score_items,
 )
 from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import Table
@@ -139,6 +141,14 @@ def metrics(
     """The share of right answers."""
     right = [example.right for example in examples]
     return {"accuracy": float(np.mean(np.equal(predictions, right)))}
+
+
+def item_scores(
+    predictions: list[int], examples: list[Example], spec: Spec
+) -> dict[str, Examples]:
+    """Whether each answer is right."""
+    pairs = zip(predictions, examples, strict=True)
+    return {"accuracy": score_items([float(p == x.right) for p, x in pairs])}
 
 
 def describe(

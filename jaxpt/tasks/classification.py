@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from jaxpt.errors import ConfigError, DataError
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import class_metrics, class_report, label_set_metrics
 from jaxpt.tasks.model import apply_head, class_loss
@@ -31,6 +32,7 @@ from jaxpt.tasks.task import (
     most_common,
     number_labels,
     read_labels,
+    score_items,
 )
 from jaxpt.text.labelled.tables import Table
 from jaxpt.text.labelled.templates import list_slots, read_texts
@@ -206,6 +208,18 @@ def metrics(predictions: list, examples: list[Example], spec: Spec) -> dict[str,
     answers = [example.labels[0] for example in examples]
     positive = spec.labels.index(spec.positive) if spec.positive else 1
     return class_metrics(predictions, answers, num_labels, positive)
+
+
+def item_scores(
+    predictions: list, examples: list[Example], spec: Spec
+) -> dict[str, Examples]:
+    """Whether the label, or each of several, is right."""
+    is_set = bool(spec.separator)
+    hits = [
+        float((tuple(guess) if is_set else (guess,)) == example.labels)
+        for guess, example in zip(predictions, examples, strict=True)
+    ]
+    return {"accuracy": score_items(hits)}
 
 
 def describe(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel
@@ -131,6 +132,13 @@ def metrics(
 ) -> dict[str, float]:
     """See `jaxpt.tasks.metrics.number_metrics`."""
     return number_metrics(predictions, [example.value for example in examples])
+
+
+def item_scores(
+    predictions: list[float], examples: list[Example], spec: Spec
+) -> dict[str, Examples]:
+    """None: no metric is a mean over examples."""
+    return {}
 
 
 def describe(

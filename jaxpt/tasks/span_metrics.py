@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.statistics.examples import Examples
+from jaxpt.tasks.task import score_items
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -167,6 +169,15 @@ def answer_metrics(
             if chosen.any():
                 values[f"{name}_answer_f1"] = float(scores[chosen, 1].mean())
     return values
+
+
+def score_answers(
+    predicted: Sequence[str], right: Sequence[Sequence[str]]
+) -> dict[str, Examples]:
+    """exact_match and f1 of each question."""
+    pairs = zip(predicted, right, strict=True)
+    exact, f1 = zip(*(answer_scores(p, golds) for p, golds in pairs), strict=True)
+    return {"exact_match": score_items(exact), "f1": score_items(f1)}
 
 
 def best_null_threshold(

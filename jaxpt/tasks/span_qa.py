@@ -27,6 +27,7 @@ from jaxtyping import Bool, Int
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.ops import losses
 from jaxpt.setting_types import NonNegativeInt, PositiveInt
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head
 from jaxpt.tasks.span_metrics import (
@@ -34,6 +35,7 @@ from jaxpt.tasks.span_metrics import (
     answer_scores,
     best_null_threshold,
     normalize_answer,
+    score_answers,
 )
 from jaxpt.tasks.task import (
     Described,
@@ -405,6 +407,14 @@ def metrics(
     """See `jaxpt.tasks.span_metrics.answer_metrics`."""
     answers = [answer(prediction, spec) for prediction in predictions]
     return answer_metrics(answers, [example.golds for example in examples])
+
+
+def item_scores(
+    predictions: list[Prediction], examples: list[Example], spec: Spec
+) -> dict[str, Examples]:
+    """Exact match and F1 of each question."""
+    answers = [answer(prediction, spec) for prediction in predictions]
+    return score_answers(answers, [example.golds for example in examples])
 
 
 def describe(

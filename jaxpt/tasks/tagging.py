@@ -9,6 +9,7 @@ words into several rows, so every word is trained and scored.
 
 import dataclasses
 from collections.abc import Sequence
+from operator import eq
 from typing import Any, ClassVar
 
 import jax
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder, Words
 from jaxpt.tasks.model import apply_head, class_loss
 from jaxpt.tasks.span_metrics import SCHEMES, entity_metrics, find_scheme, need_seqeval
@@ -31,6 +33,7 @@ from jaxpt.tasks.task import (
     most_common,
     number_labels,
     pair_records,
+    score_items,
 )
 from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
 from jaxpt.text.sources.missing import is_empty
@@ -232,6 +235,15 @@ def metrics(
         right = [example.tags for example in examples]
         values |= entity_metrics(predictions, right, scheme)
     return values
+
+
+def item_scores(
+    predictions: list[list[str]], examples: list[Example], spec: Spec
+) -> dict[str, Examples]:
+    """The right tags of each sentence, with its number of words."""
+    pairs = list(zip(predictions, examples, strict=True))
+    hits = [float(sum(map(eq, tags, example.tags))) for tags, example in pairs]
+    return {"accuracy": score_items(hits, [float(len(x.tags)) for _, x in pairs])}
 
 
 def constant(

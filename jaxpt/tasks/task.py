@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxpt.errors import DataError
 from jaxpt.setting_types import Limits, NonNegativeInt, Rule, Settings
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel
 from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
@@ -184,6 +185,14 @@ class Task(Protocol):
     ) -> dict[str, float]:
         """Each metric by name; shares are between 0 and 1."""
 
+    def item_scores(
+        self, predictions: list[Any], examples: list[Any], spec: Any
+    ) -> dict[str, Examples]:
+        """The scores of each example for the metrics that are means over examples.
+
+        The others (correlations, F1 of labels or entities, BLEU) are left out.
+        """
+
     def describe(
         self,
         outputs: Any,
@@ -278,6 +287,17 @@ def number_labels(
                     f"{', '.join(map(repr, labels))}"
                 )
     return [tuple(index[name] for name in names) for names in rows]
+
+
+def score_items(totals: Sequence[float], weights: Sequence[float] = ()) -> Examples:
+    """The scores of a metric that is a mean over examples, each one a document.
+
+    >>> score_items([1.0, 0.0], [2.0, 2.0]).mean
+    0.25
+    """
+    scores = np.asarray(totals, np.float64)
+    sizes = np.asarray(weights, np.float64) if weights else np.ones(len(scores))
+    return Examples(scores, sizes, np.arange(len(scores)))
 
 
 def pair_records(golds: Iterable[Any], predictions: Iterable[Any]) -> list[dict]:

@@ -19,11 +19,12 @@ import numpy as np
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.generation.scores import NumBeams, SampleSpec
 from jaxpt.setting_types import Length, Limits, NonNegativeInt, OneOf
+from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel, answer_loss, write_answers
 from jaxpt.tasks.references import join_groups, read_references
-from jaxpt.tasks.span_metrics import answer_metrics, answer_scores
+from jaxpt.tasks.span_metrics import answer_metrics, answer_scores, score_answers
 from jaxpt.tasks.task import (
     Described,
     LabelNames,
@@ -35,6 +36,7 @@ from jaxpt.tasks.task import (
     most_common,
     number_labels,
     read_labels,
+    score_items,
 )
 from jaxpt.tasks.text_metrics import (
     INVALID,
@@ -379,6 +381,21 @@ def metrics(
         return answer_metrics(predictions, golds)
     scores = rouge_metrics(predictions, golds, spec.over_references)
     return scores | bleu_metrics(predictions, golds, spec.bleu_tokenize)
+
+
+def item_scores(
+    predictions: list[Any], examples: list[Example], spec: Spec
+) -> dict[str, Examples]:
+    """Accuracy of classes, exact match and F1 of answers, ROUGE of texts."""
+    pairs = list(zip(predictions, examples, strict=True))
+    if spec.kind == "classes":
+        return {"accuracy": score_items([float(p == x.label) for p, x in pairs])}
+    if spec.kind == "answer":
+        return score_answers(predictions, [example.golds for example in examples])
+    if spec.kind == "number":
+        return {}
+    each = [rouge_metrics([p], [x.golds], spec.over_references) for p, x in pairs]
+    return {name: score_items([scores[name] for scores in each]) for name in each[0]}
 
 
 def describe(

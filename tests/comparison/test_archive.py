@@ -1,5 +1,6 @@
 """Archived studies: files, facts, verdicts from stored values, and reproduction."""
 
+import copy
 import errno
 import json
 import os
@@ -16,6 +17,7 @@ from jaxpt.comparison.archive import (
     archive,
     check_study,
     list_intervals,
+    redraw,
     redraw_verdicts,
 )
 from jaxpt.comparison.short_paths import shorten_paths
@@ -23,6 +25,7 @@ from jaxpt.errors import UserError
 from jaxpt.files import disk
 from jaxpt.files.folder import write_json
 from jaxpt.report import figures
+from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import list_studies, load_study
 from jaxpt.training import loop
 from jaxpt.training.machine import describe_machine, describe_versions
@@ -158,6 +161,25 @@ def test_verdicts_are_drawn_again_from_the_folder(study):
     assert metrics == stored.report["metrics"]
     assert any(entry["pairs"] for entry in metrics)
     assert any(entry["baselines"] for entry in metrics)
+
+
+def test_verdicts_of_an_earlier_procedure_are_redrawn(copied, study):
+    """Without training: the values of the runs give the report again."""
+    report = json.loads((copied / "report.json").read_text())
+    metrics = copy.deepcopy(report["metrics"])
+    for entry in metrics:
+        for pair in entry["pairs"]:
+            pair |= {"outcome": "ahead", "p": 0.01, "low": 0.1, "high": 0.2}
+    change(copied / "report.json", metrics=metrics, seeds_note="of another procedure")
+    with pytest.raises(UserError, match="is not what the values by example"):
+        check_study(copied)
+    before, after = redraw(copied)
+    assert before["metrics"] == metrics
+    check_study(copied)
+    written = json.loads((copied / "report.json").read_text())
+    assert written == to_plain(after) == report
+    for name in ("differences.csv", "study.json"):
+        assert (copied / name).read_bytes() == (study / name).read_bytes()
 
 
 def test_the_folder_is_what_report_reads(study, tmp_path, capsys):

@@ -31,6 +31,7 @@ from jaxpt.report.tuned_curves import (
     list_tuned,
 )
 from jaxpt.training import loop
+from jaxpt.training.workdir import load_examples
 
 CONFIG = """
 from jaxpt.config.finetuning import default_finetune_config
@@ -134,8 +135,15 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(evaluated):
         assert run["metrics"]["task_toy_4_random"] == value
         # "speak" and "hear" are the labels: words alone tell them.
         assert run["metrics"]["task_toy_4_ngrams"] == 1.0
+        # The score of each test example is kept, so intervals have their error.
+        scores = load_examples(folder, "task_examples.npz")
+        for metric in (*metrics, "task_toy_4_random"):
+            assert scores[metric].mean == pytest.approx(run["metrics"][metric])
+            assert len(scores[metric].totals) == 6
     result = {y["metric"]: y for y in report["metrics"]}
     for metric in metrics:
+        assert result[metric]["pairs"][0]["documents"] > 1
+        assert result[metric]["span"] == 1.0
         assert result[metric]["is_common"] and len(result[metric]["pairs"]) == 1
         assert set(result[metric]["by_name"]) == {"clm", "mlm"}
     pairs = result["task_toy_4"]["baselines"]

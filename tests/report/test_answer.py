@@ -25,26 +25,38 @@ def conclude(values, metric="probe_accuracy"):
     "values, clause",
     [
         (
-            {"a": [0.9, 0.9001], "b": [0.1, 0.1]},
+            {"a": [0.9, 0.9001] * 2, "b": [0.1, 0.1001] * 2},
             f"a is significantly better than b on {PROBE}.",
         ),
         (
-            {"a": [0.9, 0.9, 0.9], "b": [0.1, 0.1002, 0.1], "c": [0.8, 0.4, 0.99]},
-            "a is significantly better than b and indistinguishable from c on "
-            f"{PROBE}.",
+            {
+                "a": [0.9, 0.9001] * 2,
+                "b": [0.1, 0.1002] * 2,
+                "c": [0.8, 0.7, 0.99, 0.75],
+            },
+            "a is significantly better than b and not significantly different from c "
+            f"(at most 0.398) on {PROBE}.",
         ),
         (
-            {"b": [0.9, 0.1], "a": [0.2, 0.3]},
-            f"a and b are indistinguishable on {PROBE}.",
+            {"b": [0.9, 0.1] * 2, "a": [0.2, 0.3] * 2},
+            f"a and b do not differ significantly (at most 0.991) on {PROBE}.",
         ),
         (
             {"a": [0.99, 0.1, 0.9, 0.99], "b": [0.6, 0.601] * 2, "c": [0.5] * 4},
-            f"a has the best mean but is indistinguishable from b and c on {PROBE}.",
+            "a has the best mean but is not significantly different from b and c (at "
+            f"most 1.000) on {PROBE}.",
         ),
-        ({"a": [0.5], "b": [0.4]}, f"no verdict is possible from one seed on {PROBE}."),
+        (
+            {"a": [0.5], "b": [0.4]},
+            f"no verdict is possible from 1 seed (4 are needed) on {PROBE}.",
+        ),
+        (
+            {"a": [0.5, 0.51, 0.5], "b": [0.4] * 3},
+            f"no verdict is possible from 3 seeds (4 are needed) on {PROBE}.",
+        ),
         ({"a": [0.5, 0.6]}, "no shared metric was measured for two objectives."),
         (
-            {"a": [0.9, 0.9, 0.9]} | {n: [0.1, 0.1002, 0.1] for n in "bcdefg"},
+            {"a": [0.9, 0.9001] * 2} | {n: [0.1, 0.1002] * 2 for n in "bcdefg"},
             f"a is significantly better than all 6 others on {PROBE}.",
         ),
     ],
@@ -57,25 +69,25 @@ def test_the_first_sentence_names_cost_differences_and_metric(values, clause):
     "values, clause, result",
     [
         (
-            {"off": [0.5, 0.5001, 0.5], "up": [0.9, 0.9, 0.9], "down": [0.1] * 3},
+            {"off": [0.5, 0.5001] * 2, "up": [0.9] * 4, "down": [0.1] * 4},
             "up is significantly better than off and off is significantly better than "
             "down",
             "Of 2 others, 1 are significantly better than off and 1 are worse.",
         ),
         (
-            {"off": [0.5, 0.5001, 0.5], "up": [0.9, 0.5, 0.1]},
-            "none is significantly different from off",
-            "No significant difference from off.",
+            {"off": [0.5, 0.5001] * 2, "up": [0.9, 0.5, 0.1, 0.6]},
+            "none is significantly different from off (at most 0.551)",
+            "No significant difference from off (at most 0.551).",
         ),
         (
-            {"off": [0.5, 0.5001, 0.5]} | {n: [0.1] * 3 for n in "abcdef"},
+            {"off": [0.5, 0.5001] * 2} | {n: [0.1] * 4 for n in "abcdef"},
             "off is significantly better than all 6 others",
             "Of 6 others, 0 are significantly better than off and 6 are worse.",
         ),
         (
             {"off": [0.5], "up": [0.9]},
-            "no verdict is possible from one seed",
-            "No verdict. up has the best mean, of one seed.",
+            "no verdict is possible from 1 seed (4 are needed)",
+            "No verdict. up has the best mean.",
         ),
     ],
 )
@@ -90,6 +102,25 @@ def test_with_a_control_all_others_are_compared_with_it(values, clause, result):
     # The difference shown is that of the control and the best other.
     best = min(set(values) - {"off"}, key=lambda name: (-sum(values[name]), name))
     assert {"off", best} == {line.split(":")[0] for line in answer.cost.split("\n")}
+
+
+@pytest.mark.parametrize("num_behind", [0, 1, 2, 3])
+def test_a_row_counts_those_that_the_best_is_ahead_of(num_behind):
+    """ "all" only if the best is ahead of each of the others."""
+    values = {"best": [0.9, 0.901] * 2}
+    for place, name in enumerate("abc"):
+        is_behind = place < num_behind
+        values[name] = [0.1, 0.101] * 2 if is_behind else [0.7, 0.99, 0.8, 0.97]
+    report = make_report(make_runs(values))
+    (answer,) = list_answers(report, group_by_name(report["runs"]))
+    expected = {
+        1: "best has the best mean and is ahead of 1 of 3 others.",
+        2: "best has the best mean and is ahead of 2 of 3 others.",
+        3: "best is ahead of all 3 others.",
+    }
+    assert answer.result.startswith(
+        expected.get(num_behind, "No significant difference (at most ")
+    )
 
 
 def test_a_metric_without_the_control_has_no_verdict():
@@ -114,7 +145,7 @@ def test_metrics_with_the_same_result_share_a_clause():
             word_accuracy=value + seed * value / 1e3,
         )
         for name, value in (("clm", 0.2), ("mlm", 0.9))
-        for seed in range(3)
+        for seed in range(4)
     ]
     sentence, *_ = list_conclusions(make_report(runs))
     expected = f"mlm is significantly better than clm on {PROBE} and masked-word probe."
@@ -123,7 +154,7 @@ def test_metrics_with_the_same_result_share_a_clause():
 
 def test_costs_that_are_not_matched_are_not_called_equal():
     budget = {"kind": "steps", "amount": 0.0, "note": "not matched"}
-    runs = make_runs({"a": [0.9, 0.9001], "b": [0.1, 0.1]})
+    runs = make_runs({"a": [0.9, 0.9001] * 2, "b": [0.1, 0.1001] * 2})
     sentence, *_ = list_conclusions(make_report(runs, budget=budget))
     assert sentence.startswith("At costs that are not equal, a is significantly")
 

@@ -103,7 +103,7 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
 
 
 def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
-    runs = make_runs({"clm": [0.1, 0.1001], "mlm": [0.9, 0.9]})
+    runs = make_runs({"clm": [0.1, 0.1001] * 2, "mlm": [0.9] * 4})
     for run in runs:
         run["metrics"]["probe_accuracy_random"] = 0.1 + run["seed"] / 1e4
     texts = write_page(make_report(runs), tmp_path).texts
@@ -115,7 +115,7 @@ def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     )
     task = "label of a held-out passage. Higher is better. Baselines: random "
     assert any(task + "initialization 0.100." in text for text in texts)
-    verdict = "mlm ahead of clm by 0.800 [0.799, 0.801]"
+    verdict = "mlm ahead of clm by 0.800 [0.800, 0.800]"
     verdict = f"linear probe on frozen features: {verdict}"
     order = ["Learning curves", "Quality against cost", "Differences", "Verdicts"]
     order += ["Numbers", "Pictures", "Method and limits", "Runs", "Budget and data"]
@@ -129,11 +129,11 @@ def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     assert texts.index(verdict) > places[-1]
     answer = texts.index("mlm is ahead of clm.")
     lead, certainty, cost = [t for t in texts[answer + 1 :] if t.strip()][:3]
-    assert lead == "mlm over clm: 0.800 [0.799, 0.801]\nmeans 0.900 and 0.100"
-    assert certainty.startswith("significantly different; p < 0.0001, 2 seeds")
-    assert cost.split("\n")[1] == "clm: 1.67e14 FLOPs, 120 s"
+    assert lead == "mlm over clm: 0.800 [0.800, 0.800]\nmeans 0.900 and 0.100"
+    assert certainty.startswith("significantly different; p < 0.0001, 4 seeds")
+    assert cost.split("\n")[1] == "clm: 1.67e14 FLOPs, 122 s"
     assert ": forward and backward matrix products" in texts
-    assert "0.900 (n=2)" in texts
+    assert "0.900 (n=4)" in texts
     row = texts.index("better", texts.index("Pairs"))
     assert texts[row + 1] == "worse"
     cells = [text for text in texts[row:] if text.strip()]
@@ -454,21 +454,21 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
 @pytest.mark.parametrize(
     "values, who",
     [
-        ({"a": [0.9, 0.9001], "b": [0.1, 0.1]}, "a is ahead of b."),
+        ({"a": [0.9, 0.9001] * 2, "b": [0.1] * 4}, "a is ahead of b."),
         (
-            {"a": [0.9, 0.9001, 0.9], "b": [0.1, 0.1, 0.1], "c": [0.2, 0.2, 0.2001]},
+            {"a": [0.9, 0.9001] * 2, "b": [0.1] * 4, "c": [0.2, 0.2001] * 2},
             "a is ahead of all 2 others.",
         ),
         (
-            {"a": [0.9, 0.9, 0.9], "b": [0.1, 0.1002, 0.1], "c": [0.8, 0.4, 0.99]},
+            {"a": [0.9] * 4, "b": [0.1, 0.1002] * 2, "c": [0.8, 0.4, 0.99, 0.9]},
             "a has the best mean and is ahead of 1 of 2 others.",
         ),
         (
-            {"a": [0.9, 0.1], "b": [0.2, 0.3]},
-            "No significant difference. a has the best mean.",
+            {"a": [0.9, 0.1] * 2, "b": [0.2, 0.3] * 2},
+            "No significant difference (at most 0.991). a has the best mean.",
         ),
-        ({"a": [0.5, 0.5], "b": [0.5, 0.5]}, "All are equivalent."),
-        ({"a": [0.5], "b": [0.4]}, "No verdict. a has the best mean, of one seed."),
+        ({"a": [0.5] * 4, "b": [0.5] * 4}, "All are equivalent."),
+        ({"a": [0.5], "b": [0.4]}, "No verdict. a has the best mean."),
         ({"a": [0.5, 0.6]}, "Only a supports this metric."),
         (
             {"a": [0.99, 0.1, 0.9, 0.99], "b": [0.6, 0.601] * 2, "c": [0.5] * 4},

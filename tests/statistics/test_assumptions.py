@@ -9,9 +9,7 @@ from jaxpt.statistics.assumptions import (
     check_seeds,
     describe_seeds,
     find_outlier,
-    has_unequal_spreads,
 )
-from jaxpt.statistics.verdicts import Results, judge
 
 
 def place_last(num, score):
@@ -44,36 +42,28 @@ def test_few_or_equal_values_have_no_outlier():
 
 def test_normal_seeds_give_few_warnings():
     draw = np.random.default_rng(0)
-    outliers = unequal = 0
-    for _ in range(1000):
-        first, second = draw.normal(0, 1, (2, 5))
-        outliers += find_outlier(dict(enumerate(first))) is not None
-        unequal += has_unequal_spreads(first, second)
-    assert 0 < outliers <= 20 and 0 < unequal <= 20
+    outliers = sum(
+        find_outlier(dict(enumerate(draw.normal(0, 1, 5)))) is not None
+        for _ in range(1000)
+    )
+    assert 0 < outliers <= 20
 
 
 def test_a_plateau_is_named():
     values = {"mlm": [0.7, 0.71, 0.69, 0.7, 0.29], "clm": [0.5, 0.51, 0.49, 0.5, 0.5]}
     by_seed = {name: dict(enumerate(v)) for name, v in values.items()}
-    pairs = judge([Results("m", True, 0.0, by_seed, {})])
-    (line,) = check_seeds("cloze accuracy", by_seed, pairs)
+    (line,) = check_seeds("cloze accuracy", by_seed)
     assert line.startswith(
         "WARNING: cloze accuracy: seed 4 of mlm (0.290) is an outlier"
     )
 
 
-def test_unequal_spreads_matter_to_verdicts_of_few_seeds():
+def test_unequal_spreads_are_no_reason_to_warn():
+    """The error rate holds for any standard deviations."""
     draw = np.random.default_rng(0)
-
-    def warn(num, gap):
-        wide, narrow = draw.normal(0, 1, num), draw.normal(gap, 0.01, num)
-        by_seed = {"wide": dict(enumerate(wide)), "narrow": dict(enumerate(narrow))}
-        return check_seeds("m", by_seed, judge([Results("m", True, 0.0, by_seed, {})]))
-
-    (line,) = warn(5, 9.0)
-    assert "standard deviations over seeds differ (narrow" in line
-    assert warn(5, 0.0) == []  # a tie claims nothing
-    assert warn(10, 9.0) == []
+    wide, narrow = draw.normal(0, 1, 5), draw.normal(9, 0.01, 5)
+    by_seed = {"wide": dict(enumerate(wide)), "narrow": dict(enumerate(narrow))}
+    assert check_seeds("m", by_seed) == []
 
 
 def test_how_seeds_were_chosen():
