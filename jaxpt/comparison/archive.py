@@ -36,6 +36,7 @@ from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import (
     check_output,
+    hold,
     load_json,
     load_measured,
     replaced_folder,
