@@ -3,36 +3,52 @@
 `jaxpt.nn.flops` counts only matrix products. XLA's cost analysis counts every operation
 of a program: one for each element of a sum, a comparison or a random bit's shift, two
 for each multiply-add. (Transcendental functions such as exp are counted separately, and
-are in neither number.) The program is analysed before XLA fuses or removes anything, so
-the count hardly depends on the machine.
+are in neither number.) The program is analysed before XLA fuses or removes anything and
+as lowered for one platform, so the count depends on the versions of jax and XLA but not
+on the machine.
 
 XLA counts the body of a loop once, and nothing of a fused kernel. So the step is
-counted with plain attention and without rematerialisation, and the body of each loop of
-known length is counted separately and multiplied.
+counted with plain attention and without rematerialisation, and its loops and branches
+are cut out and counted separately.
 """
 
 import math
 from typing import NamedTuple
 
 import jax
+import jaxlib
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from jaxpt.rng import stream
 from jaxpt.text.dataset import Split
+from jaxpt.text.phases import split_steps
 from jaxpt.training.data import make_feed
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.train_calls import make_train_call
 
 # A form of the model with the same products, each computed once and visible to XLA.
 PLAIN = {"attention": "xla", "remat": "none", "loss_chunk": 0}
+# Its random bits are lowered without a loop, whose rounds XLA would count once.
+PLATFORM = "tpu"
+# Equations that call another program once, with the parameter that has it.
+CALLS = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+}
 
 
 class StepFlops(NamedTuple):
     """Operations of one training step.
 
     Attributes:
-      counted: from the sizes, by `jaxpt.nn.flops`.
+      counted: from the sizes, by `jaxpt.nn.flops` and `jaxpt.learn.optimizer`.
       by_xla: all operations, by XLA.
     """
 
@@ -47,6 +63,25 @@ class StepFlops(NamedTuple):
 
 # Earlier counts, by the settings that they depend on.
 _known: dict[str, StepFlops] = {}
+
+
+def count_operations(task: Task, train: Split, num_steps: int) -> float:
+    """XLA's count of the first steps of a run, without training it.
+
+    Args:
+      train: text; only the form of its rows matters.
+    """
+    numbers = split_steps(task.plan.train.phases, num_steps)
+    return sum(
+        num * count_step(phase, train).by_xla
+        for phase, num in zip(task.phases, numbers, strict=True)
+        if num
+    )
+
+
+def describe_counter() -> str:
+    """The versions on which `count_operations` depends."""
+    return f"XLA of jaxlib {jaxlib.__version__}, jax {jax.__version__}"
 
 
 def count_step(task: Task, train: Split) -> StepFlops:
@@ -78,46 +113,64 @@ def _count_step(task: Task, train: Split) -> StepFlops:
 
 
 def count_by_xla(function, *args) -> float:
-    """XLA's count of operations of a function, with loops multiplied by their length.
+    """XLA's count of operations of a function, with every iteration of its loops.
 
-    A loop whose length depends on values counts once.
+    Of branches the one with the most operations counts. A loop whose length depends on
+    values counts once, with its condition. What does not contribute to the result does
+    not count.
 
     Args:
       args: arrays or `jax.ShapeDtypeStruct`s.
     """
-    traced = jax.jit(function).trace(*args)
-    return _count_lowered(traced.lower()) + _count_repeats(traced.jaxpr.jaxpr)
+    closed = jax.jit(function).trace(*args).jaxpr
+    jaxpr, _ = dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars), True)
+    return _count(ClosedJaxpr(jaxpr, closed.consts))
 
 
-def _count_lowered(lowered) -> float:
-    return max(lowered.cost_analysis().get("flops", 0.0), 0.0)
+def _count(closed: ClosedJaxpr) -> float:
+    """The operations of a program: of what is outside its loops, and of each loop.
+
+    The outputs of loops become inputs of what is outside. What they read becomes its
+    outputs, because XLA's program has nothing that is unused.
+    """
+    jaxpr = closed.jaxpr
+    loops = [equation for equation in jaxpr.eqns if _has_loop(equation)]
+    read = [v for each in loops for v in each.invars if not isinstance(v, Literal)]
+    outside = jaxpr.replace(
+        eqns=[equation for equation in jaxpr.eqns if not _has_loop(equation)],
+        invars=[*jaxpr.invars, *(v for each in loops for v in each.outvars)],
+        outvars=[*jaxpr.outvars, *read],
+        debug_info=jaxpr.debug_info.with_unknown_names(),
+    )
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in outside.invars]
+    function = jaxpr_as_fun(ClosedJaxpr(outside, closed.consts))
+    lowered = jax.jit(function).trace(*shapes).lower(lowering_platforms=(PLATFORM,))
+    total = max(lowered.cost_analysis().get("flops", 0.0), 0.0)
+    return total + math.fsum(map(_count_loop, loops))
 
 
-def _count_repeats(jaxpr: Jaxpr) -> float:
-    """The operations of all loop iterations after the first of each loop."""
-    total = 0.0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "scan":
-            body = equation.params["jaxpr"]
-            length = equation.params["length"]
-            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in body.in_avals]
-            once = _count_lowered(jax.jit(jaxpr_as_fun(body)).lower(*shapes))
-            total += (length - 1) * once + length * _count_repeats(body.jaxpr)
-            continue
-        repeats = [_count_repeats(each) for each in _list_inner(equation)]
-        # XLA counts the most expensive branch.
-        is_choice = equation.primitive.name == "cond"
-        total += max(repeats, default=0.0) if is_choice else math.fsum(repeats)
-    return total
+def _has_loop(equation: JaxprEqn) -> bool:
+    """Whether an equation is a loop or a choice of branches, or calls one."""
+    if called := _find_called(equation):
+        return any(map(_has_loop, called.jaxpr.eqns))
+    return equation.primitive.name in ("scan", "while", "cond")
 
 
-def _list_inner(equation) -> list[Jaxpr]:
-    """The programs inside an equation: a loop's body or a called function."""
-    jaxprs: list[Jaxpr] = []
-    for value in equation.params.values():
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if isinstance(part, ClosedJaxpr):
-                jaxprs.append(part.jaxpr)
-            elif isinstance(part, Jaxpr):
-                jaxprs.append(part)
-    return jaxprs
+def _find_called(equation: JaxprEqn) -> ClosedJaxpr | None:
+    """The program that an equation calls once, if any."""
+    if equation.primitive.name not in CALLS:
+        return None
+    called = equation.params[CALLS[equation.primitive.name]]
+    return called if isinstance(called, ClosedJaxpr) else ClosedJaxpr(called, ())
+
+
+def _count_loop(equation: JaxprEqn) -> float:
+    """The operations of an equation for which `_has_loop` holds."""
+    params = equation.params
+    if called := _find_called(equation):
+        return _count(called)
+    if equation.primitive.name == "scan":
+        return params["length"] * _count(params["jaxpr"])
+    if equation.primitive.name == "while":
+        return _count(params["cond_jaxpr"]) + _count(params["body_jaxpr"])
+    return max(map(_count, params["branches"]))
