@@ -1,11 +1,11 @@
 """XLA's count of operations of a training step, to check the count from sizes.
 
-`jaxpt.nn.flops` counts only matrix products. XLA's cost analysis counts every operation
-of a program: one for each element of a sum, a comparison or a random bit's shift, two
-for each multiply-add. (Transcendental functions such as exp are counted separately, and
-are in neither number.) The program is analysed before XLA fuses or removes anything and
-as lowered for one platform, so the count depends on the versions of jax and XLA but not
-on the machine.
+`jaxpt.nn.flops` counts only matrix products, as `jaxpt.learn.optimizer` does. XLA's
+cost analysis counts every operation of a program: one for each element of a sum, a
+comparison or a random bit's shift, two for each multiply-add. (Transcendental
+functions such as exp are counted separately, and are in neither number.) The program is
+analysed before XLA fuses or removes anything and as lowered for one platform, so the
+count depends on the versions of jax and XLA but not on the machine.
 
 XLA counts the body of a loop once, and nothing of a fused kernel. So the step is
 counted with plain attention and without rematerialisation, and its loops and branches
@@ -71,10 +71,11 @@ def count_operations(task: Task, train: Split, num_steps: int) -> float:
     Args:
       train: text; only the form of its rows matters.
     """
+    plain = _make_plain(task)
     numbers = split_steps(task.plan.train.phases, num_steps)
-    return sum(
-        num * count_step(phase, train).by_xla
-        for phase, num in zip(task.phases, numbers, strict=True)
+    return math.fsum(
+        num * _count_phase(phase, train).by_xla
+        for phase, num in zip(plain.phases, numbers, strict=True)
         if num
     )
 
@@ -90,7 +91,15 @@ def count_step(task: Task, train: Split) -> StepFlops:
     Args:
       train: text; only the form of its rows matters.
     """
-    task = make_task(task.plan.change({"model": PLAIN}), task.vocab).phases[-1]
+    return _count_phase(_make_plain(task).phases[-1], train)
+
+
+def _make_plain(task: Task) -> Task:
+    return make_task(task.plan.change({"model": PLAIN}), task.vocab)
+
+
+def _count_phase(task: Task, train: Split) -> StepFlops:
+    """Both counts of one step of a phase's task."""
     plan = task.plan
     size = plan.train.batch_size, plan.train.num_microbatches
     parts = task.model_spec, task.spec, plan.optim, plan.rows.keys, size
