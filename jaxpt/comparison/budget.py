@@ -24,6 +24,7 @@ from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.data import make_feed
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task, make_task
+from jaxpt.training.xla_flops import count_phases
 
 
 def without_schedule(plan: Plan) -> Plan:
@@ -85,9 +86,12 @@ def _list_prices(
     """The cost of a step in each phase of training."""
     if budget == "steps":
         return [1.0] * len(plan.train.phases)
-    phases = make_task(without_schedule(plan), vocab).phases
+    task = make_task(without_schedule(plan), vocab)
+    phases = task.phases
     if budget == "seconds":
         return [_seconds_per_step(phase, corpora) for phase in phases]
+    if budget == "operations":
+        return count_phases(task, corpora["train"])
     return [phase.count_costs(1)[budget] for phase in phases]
 
 

@@ -31,6 +31,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.loop import train
 from jaxpt.training.task import make_task
+from jaxpt.training.xla_flops import count_operations
 
 # Settings and sections that are the same for all trials and objectives, and why.
 BUDGET = "the budget and the seeds decide it"
@@ -45,7 +46,7 @@ FIXED = {
     "compare": "it is not a setting of a run",
 }
 MIN_VALUES = 3  # of a setting, for a warning that the best one is at the edge
-COSTS = ("flops", "raw_tokens", "train_seconds")
+COSTS = ("flops", "operations", "raw_tokens", "train_seconds")
 
 
 def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
@@ -172,7 +173,8 @@ def tune(
       The plan, and "by", "chosen" (settings by name), "at_edge" (those whose value is
       the least or the greatest of three or more), "trials" (each with its "settings"
       and "value", None if it diverged), "drawn" (the distribution and the seed; "" for
-      a grid), and the cost of all trials: "flops", "raw_tokens", "train_seconds".
+      a grid), and the cost of all trials: "flops", "operations", "raw_tokens",
+      "train_seconds".
     """
     rest, held_out = hold_out(text.corpora["train"], spec.tune_fraction)
     text = text._replace(corpora={"train": rest, "valid": held_out})
@@ -220,11 +222,14 @@ def _run_trial(
         run = train(task, *data, folder, label=label, only_valid=only_valid)
     except DivergedError:
         costs = {"train_seconds": plan.train.seconds} | task.count_costs(steps)
+        costs["operations"] = count_operations(task, text.corpora["train"], steps)
         return {"value": None, "steps": steps} | {key: costs[key] for key in COSTS}
     value = find_value(run["metrics"], spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
     result = {"value": value if is_finite else None, "steps": run["steps"]}
-    return result | {key: run[key] for key in COSTS}
+    operations = count_operations(task, text.corpora["train"], run["steps"])
+    costs = run | {"operations": operations}
+    return result | {key: costs[key] for key in COSTS}
 
 
 def find_value(metrics: dict[str, float], by: str) -> float | None:

@@ -26,7 +26,7 @@ from jaxpt.text.feed import MAX_RANGES
 from jaxpt.text.phases import Phases, is_schedule, make_phases
 from jaxpt.zero_shot.tasks import TASKS
 
-BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
+BUDGETS = ("flops", "operations", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
@@ -294,9 +294,12 @@ class CompareSpec(Settings):
       control: the one of `objectives` that all others are compared with, for on/off
         comparisons: only pairs with it have verdicts, which share `alpha` among fewer.
         Choose it before you see any result. "": every two objectives are compared.
-      budget: what is equal for every run: "flops", "raw_tokens" or "seconds" (the
-        clock of each run, `train.seconds`). With "steps" each objective trains for its
-        train.steps, and costs are not matched.
+      budget: what is equal for every run: "flops" (matrix products of the network and
+        the optimizer, counted from sizes), "operations" (all that XLA counts of a step,
+        `training.xla_flops`), "raw_tokens" or "seconds" (the clock of each run,
+        `train.seconds`). With "steps" each objective trains for its train.steps, and
+        costs are not matched. Every verdict is also given at equal FLOPs, operations,
+        tokens and seconds, from learning curves.
       amount: of the budget; 0 if it is "steps".
       num_evals: evaluations of each run, evenly spaced over its cost (in whole calls);
         0: as train.eval_every.

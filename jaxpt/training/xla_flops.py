@@ -12,7 +12,9 @@ counted with plain attention and without rematerialisation, and its loops and br
 are cut out and counted separately.
 """
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -71,13 +73,22 @@ def count_operations(task: Task, train: Split, num_steps: int) -> float:
     Args:
       train: text; only the form of its rows matters.
     """
-    plain = _make_plain(task)
+    return add_phases(task, count_phases(task, train), num_steps)
+
+
+def count_phases(task: Task, train: Split) -> list[float]:
+    """XLA's count of a step in each phase of training."""
+    return [_count_phase(phase, train).by_xla for phase in _make_plain(task).phases]
+
+
+def add_phases(task: Task, counts: Sequence[float], num_steps: int) -> float:
+    """The cost of the first steps of a run.
+
+    Args:
+      counts: of a step in each phase.
+    """
     numbers = split_steps(task.plan.train.phases, num_steps)
-    return math.fsum(
-        num * _count_phase(phase, train).by_xla
-        for phase, num in zip(plain.phases, numbers, strict=True)
-        if num
-    )
+    return math.fsum(num * x for num, x in zip(numbers, counts, strict=True))
 
 
 def describe_counter() -> str:
@@ -102,7 +113,12 @@ def _count_phase(task: Task, train: Split) -> StepFlops:
     """Both counts of one step of a phase's task."""
     plan = task.plan
     size = plan.train.batch_size, plan.train.num_microbatches
-    parts = task.model_spec, task.spec, plan.optim, plan.rows.keys, size
+    # Rates change no operation, if they are not 0.
+    optim = {
+        name: bool(value) if isinstance(value, float) else value
+        for name, value in dataclasses.asdict(plan.optim).items()
+    }
+    parts = task.model_spec, task.spec, optim, plan.rows.keys, size
     key = f"{plan.objective_name} {parts}"
     if key not in _known:
         _known[key] = _count_step(task, train)
