@@ -40,6 +40,7 @@ FLOPS_NOTE = (
     "element-wise operations are not counted. Runs trained before the optimizer was "
     "counted are counted again from their settings."
 )
+ROUNDING = 1e-3  # of a budget in FLOPs, which no run exceeds
 OLD_COUNT = "; the budget was counted without the products of the optimizer"
 NOTES = {
     "flops": FLOPS_NOTE,
@@ -199,9 +200,8 @@ def assemble(
       tuning: the records of `tuning.tune`, by name.
     """
     counted = add_costs(runs, tasks, corpora_of, tuning)
-    kind = budget["kind"]
-    pairs = zip(runs, counted, strict=True)
-    if kind == "flops" and any(old["flops"] != new["flops"] for old, new in pairs):
+    kind, most = budget["kind"], budget["amount"] * (1 + ROUNDING)
+    if kind == "flops" and any(run["flops"] > most for run in counted):
         kind, budget = "", budget | {"note": budget["note"] + OLD_COUNT}
     runs = add_parts(counted, tasks)
     references = _measure_each_text(tasks, corpora_of)

@@ -254,8 +254,9 @@ class EvalSpec(Settings):
       num_choices: multiple-choice cloze: candidate tokens for a gap
         (`jaxpt.evaluation.choices`), with word_context tokens on either side; 0: none.
       choice_questions: number of such gaps.
-      probe_every_eval: run the probes and the multiple-choice cloze at every
-        evaluation, for the learning curves.
+      probe_every_eval: measure the shared metrics at every evaluation, for the learning
+        curves: probes, multiple-choice cloze, likelihood and cloze of masked tokens.
+        The runs of a comparison do so with `compare.num_evals`.
       samples: number of held-out passages on which each evaluation shows what the model
         predicts (`jaxpt.training.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
@@ -301,8 +302,9 @@ class CompareSpec(Settings):
         costs are not matched. Every verdict is also given at equal FLOPs, operations,
         tokens and seconds, from learning curves.
       amount: of the budget; 0 if it is "steps".
-      num_evals: evaluations of each run, evenly spaced over its cost (in whole calls);
-        0: as train.eval_every.
+      num_evals: evaluations of each run, evenly spaced over its cost (in whole calls),
+        with the shared metrics, from which verdicts at other equal costs are read;
+        0: as train.eval_every and eval.probe_every_eval.
       overrides: name -> sections -> settings that differ for it
         ({"words": {"objective": "mlm", "mlm": {"masking": "words"}}}).
       tune: settings that are tuned for every objective before the comparison, with
@@ -339,7 +341,7 @@ class CompareSpec(Settings):
     control: str = ""
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
-    num_evals: NonNegativeInt = 0
+    num_evals: NonNegativeInt = 8
     overrides: Annotated[dict, Rule(are_overrides, OVERRIDES)] = dataclasses.field(
         default_factory=dict
     )

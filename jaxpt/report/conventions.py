@@ -231,7 +231,8 @@ def list_outcomes(summary: list[dict], reading: CostReading) -> dict[tuple, str]
 def list_changes(pair: Mapping[str, Any]) -> dict[str, str]:
     """The conventions under which a pair's verdict is another one, with that verdict.
 
-    "tie" and "equivalent" are both no significant difference.
+    "tie" and "equivalent" are both no significant difference. A pair without a verdict
+    ("untested") has none under any.
 
     >>> under = {"flops": "ahead", "operations": "tie", "seconds": None}
     >>> list_changes({"outcome": "ahead", "under": under})
@@ -251,7 +252,7 @@ def _class(outcome: str) -> str:
 def word_under(pair: Mapping[str, Any]) -> str:
     """What a pair's verdict is under the four conventions, in a few words.
 
-    >>> under = {"flops": "ahead", "operations": "tie", "seconds": None}
+    >>> under = dict.fromkeys(WRITE, "ahead") | {"operations": "tie", "seconds": None}
     >>> word_under({"outcome": "ahead", "under": under})
     'operations: tie; seconds: not available'
     >>> word_under({"outcome": "tie", "under": dict.fromkeys(WRITE, "tie")})
@@ -275,51 +276,54 @@ def word_conventions(costs: Mapping[str, Any], metrics: list[dict]) -> list[str]
       costs: of `judge_conventions`.
       metrics: with its "under".
     """
-    if not costs:
+    tested = {
+        entry["label"]: [p for p in entry["pairs"] if p["outcome"] != "untested"]
+        for entry in metrics
+    }
+    lines = [
+        f"{label}, at other equal costs: {_word_pairs(pairs)}"
+        for label, pairs in tested.items()
+        if pairs
+    ]
+    if not costs or not lines:
         return []
-    amounts = [
-        f"{WRITE[k][1](each['amount'])} {WRITE[k][0]}" for k, each in costs.items()
-    ]
-    early = [
-        f"{name} after {share:.0%} ({WRITE[kind][0]})"
-        for kind, each in costs.items()
-        for name, share in each["read"].items()
-        if share < 1
-    ]
-    line = f"verdicts at equal cost under each convention: {', '.join(amounts)}"
-    if early:
-        line += f"; read before the end of its run: {', '.join(early)}; {EARLY}"
-    lines = []
-    for entry in metrics:
-        tested = [p for p in entry.get("pairs", []) if p["outcome"] != "untested"]
-        if tested:
-            lines.append(
-                f"{entry['label']}, under each convention: {_word_pairs(tested)}"
-            )
-    return [line, *lines] if lines else []
+    amounts, has_early = [], False
+    for kind, each in costs.items():
+        label, write = WRITE[kind]
+        early = [f"{name} after {x:.0%}" for name, x in each["read"].items() if x < 1]
+        has_early = has_early or bool(early)
+        words = f" ({', '.join(early)})" if early else ""
+        amounts.append(f"{write(each['amount'])} {label}{words}")
+    line = f"verdicts are also given at equal {', '.join(amounts)}"
+    if has_early:
+        line += f"; in brackets, the part of a run after which it is read: {EARLY}"
+    return [line, *lines]
 
 
 def _word_pairs(pairs: list[dict]) -> str:
+    """Which pairs' verdicts hold, which change to what, and which are unknown."""
     known = [pair for pair in pairs if all(pair["under"].get(name) for name in WRITE)]
-    hold = [pair for pair in known if not list_changes(pair)]
-    parts = []
-    if known:
-        parts.append(f"{len(hold)} of {len(pairs)} verdicts hold under all four")
-    for pair in pairs:
-        if changes := list_changes(pair):
-            words = ", ".join(f"{WRITE[k][0]} {of}" for k, of in changes.items())
-            parts.append(
-                f"{pair['better']} with {pair['worse']}: {pair['outcome']} at the "
-                f"budget, {words}"
-            )
     missing = [
         label
         for name, (label, _) in WRITE.items()
-        if any(not pair["under"].get(name) for pair in pairs)
+        if not all(pair["under"].get(name) for pair in pairs)
     ]
+    parts = []
+    if known:
+        num = sum(not list_changes(pair) for pair in known)
+        parts.append(f"{num} of {len(pairs)} verdicts hold under all four")
+    for pair in pairs:
+        if changes := list_changes(pair):
+            words = ", ".join(
+                f"{of} at equal {WRITE[k][0]}" for k, of in changes.items()
+            )
+            parts.append(
+                f"{pair['better']} {pair['outcome']} of {pair['worse']}, {words}"
+            )
     if missing:
+        pairs_word = "some pairs" if known else "any pair"
         parts.append(
-            f"not available for some pairs: {', '.join(missing)}, because the curves "
-            f"do not have this metric or the cost is unknown"
+            f"not for {pairs_word} at equal {', '.join(missing)}, because curves do "
+            f"not have the metric there or the cost is unknown"
         )
     return "; ".join(parts)

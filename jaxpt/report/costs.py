@@ -169,13 +169,14 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
     for kind in KINDS:
         if not any(f"{kind}_flops" in run for run in runs):
             continue
-        header = [f"{kind} of", *(label for label, _ in WRITE.values())]
+        known = [key for key in KEYS if any(f"{kind}_{key}" in run for run in runs)]
+        header = [f"{kind} of", *(WRITE[key][0] for key in known)]
         rows = []
         for name, group in group_by_name(runs).items():
             costs = {key: group[0].get(f"{kind}_{key}") for key in KEYS}
             cells = [
-                MISSING if (cost := costs[key]) is None else write(cost)
-                for key, (_, write) in WRITE.items()
+                MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
+                for key in known
             ]
             flops, times = costs["flops"], MISSING
             if flops is not None:

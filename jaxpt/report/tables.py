@@ -18,12 +18,12 @@ from jaxpt.report.answer import rank
 from jaxpt.report.costs import KEYS, KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged, list_lost
 from jaxpt.report.formats import format_flops, group_by_name
-from jaxpt.report.metrics import COSTS, list_cost_columns
+from jaxpt.report.metrics import list_cost_columns
 from jaxpt.report.summary import measure_spread
 
 # Of runs that skipped some (`training.result.Cost`).
 LEFT_OUT = ("skipped_updates", "skipped_batches")
-RUN_COLUMNS = ("name", "objective", "seed", *COSTS)
+RUN_COLUMNS = ("name", "objective", "seed")
 PAIR_COLUMNS = (
     *("better", "worse", "outcome", "difference", "low", "high", "p"),
     *("seeds", "documents"),
@@ -71,7 +71,7 @@ def format_results(report: dict) -> str:
     """
     runs, diverged = report["runs"], report.get("diverged", [])
     metrics = list(dict.fromkeys(name for run in runs for name in run["metrics"]))
-    columns = [*RUN_COLUMNS, *list_extra_columns(runs)]
+    columns = [*RUN_COLUMNS, *list_cost_columns(runs), *list_extra_columns(runs)]
     columns += [name for name in LEFT_OUT if any(name in run for run in runs)]
     columns += ["diverged_at"] if diverged else []
     rows = [
