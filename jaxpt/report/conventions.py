@@ -315,11 +315,12 @@ def _word_pairs(pairs: list[dict]) -> str:
     for pair in pairs:
         if changes := list_changes(pair):
             words = ", ".join(
-                f"{of} at equal {WRITE[k][0]}" for k, of in changes.items()
+                f"{_word_outcome(pair, outcome)} at equal {WRITE[kind][0]}"
+                for kind, outcome in changes.items()
             )
-            parts.append(
-                f"{pair['better']} {pair['outcome']} of {pair['worse']}, {words}"
-            )
+            primary = _word_outcome(pair, pair["outcome"])
+            names = f"{pair['better']} and {pair['worse']}"
+            parts.append(f"{names}: {primary} at the budget, {words}")
     if missing:
         pairs_word = "some pairs" if known else "any pair"
         parts.append(
@@ -327,3 +328,8 @@ def _word_pairs(pairs: list[dict]) -> str:
             f"not have the metric there or the cost is unknown"
         )
     return "; ".join(parts)
+
+
+def _word_outcome(pair: Mapping[str, Any], outcome: str) -> str:
+    winner = {"ahead": pair["better"], "behind": pair["worse"]}.get(outcome)
+    return f"{winner} ahead" if winner else outcome
