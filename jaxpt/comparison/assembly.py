@@ -199,7 +199,7 @@ def assemble(
       alpha, control: of the verdicts, as in `report.summary.summarise`.
       tuning: the records of `tuning.tune`, by name.
     """
-    counted = add_costs(runs, tasks, corpora_of, tuning)
+    counted = add_costs(runs, tasks, tuning)
     kind, most = budget["kind"], budget["amount"] * (1 + ROUNDING)
     if kind == "flops" and any(run["flops"] > most for run in counted):
         kind, budget = "", budget | {"note": budget["note"] + OLD_COUNT}

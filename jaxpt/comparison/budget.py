@@ -91,7 +91,7 @@ def _list_prices(
     if budget == "seconds":
         return [_seconds_per_step(phase, corpora) for phase in phases]
     if budget == "operations":
-        return count_phases(task, corpora["train"])
+        return count_phases(task)
     return [phase.count_costs(1)[budget] for phase in phases]
 
 

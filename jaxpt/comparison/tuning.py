@@ -222,12 +222,12 @@ def _run_trial(
         run = train(task, *data, folder, label=label, only_valid=only_valid)
     except DivergedError:
         costs = {"train_seconds": plan.train.seconds} | task.count_costs(steps)
-        costs["operations"] = count_operations(task, text.corpora["train"], steps)
+        costs["operations"] = count_operations(task, steps)
         return {"value": None, "steps": steps} | {key: costs[key] for key in COSTS}
     value = find_value(run["metrics"], spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
     result = {"value": value if is_finite else None, "steps": run["steps"]}
-    operations = count_operations(task, text.corpora["train"], run["steps"])
+    operations = count_operations(task, run["steps"])
     costs = run | {"operations": operations}
     return result | {key: costs[key] for key in COSTS}
 

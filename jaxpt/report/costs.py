@@ -23,8 +23,6 @@ from pathlib import Path
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
-from jaxpt.text.dataset import Split
-from jaxpt.training.data import with_token_counts
 from jaxpt.training.result import SCHEMA
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.xla_flops import (
@@ -57,7 +55,6 @@ NOTEWORTHY = 1.05  # ratio of parameters, or of seconds
 def add_costs(
     runs: list[dict],
     tasks: Mapping[str, Task],
-    corpora_of: Mapping[str, dict[str, Split]],
     tuning: Mapping[str, dict] | None = None,
 ) -> list[dict]:
     """The runs with the columns listed above.
@@ -65,23 +62,14 @@ def add_costs(
     Args:
       runs: entries of a report's `runs`.
       tasks: of each name.
-      corpora_of: the text of each name; without it XLA's counts are left out.
       tuning: the records of `report.tuning`, by name.
     """
-    left_out = {
-        name: count_step(tasks[name], corpora["train"]).left_out
-        for name, corpora in corpora_of.items()
+    counts = {name: count_phases(task) for name, task in tasks.items()}
+    left_out = {name: count_step(task).left_out for name, task in tasks.items()}
+    teachers = {
+        name: find_teacher_costs(task.plan, functools.partial(_count_plan, task))
+        for name, task in tasks.items()
     }
-    counts = {
-        name: count_phases(tasks[name], corpora["train"])
-        for name, corpora in corpora_of.items()
-    }
-    teachers = {}
-    for name, task in tasks.items():
-        count = None
-        if name in corpora_of:
-            count = functools.partial(_count_plan, task, corpora_of[name]["train"])
-        teachers[name] = find_teacher_costs(task.plan, count)
     columns: dict[str, dict] = {name: {} for name in tasks}
     for kind, records in (("teacher", teachers), ("tuning", tuning or {})):
         if not any(records.values()):
@@ -91,34 +79,35 @@ def add_costs(
             for key, source in KEYS.items():
                 columns[name][f"{kind}_{key}"] = record.get(source)
     return [
-        _count_run(run, tasks[run["name"]], counts.get(run["name"]))
-        | ({LEFT_OUT: left_out[run["name"]]} if run["name"] in left_out else {})
+        _count_run(run, tasks[run["name"]], counts[run["name"]])
+        | {LEFT_OUT: left_out[run["name"]]}
         | columns[run["name"]]
         for run in runs
     ]
 
 
-def _count_run(run: dict, task: Task, counts: Sequence[float] | None) -> dict:
+def _count_run(run: dict, task: Task, counts: Sequence[float]) -> dict:
     """A run and its curve with the costs that follow from its number of steps.
 
     Args:
-      counts: of `count_phases`; None if they are unknown.
+      counts: of `count_phases`.
     """
 
     def count(steps: int) -> dict[str, float]:
-        flops = {"flops": task.count_costs(steps)["flops"]}
-        if counts is None:
-            return flops
-        return flops | {"operations": add_phases(task, counts, steps)}
+        flops = task.count_costs(steps)["flops"]
+        return {"flops": flops, "operations": add_phases(task, counts, steps)}
 
     curve = [point | count(point["step"]) for point in run["curve"]]
     return run | count(run["steps"]) | {"curve": curve}
 
 
-def _count_plan(task: Task, train: Split, plan: Plan, num_steps: int) -> float:
-    """XLA's count of another run on the text of a task."""
-    vocab = with_token_counts(plan, dataclasses.replace(task.vocab, counts=()), train)
-    return count_operations(make_task(plan, vocab), train, num_steps)
+def _count_plan(task: Task, plan: Plan, num_steps: int) -> float:
+    """XLA's count of another run with a task's vocabulary."""
+    counts = task.vocab.counts
+    if plan.spec.needs.counts and not counts:  # no operation depends on them
+        counts = (1,) * task.vocab.size
+    vocab = dataclasses.replace(task.vocab, counts=counts)
+    return count_operations(make_task(plan, vocab), num_steps)
 
 
 def find_teacher_costs(

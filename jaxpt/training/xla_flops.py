@@ -24,9 +24,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from jaxpt.rng import stream
-from jaxpt.text.dataset import Split
 from jaxpt.text.phases import split_steps
-from jaxpt.training.data import make_feed
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.train_calls import make_train_call
 
@@ -67,18 +65,14 @@ class StepFlops(NamedTuple):
 _known: dict[str, StepFlops] = {}
 
 
-def count_operations(task: Task, train: Split, num_steps: int) -> float:
-    """XLA's count of the first steps of a run, without training it.
-
-    Args:
-      train: text; only the form of its rows matters.
-    """
-    return add_phases(task, count_phases(task, train), num_steps)
+def count_operations(task: Task, num_steps: int) -> float:
+    """XLA's count of the first steps of a run, without its text or training."""
+    return add_phases(task, count_phases(task), num_steps)
 
 
-def count_phases(task: Task, train: Split) -> list[float]:
+def count_phases(task: Task) -> list[float]:
     """XLA's count of a step in each phase of training."""
-    return [_count_phase(phase, train).by_xla for phase in _make_plain(task).phases]
+    return [_count_phase(phase).by_xla for phase in _make_plain(task).phases]
 
 
 def add_phases(task: Task, counts: Sequence[float], num_steps: int) -> float:
@@ -96,20 +90,16 @@ def describe_counter() -> str:
     return f"XLA of jaxlib {jaxlib.__version__}, jax {jax.__version__}"
 
 
-def count_step(task: Task, train: Split) -> StepFlops:
-    """Both counts of one step of a task's last phase, neither compiled nor run.
-
-    Args:
-      train: text; only the form of its rows matters.
-    """
-    return _count_phase(_make_plain(task).phases[-1], train)
+def count_step(task: Task) -> StepFlops:
+    """Both counts of one step of a task's last phase, neither compiled nor run."""
+    return _count_phase(_make_plain(task).phases[-1])
 
 
 def _make_plain(task: Task) -> Task:
     return make_task(task.plan.change({"model": PLAIN}), task.vocab)
 
 
-def _count_phase(task: Task, train: Split) -> StepFlops:
+def _count_phase(task: Task) -> StepFlops:
     """Both counts of one step of a phase's task."""
     plan = task.plan
     size = plan.train.batch_size, plan.train.num_microbatches
@@ -121,18 +111,29 @@ def _count_phase(task: Task, train: Split) -> StepFlops:
     parts = task.model_spec, task.spec, optim, plan.rows.keys, size
     key = f"{plan.objective_name} {parts}"
     if key not in _known:
-        _known[key] = _count_step(task, train)
+        _known[key] = _count_step(task)
     return _known[key]
 
 
-def _count_step(task: Task, train: Split) -> StepFlops:
+def shape_rows(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
+    """The shapes of a call's rows for one step of a phase (`text.feed.Feed.stack`)."""
+    by_row = 1, task.plan.train.batch_size
+    by_token = *by_row, task.spec.row_length
+    return {
+        key: jax.ShapeDtypeStruct(
+            by_token if key == "tokens" or key.endswith("_ids") else by_row, np.int32
+        )
+        for key in (*task.plan.rows.keys, "index")
+    }
+
+
+def _count_step(task: Task) -> StepFlops:
 
     def init():
         params = task.model.init_params(stream(0, 0, "init"))
         return task.make_state(params)
 
-    rows = make_feed(task, train).stack(0, 1)
-    call = make_train_call(task)
+    call, rows = make_train_call(task), shape_rows(task)
     by_xla = count_by_xla(call, jax.eval_shape(init), rows, np.int32(0))
     return StepFlops(task.count_costs(1)["flops"], by_xla)
 

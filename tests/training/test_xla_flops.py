@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from products import count_products
-from tiny import make_config, slow_but
+from tiny import ROWS, TEXTS, make_config, slow_but
 
 from jaxpt.config.plan import make_plan
 from jaxpt.learn.optim_spec import OPTIMIZER_DEFAULTS, OptimSpec
@@ -25,6 +25,7 @@ from jaxpt.training.xla_flops import (
     count_by_xla,
     count_operations,
     count_step,
+    shape_rows,
 )
 
 # One of each kind of network; biLM's products are in a loop over positions.
@@ -240,13 +241,34 @@ def test_phases_count_the_update_in_every_step(speech):
     assert task.count_costs(8)["flops"] == 4 * sum(rows) + 8 * task.update_flops
 
 
+FORMS = {
+    "clm": {},
+    "mlm": {"data__rows": "packed", "data__documents": "line"},
+    "span_corruption": {"data__rows": "packed", "data__documents": "line"},
+    "bert": TEXTS["bert"] | ROWS["bert"],
+    "bart": ROWS["bart"],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_have_the_shapes_that_are_counted(name, speech):
+    """No text is needed to count: a feed's rows have these keys, shapes and dtypes."""
+    phases = {"train__batch_schedule": ((0.5, 0.5),), "train__steps": 8}
+    settings = FORMS[name] | phases | {"train__steps_per_call": 1}
+    task, train = make_case(speech, name, **settings)
+    for phase, step in zip(task.phases, (0, 7), strict=True):
+        stack = make_feed(task, train).stack(step, 1)
+        shapes = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in stack.items()}
+        assert shape_rows(phase) == shapes
+
+
 def test_operations_of_a_run_are_those_of_its_phases(speech, afresh):
     phases = {"train__batch_schedule": ((0.5, 0.5),), "train__steps": 8}
-    task, train = make_case(speech, "clm", train__steps_per_call=1, **phases)
-    second, first = count_step(task, train).by_xla, count_operations(task, train, 1)
+    task, _ = make_case(speech, "clm", train__steps_per_call=1, **phases)
+    second, first = count_step(task).by_xla, count_operations(task, 1)
     assert first < second < 2 * first
-    assert count_operations(task, train, 3) == 3 * first
-    assert count_operations(task, train, 8) == 4 * first + 4 * second
+    assert count_operations(task, 3) == 3 * first
+    assert count_operations(task, 8) == 4 * first + 4 * second
 
 
 @pytest.mark.slow_cases("bilm")
@@ -254,7 +276,7 @@ def test_operations_of_a_run_are_those_of_its_phases(speech, afresh):
 def test_what_is_left_out_of_each_kind_of_network(name, speech):
     """A wide model's rest is small; nothing that sizes count is unknown to XLA."""
     sizes = {"model__d_model": 128, "model__d_ff": 512, "data__row_length": 32}
-    step = count_step(*make_case(speech, name, **sizes))
+    step = count_step(make_case(speech, name, **sizes)[0])
     low, high = (0.1, 0.5) if name == "skip_gram" else (0.01, 0.1)
     assert low < step.left_out < high
 
@@ -262,7 +284,7 @@ def test_what_is_left_out_of_each_kind_of_network(name, speech):
 @pytest.mark.slow
 def test_a_form_that_computes_otherwise_leaves_out_the_same(speech, afresh):
     """Loops over layers, microbatches and logits, and what is computed twice."""
-    plain = count_step(*make_case(speech, "clm", model__num_layers=2))
+    plain = count_step(make_case(speech, "clm", model__num_layers=2)[0])
     xla_flops._known.clear()
     changes = {
         "model__num_layers": 2,
@@ -271,28 +293,28 @@ def test_a_form_that_computes_otherwise_leaves_out_the_same(speech, afresh):
         "model__loss_chunk": 8,
         "train__num_microbatches": 2,
     }
-    other = count_step(*make_case(speech, "clm", **changes))
+    other = count_step(make_case(speech, "clm", **changes)[0])
     assert other.counted == plain.counted
     assert other.by_xla == pytest.approx(plain.by_xla, rel=0.03)
 
 
 def test_a_wrong_count_from_sizes_is_noticed(speech, afresh, monkeypatch):
     case = make_case(speech, "clm", data__row_length=32)
-    right = count_step(*case)
+    right = count_step(case[0])
     assert 0 < right.left_out < 0.3
     whole = flops.stack_flops
     monkeypatch.setattr(flops, "stack_flops", lambda *args: 2 * whole(*args))
     xla_flops._known.clear()
-    assert count_step(*case).left_out < 0
+    assert count_step(case[0]).left_out < 0
 
 
 def test_a_count_is_kept_whatever_the_seed(speech, afresh):
-    task, train = make_case(speech, "clm")
-    first = count_step(task, train)
+    task, _ = make_case(speech, "clm")
+    first = count_step(task)
     other = dataclasses.replace(task, plan=task.plan.change({"train": {"seed": 7}}))
-    assert count_step(other, train) is first
+    assert count_step(other) is first
     wider, _ = make_case(speech, "clm", model__d_ff=64)
-    assert count_step(wider, train).by_xla > first.by_xla
+    assert count_step(wider).by_xla > first.by_xla
     assert len(xla_flops._known) == 2
 
 
