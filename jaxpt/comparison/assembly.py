@@ -226,7 +226,7 @@ def assemble(
         runs, report["metrics"], kind, examples, tests, alpha, control
     )
     if lines := word_conventions(costs, report["metrics"]):
-        report["conventions"] = {"costs": costs, "lines": lines}
+        report["conventions"] = {"budget": kind, "costs": costs, "lines": lines}
     whole = judge_whole_cost(runs, budget["kind"], examples, alpha, control)
     return report | ({"whole_cost": whole} if whole else {})
 
