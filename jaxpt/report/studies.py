@@ -27,8 +27,11 @@ FACTS = {
     "intervals": {str: {str: {"mean": float, "low": float, "high": float}}},
 }
 _MEAN = {"n": int, "mean": (numbers.Real, None), "std": (numbers.Real, None)}
-_RUN = dict.fromkeys(("name", "objective", "workdir"), str)
-_RUN |= {"seed": int, "curve?": [{"step": int}]}
+_RUN = {
+    **dict.fromkeys(("name", "objective", "workdir"), str),
+    "seed": int,
+    "curve?": [{"step": int}],
+}
 REPORT = {
     "created": str,
     "alpha": float,
