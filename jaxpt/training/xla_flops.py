@@ -154,10 +154,10 @@ def count_by_xla(function, *args) -> float:
 
 
 def _count(closed: ClosedJaxpr) -> float:
-    """The operations of a program: of what is outside its loops, and of each loop.
+    """The operations of a program: those outside its loops, and those of each loop.
 
-    The outputs of loops become inputs of what is outside. What they read becomes its
-    outputs, because XLA's program has nothing that is unused.
+    For XLA the outputs of loops become inputs of the program, and their inputs become
+    outputs, because XLA removes all values that are not used.
     """
     jaxpr = closed.jaxpr
     loops = [equation for equation in jaxpr.eqns if _has_loop(equation)]
