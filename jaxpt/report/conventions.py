@@ -30,6 +30,7 @@ from jaxpt.statistics.examples import Examples
 
 # Of an equal cost: runs end after whole calls of steps.
 TOLERANCE = 0.02
+UNEVEN = 1.5  # ratio of seconds per operation of two objectives, for a warning
 SHARED = tuple(name for name, metric in METRICS.items() if metric.is_common)
 EARLY = (
     "a run planned for that cost might be better, as its learning rate would decay to "
@@ -115,9 +116,8 @@ def trace_group(group: list[dict], kind: str, is_by_clock: bool) -> list[list[Po
     """
     curve_key, end_key, rate = kind, KEYS[kind], 1.0
     if kind == "seconds" and not is_by_clock:
-        has_operations = all(run.get("operations") for run in group)
-        curve_key = end_key = "operations" if has_operations else "flops"
-        rate = min(run["train_seconds"] / run[end_key] for run in group)
+        curve_key, rate = find_speed(group)
+        end_key = curve_key
     traces = []
     for run in group:
         end = rate * run[end_key]
@@ -131,6 +131,15 @@ def trace_group(group: list[dict], kind: str, is_by_clock: bool) -> list[list[Po
             [*sorted(before, key=lambda each: each[0]), (end, run["metrics"])]
         )
     return traces
+
+
+def find_speed(group: list[dict]) -> tuple[str, float]:
+    """What an objective's seconds are proportional to, and the fewest seconds per unit.
+
+    Operations, or FLOPs if a run has none.
+    """
+    key = "operations" if all(run.get("operations") for run in group) else "flops"
+    return key, min(run["train_seconds"] / run[key] for run in group)
 
 
 def _read_points(
@@ -196,7 +205,7 @@ def judge_conventions(
 
     Returns:
       by convention "amount", the equal cost, and "read", the share of each objective's
-      run at which it is read.
+      run at which it is read; for seconds also "per_operation", by objective.
     """
     groups = group_by_name(runs)
     if len(groups) < 2:
@@ -216,6 +225,9 @@ def judge_conventions(
         reading = read_runs(runs, convention, limits, more, is_by_clock)
         shares = {name: each.share for name, each in reading.by_name.items()}
         costs[convention] = {"amount": amount, "read": shares}
+        if convention == "seconds" and not is_by_clock:
+            speeds = {name: find_speed(group)[1] for name, group in groups.items()}
+            costs[convention]["per_operation"] = speeds
         summary = metrics
         if set(shares.values()) != {1}:
             summary = summarise(
@@ -312,6 +324,14 @@ def word_conventions(costs: Mapping[str, Any], metrics: list[dict]) -> list[str]
     line = f"verdicts are also given at equal {', '.join(amounts)}"
     if has_early:
         line += f"; in brackets, the part of a run after which it is read: {EARLY}"
+    speeds = costs.get("seconds", {}).get("per_operation", {})
+    if speeds and max(speeds.values()) > UNEVEN * min(speeds.values()):
+        slowest = max(speeds, key=speeds.__getitem__)
+        ratio = speeds[slowest] / min(speeds.values())
+        line += (
+            f"; seconds per operation differ up to {ratio:.1f} times ({slowest} has "
+            f"the most): on a loaded machine verdicts at equal seconds are unreliable"
+        )
     return [line, *lines]
 
 

@@ -126,6 +126,11 @@ def test_seconds_of_a_loaded_machine_change_nothing():
     expected, (pair,), _ = judge(quiet)
     costs, (same,), _ = judge(loaded)
     assert costs == expected
+    assert costs["seconds"]["per_operation"] == {"clm": 1.0, "mlm": 1.0}
+    # Where every seed was slowed down nothing shows it but the ratio.
+    slow = quiet[:5] + make_group("mlm", RISING, slow=dict.fromkeys(range(5), 2.0))
+    assert "differ up to 2.0 times (mlm has the most)" in judge(slow)[2][0]
+    assert "times (mlm" not in judge(quiet)[2][0]
     assert same["under"] == pair["under"]
     # With a budget of seconds each run ended by its own clock.
     costs, _, _ = judge(loaded, kind="seconds")
