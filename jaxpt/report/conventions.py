@@ -30,6 +30,7 @@ from jaxpt.statistics.examples import Examples
 
 # Of an equal cost: runs end after whole calls of steps.
 TOLERANCE = 0.02
+MOST_LISTED = 8  # in a line: verdicts that change, or objectives read early
 UNEVEN = 1.5  # ratio of seconds per operation of two objectives, for a warning
 SHARED = tuple(name for name, metric in METRICS.items() if metric.is_common)
 EARLY = (
@@ -319,6 +320,8 @@ def word_conventions(costs: Mapping[str, Any], metrics: list[dict]) -> list[str]
         label, write = WRITE[kind]
         early = [f"{name} after {x:.0%}" for name, x in each["read"].items() if x < 1]
         has_early = has_early or bool(early)
+        rest = len(early) - MOST_LISTED
+        early = early[:MOST_LISTED] + [f"{rest} more"] * (rest > 0)
         words = f" ({', '.join(early)})" if early else ""
         amounts.append(f"{write(each['amount'])} {label}{words}")
     line = f"verdicts are also given at equal {', '.join(amounts)}"
@@ -347,15 +350,19 @@ def _word_pairs(pairs: list[dict]) -> str:
     if known:
         num = sum(not list_changes(pair) for pair in known)
         parts.append(f"{num} of {len(pairs)} verdicts hold under all four")
-    for pair in pairs:
-        if changes := list_changes(pair):
-            words = ", ".join(
-                f"{_word_outcome(pair, outcome)} at equal {WRITE[kind][0]}"
-                for kind, outcome in changes.items()
-            )
-            primary = _word_outcome(pair, pair["outcome"])
-            names = f"{pair['better']} and {pair['worse']}"
-            parts.append(f"{names}: {primary} at the budget, {words}")
+    changed = [pair for pair in pairs if list_changes(pair)]
+    for pair in changed[:MOST_LISTED]:
+        words = ", ".join(
+            f"{_word_outcome(pair, outcome)} at equal {WRITE[kind][0]}"
+            for kind, outcome in list_changes(pair).items()
+        )
+        primary = _word_outcome(pair, pair["outcome"])
+        names = f"{pair['better']} and {pair['worse']}"
+        parts.append(f"{names}: {primary} at the budget, {words}")
+    if len(changed) > MOST_LISTED:
+        parts.append(
+            f"{len(changed) - MOST_LISTED} others also change (differences.csv)"
+        )
     if missing:
         pairs_word = "some pairs" if known else "any pair"
         parts.append(

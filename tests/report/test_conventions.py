@@ -171,6 +171,17 @@ def test_a_tie_may_become_equivalent_without_a_change():
     assert list_changes({"outcome": "tie", "under": under}) == {}
 
 
+def test_a_line_lists_only_some_changes():
+    under = dict.fromkeys(KEYS, "ahead")
+    pairs = [{"better": "a", "worse": f"b{i}", "outcome": "tie"} for i in range(12)]
+    entry = {"label": "cloze", "pairs": [pair | {"under": under} for pair in pairs]}
+    read = {f"b{i}": 0.5 for i in range(11)}
+    first, line = word_conventions({"flops": {"amount": 1.0, "read": read}}, [entry])
+    assert "b7 after 50%, 3 more)" in first and "b8" not in first
+    assert "a and b7: tie at the budget, a ahead at equal FLOPs" in line
+    assert line.endswith("4 others also change (differences.csv)")
+
+
 def test_reports_show_them(tmp_path):
     runs = make_group("clm", FLAT)
     runs += make_group("mlm", RISING, {"operations": 200.0})
