@@ -43,6 +43,7 @@ from jaxpt.files.folder import (
     write_json,
 )
 from jaxpt.report.answer import list_shared
+from jaxpt.report.conventions import judge_conventions, with_costs
 from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import REPORT, STUDY, Study, load_study
 from jaxpt.report.summary import summarise
@@ -289,7 +290,7 @@ def redraw_verdicts(study: Study) -> list[dict]:
         run = describe_run(result, name, place, folder, spec)
         if (run["objective"], run["seed"]) != (entry["objective"], seed):
             raise UserError(f"{place}: is not the run {run_name(name, seed)}")
-        runs.append(run | {"parts": entry.get("parts", {})})
+        runs.append(with_costs(run, entry) | {"parts": entry.get("parts", {})})
         task_examples = compared_tasks.describe_tasks(spec, place)[2]
         examples[name, seed] = load_examples(place) | task_examples
     references: dict[str, dict] = {}
@@ -298,6 +299,9 @@ def redraw_verdicts(study: Study) -> list[dict]:
         references.setdefault(name, {})[metric] = values
     family = report["alpha"], report.get("control", "")
     summary = summarise(runs, examples, references, None, *family)
+    if conventions := report.get("conventions"):
+        kind = conventions.get("budget", "")
+        judge_conventions(runs, summary, kind, examples, None, *family)
     return json.loads(json.dumps(to_plain(summary)))
 
 

@@ -16,6 +16,7 @@ from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
 from jaxpt.report import figures
+from jaxpt.report.conventions import judge_conventions, word_conventions
 from jaxpt.report.costs import add_costs
 from jaxpt.report.reliability import measure_reliability
 from jaxpt.report.report_page import write_report
@@ -36,23 +37,37 @@ from jaxpt.training.measure import (
     list_questions,
 )
 from jaxpt.training.task import Task
+from jaxpt.training.xla_flops import describe_counter
 from jaxpt.version import __version__
 
 FLOPS_NOTE = (
     "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
     "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
     "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
-    "training step is three forward passes. A student's steps include its teacher's "
-    "forward pass; the cost of training the teacher has separate columns. Embedding "
-    "look-ups, norms, softmax and the optimizer are not counted."
+    "training step is three forward passes, and the products of the optimizer (Muon's) "
+    "once. A student's steps include its teacher's forward pass; the cost of training "
+    "the teacher has separate columns. Embedding look-ups, norms, softmax and other "
+    "element-wise operations are not counted. Runs trained before the optimizer was "
+    "counted are counted again from their settings."
 )
+ROUNDING = 1e-3  # of a budget in FLOPs, which no run exceeds
+OLD_COUNT = "; the budget was counted without the products of the optimizer"
 NOTES = {
     "flops": FLOPS_NOTE,
+    "operations": "All operations of the training steps by XLA's cost analysis before "
+    "compilation: two for each multiply-add, one for each element of a sum, a "
+    "comparison or a random bit's shift. Exp, tanh and similar functions are counted "
+    "separately and are not included. Every iteration of a loop counts. By "
+    f"{describe_counter()}.",
     "flops_left_out": "The share of the operations of a training step that FLOPs do "
-    "not include, by XLA's cost analysis before compilation: one operation for each "
-    "element of a sum, a comparison or a random bit's shift. Exp, tanh and similar "
-    "functions are counted separately and are in neither number. Every iteration of "
-    "a loop counts.",
+    "not include.",
+    "conventions": "Each verdict is also given at equal FLOPs, operations, raw tokens "
+    "and seconds: an objective that costs more than the cheapest is read before its "
+    "end, between two evaluations of its learning curve. Errors due to test documents "
+    "are those of the examples at the end. Seconds are the operations of a run times "
+    "the fewest seconds per operation of any seed of its objective, because seconds of "
+    "a loaded machine are unreliable; with a budget of seconds they are those of each "
+    "run's clock.",
     "teacher and tuning": "The cost of a teacher, with its own teacher, and of all "
     "trials of an objective; each is paid once, for any number of seeds.",
     "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
@@ -197,7 +212,11 @@ def assemble(
       alpha, control: of the verdicts, as in `report.summary.summarise`.
       tuning: the records of `tuning.tune`, by name.
     """
-    runs = add_parts(add_costs(runs, tasks, corpora_of, tuning), tasks)
+    counted = add_costs(runs, tasks, tuning)
+    kind, most = budget["kind"], budget["amount"] * (1 + ROUNDING)
+    if kind == "flops" and any(run["flops"] > most for run in counted):
+        kind, budget = "", budget | {"note": budget["note"] + OLD_COUNT}
+    runs = add_parts(counted, tasks)
     references = _measure_each_text(tasks, corpora_of)
     report: dict[str, Any] = {
         "title": "Which objective taught the model most?",
@@ -217,7 +236,12 @@ def assemble(
         report["control"] = control
     if diverged:
         report["diverged"] = diverged
-    whole = judge_whole_cost(runs, budget["kind"], alpha)
+    costs = judge_conventions(
+        runs, report["metrics"], kind, examples, tests, alpha, control
+    )
+    if lines := word_conventions(costs, report["metrics"]):
+        report["conventions"] = {"budget": kind, "costs": costs, "lines": lines}
+    whole = judge_whole_cost(runs, budget["kind"], examples, alpha, control)
     return report | ({"whole_cost": whole} if whole else {})
 
 

@@ -24,6 +24,7 @@ from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.data import make_feed
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task, make_task
+from jaxpt.training.xla_flops import count_phases
 
 
 def without_schedule(plan: Plan) -> Plan:
@@ -53,7 +54,7 @@ def steps_for_budget(
     """
     train = plan.train
     if spec.budget == "steps" and share == 1:
-        return _resteps(plan, plan.train.steps, spec.num_evals)
+        return _resteps(plan, plan.train.steps, spec.num_evals, share)
     # The speed is measured once, so a resumed comparison has the same steps.
     steps = processes.on_first(_load_steps, workdir, name)
     amount = train.steps if spec.budget == "steps" else spec.amount
@@ -76,7 +77,7 @@ def steps_for_budget(
         )
     seconds = spec.amount if spec.budget == "seconds" else train.seconds
     plan = plan.change({"train": {"seconds": float(share * seconds)}})
-    return _resteps(plan, steps, spec.num_evals)
+    return _resteps(plan, steps, spec.num_evals, share)
 
 
 def _list_prices(
@@ -85,9 +86,12 @@ def _list_prices(
     """The cost of a step in each phase of training."""
     if budget == "steps":
         return [1.0] * len(plan.train.phases)
-    phases = make_task(without_schedule(plan), vocab).phases
+    task = make_task(without_schedule(plan), vocab)
+    phases = task.phases
     if budget == "seconds":
         return [_seconds_per_step(phase, corpora) for phase in phases]
+    if budget == "operations":
+        return count_phases(task)
     return [phase.count_costs(1)[budget] for phase in phases]
 
 
@@ -144,12 +148,15 @@ def _load_steps(workdir: Path, name: str) -> int | None:
     return load_measured(path, {"steps": int})["steps"]
 
 
-def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
-    changes: dict[str, Any] = {"steps": steps}
+def _resteps(plan: Plan, steps: int, num_evals: int, share: float) -> Plan:
+    train: dict[str, Any] = {"steps": steps}
+    changes: dict[str, dict[str, Any]] = {"train": train}
     per_call = plan.train.steps_per_call
     if num_evals:
-        changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
-    return plan.change({"train": changes})
+        train["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
+        if share == 1:  # a trial has no learning curve
+            changes["eval"] = {"probe_every_eval": True}
+    return plan.change(changes)
 
 
 def _seconds_per_step(

@@ -21,6 +21,7 @@ from jaxpt.statistics.assumptions import describe_seeds
 from jaxpt.training.result import SCHEMA
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import DIVERGED, check_same, load_divergence, load_examples
+from jaxpt.training.xla_flops import describe_counter
 
 ENDS = ("result.json", DIVERGED)  # the folder of a run that has ended has one of them
 
@@ -142,4 +143,6 @@ def _describe_budget(prepared: Prepared) -> dict:
     else:
         by_clock = " by its own clock" if spec.budget == "seconds" else ""
         note = f"for every run{by_clock}, in whole calls; {rows}"
+    if spec.budget == "operations":
+        note = f"by {describe_counter()}, before compilation; {note}"
     return {"kind": spec.budget, "amount": spec.amount, "note": note}

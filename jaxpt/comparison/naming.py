@@ -22,6 +22,10 @@ LONGEST = 48  # characters of a name; longer ones are replaced by numbers
 # A name is also a part of file names.
 UNSAFE = re.compile(r"[^\w.,=+ -]+")
 
+# Settings that do not name a run: its seed and its objective do, and no final value
+# depends on evaluations.
+UNNAMED = ("train.seed", "objective", "train.eval_every", "eval.probe_every_eval")
+
 
 def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
     """The runs by name, each with its seeds in ascending order.
@@ -56,7 +60,7 @@ def list_own_settings(run: FoundRun) -> dict:
         name: value
         for name, value in run.settings.items()
         if name not in OF_TEXT
-        and name not in ("train.seed", "train.eval_every", "objective")
+        and name not in UNNAMED
         and not name.startswith("tokenizer.")
     }
 

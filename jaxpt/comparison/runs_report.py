@@ -22,12 +22,14 @@ from jaxpt.text.dataset import Split
 from jaxpt.training import manifest
 from jaxpt.training.finished_runs import FoundRun, is_same_text, load_runs
 from jaxpt.training.workdir import load_corpora
+from jaxpt.training.xla_flops import add_phases, count_phases, describe_counter
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Kinds of budget; a report has the first one of which all runs spent the same amount.
 BUDGETS = {
     "flops": "flops",
     "raw_tokens": "raw_tokens",
+    "operations": "operations",
     "seconds": "train_seconds",
     "steps": "steps",
 }
@@ -67,7 +69,7 @@ def report_runs(
         check_any_finished(runs, diverged, "--runs")
         if control and control not in named:
             raise ConfigError(f"--control={control}: must be among {', '.join(named)}")
-        groups = _drop_diverged(named)
+        groups = _count_operations(_drop_diverged(named))
         corpora_of, left_out = _load_texts(groups)
         examples = {
             (name, run.seed): run.examples
@@ -108,6 +110,21 @@ def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:
         for name, group in named.items()
     }
     return {name: group for name, group in finished.items() if group}
+
+
+def _count_operations(groups: Groups) -> dict[str, list[FoundRun]]:
+    """The runs with their "operations", which no result.json has."""
+    counted = {}
+    for name, group in groups.items():
+        counts = count_phases(group[0].task)
+        counted[name] = [
+            run._replace(
+                result=run.result
+                | {"operations": add_phases(run.task, counts, run.result["steps"])}
+            )
+            for run in group
+        ]
+    return counted
 
 
 def _check_folder(workdir: Path) -> None:
@@ -218,6 +235,8 @@ def _describe_budget(groups: Groups) -> dict:
     kind = equal[0]
     amount = max(mean_costs(groups, BUDGETS[kind]).values())
     note = f"the most that a run spent; all others are within one call; {rows}"
+    if kind == "operations":
+        note = f"by {describe_counter()}, before compilation; {note}"
     return {"kind": kind, "amount": amount, "note": note}
 
 

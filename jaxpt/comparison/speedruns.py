@@ -9,6 +9,7 @@ results/speedruns/OBJECTIVE/NAME. results/speedruns/targets.json has the rules:
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 from jaxpt.report.formats import format_flops, format_number, format_p, format_seconds
 from jaxpt.report.studies import Study, find_studies
-from jaxpt.training.finished_runs import load_runs
+from jaxpt.training.finished_runs import FoundRun, load_runs
 from jaxpt.training.workdir import flatten
 
 TARGETS = "targets.json"
@@ -154,7 +155,10 @@ def check_record(folder: Path) -> Record:
             f"{folder}: has the seeds {seeds}; must have 0, 1, ... without a gap, at "
             f"least {rules['min_seeds']}"
         )
-    _check_settings(study, rules["settings"])
+    runs = load_runs(
+        run_path(study.folder, run["name"], run["seed"]) for run in entries
+    )
+    _check_settings(runs, rules["settings"])
     values = [run["metrics"].get(rule["metric"]) for run in entries]
     if not all(isinstance(value, float) for value in values):
         raise UserError(f"{folder}: a run has no {rule['metric']}")
@@ -173,7 +177,7 @@ def check_record(folder: Path) -> Record:
         mean,
         p,
         len(values),
-        float(np.mean([run["flops"] for run in entries])),
+        float(np.mean([_count_flops(run) for run in runs])),
         float(np.mean([run["train_seconds"] for run in entries])),
     )
 
@@ -192,13 +196,16 @@ def one_sided_p(values: list[float], rule: dict) -> float:
     return float(stats.ttest_1samp(values, rule[side], alternative=alternative).pvalue)
 
 
-def _check_settings(study: Study, settings: dict) -> None:
+def _count_flops(run: FoundRun) -> float:
+    """FLOPs as they are counted today; earlier results leave out the optimizer."""
+    return run.task.count_costs(run.result["steps"])["flops"]
+
+
+def _check_settings(runs: Iterable[FoundRun], settings: dict) -> None:
     """Raises UserError if text, tokenizer or evaluation are not those of the rules."""
     expected = flatten(json.loads(json.dumps(to_dict(default_config())))) | settings
     names = [n for n in expected if n.startswith(FIXED) and n not in FREE]
-    entries = study.report["runs"]
-    folders = [run_path(study.folder, run["name"], run["seed"]) for run in entries]
-    for run in load_runs(folders):
+    for run in runs:
         if start := run.settings["train.init_from"]:
             raise UserError(f"{run.folder}: must start at random, not from {start}")
         for name in names:

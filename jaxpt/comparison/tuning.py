@@ -47,6 +47,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.loop import train
 from jaxpt.training.task import make_task
+from jaxpt.training.xla_flops import count_operations
 
 # Settings and sections that are the same for all trials and objectives, and why.
 BUDGET = "the budget and the seeds decide it"
@@ -61,7 +62,7 @@ FIXED = {
     "compare": "it is not a setting of a run",
 }
 _log = logging.getLogger(__name__)
-COSTS = ("flops", "raw_tokens", "train_seconds")
+COSTS = ("flops", "operations", "raw_tokens", "train_seconds")
 
 
 def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
@@ -190,7 +191,7 @@ def tune(
       further value there), "trials" (each with its "settings" and "value", None if it
       diverged, and "extends", the setting that a trial beyond an edge extends),
       "drawn" (the distribution and the seed; "" for a grid), and the cost of all
-      trials: "flops", "raw_tokens", "train_seconds".
+      trials: "flops", "operations", "raw_tokens", "train_seconds".
     """
     rest, held_out = hold_out(text.corpora["train"], spec.tune_fraction)
     text = text._replace(corpora={"train": rest, "valid": held_out})
@@ -298,11 +299,14 @@ def _run_trial(
         run = train(task, *data, folder, label=label, only_valid=only_valid)
     except DivergedError:
         costs = {"train_seconds": plan.train.seconds} | task.count_costs(steps)
+        costs["operations"] = count_operations(task, steps)
         return {"value": None, "steps": steps} | {key: costs[key] for key in COSTS}
     value = find_value(run["metrics"], spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
     result = {"value": value if is_finite else None, "steps": run["steps"]}
-    return result | {key: run[key] for key in COSTS}
+    operations = count_operations(task, run["steps"])
+    costs = run | {"operations": operations}
+    return result | {key: costs[key] for key in COSTS}
 
 
 def find_value(metrics: dict[str, float], by: str) -> float | None:

@@ -26,7 +26,7 @@ from jaxpt.text.feed import MAX_RANGES
 from jaxpt.text.phases import Phases, is_schedule, make_phases
 from jaxpt.zero_shot.tasks import TASKS
 
-BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
+BUDGETS = ("flops", "operations", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
@@ -259,8 +259,9 @@ class EvalSpec(Settings):
         (`jaxpt.evaluation.choices`), with word_context tokens on either side; 0: none.
         Bigrams answer most of these questions.
       choice_questions: number of such gaps.
-      probe_every_eval: run the probes and both questions of gaps at every evaluation,
-        for the learning curves.
+      probe_every_eval: measure the shared metrics at every evaluation, for the learning
+        curves: probes, both questions of gaps, likelihood and cloze of masked tokens.
+        The runs of a comparison do so with `compare.num_evals`.
       samples: number of held-out passages on which each evaluation shows what the model
         predicts (`jaxpt.training.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
@@ -301,12 +302,16 @@ class CompareSpec(Settings):
       control: the one of `objectives` that all others are compared with, for on/off
         comparisons: only pairs with it have verdicts, which share `alpha` among fewer.
         Choose it before you see any result. "": every two objectives are compared.
-      budget: what is equal for every run: "flops", "raw_tokens" or "seconds" (the
-        clock of each run, `train.seconds`). With "steps" each objective trains for its
-        train.steps, and costs are not matched.
+      budget: what is equal for every run: "flops" (matrix products of the network and
+        the optimizer, counted from sizes), "operations" (all that XLA counts of a step,
+        `training.xla_flops`), "raw_tokens" or "seconds" (the clock of each run,
+        `train.seconds`). With "steps" each objective trains for its train.steps, and
+        costs are not matched. Every verdict is also given at equal FLOPs, operations,
+        tokens and seconds, from learning curves.
       amount: of the budget; 0 if it is "steps".
-      num_evals: evaluations of each run, evenly spaced over its cost (in whole calls);
-        0: as train.eval_every.
+      num_evals: evaluations of each run, evenly spaced over its cost (in whole calls),
+        with the shared metrics, from which verdicts at other equal costs are read;
+        0: as train.eval_every and eval.probe_every_eval.
       overrides: name -> sections -> settings that differ for it
         ({"words": {"objective": "mlm", "mlm": {"masking": "words"}}}).
       tune: settings that are tuned for every objective before the comparison, with
@@ -348,7 +353,7 @@ class CompareSpec(Settings):
     control: str = ""
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
-    num_evals: NonNegativeInt = 0
+    num_evals: NonNegativeInt = 8
     overrides: Annotated[dict, Rule(are_overrides, OVERRIDES)] = dataclasses.field(
         default_factory=dict
     )

@@ -181,9 +181,14 @@ class OptimSpec(Settings):
         scaled = dataclasses.replace(
             self, lr=self.lr * by_width * by_tokens, lr_width=0, lr_tokens=0
         )
-        if "muon_lr" not in self.settings():
+        if not self.has_products:
             return scaled
         return dataclasses.replace(scaled, muon_lr=self.muon_lr * by_tokens)
+
+    @property
+    def has_products(self) -> bool:
+        """Whether an update has matrix products: those of Muon's iterations."""
+        return "muon_lr" in self.settings()
 
     def list_decays(self) -> dict[str, float]:
         """`decay_overrides` by text.

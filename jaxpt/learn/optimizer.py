@@ -6,6 +6,7 @@ single layers, scanned or not.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ ADAFACTOR_CLIP = 1.0
 # Keller Jordan's, added to the norm before the Newton-Schulz iterations.
 MUON_EPSILON = 1e-7
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+NUM_ITERATIONS = 5
 # NorMuon's smallest second moment (modded-nanogpt).
 NORMUON_EPSILON = 1e-10
 
@@ -268,13 +270,13 @@ def scale_by_muon(momentum: float) -> optax.GradientTransformation:
 
 
 def orthogonalise(x: Float[Array, "*layers I O"]) -> Float[Array, "*layers I O"]:
-    """5 Newton-Schulz iterations on each matrix, whose norm is at most 1."""
+    """Newton-Schulz iterations on each matrix, whose norm is at most 1."""
     a, b, c = NEWTON_SCHULZ
 
     def iterate(x: Array) -> Array:
         is_tall = x.shape[0] > x.shape[1]
         x = x.T if is_tall else x
-        for _ in range(5):
+        for _ in range(NUM_ITERATIONS):
             gram = x @ x.T
             x = a * x + (b * gram + c * gram @ gram) @ x
         return x.T if is_tall else x
@@ -320,6 +322,33 @@ def scale_by_normuon(beta: float) -> optax.GradientTransformation:
         return jax.tree.map(divide, updates, state), state
 
     return optax.GradientTransformation(init, update)
+
+
+def count_flops(spec: OptimSpec, params: PyTree, frozen: tuple[str, ...] = ()) -> float:
+    """Operations of an update's matrix products, 2 for each multiply-add.
+
+    Only Muon and NorMuon have products: those of `orthogonalise`. With m the smaller
+    and n the larger side of a matrix, an iteration has two products of m, n and m, and
+    one of m, m and m: 4 m^2 n + 2 m^3 operations.
+
+    Args:
+      params: arrays or shapes.
+      frozen: paths of parameters without updates.
+
+    >>> kernel = jax.ShapeDtypeStruct((3, 64, 16), jnp.float32)  # of 3 scanned layers
+    >>> params = {"layers": {"mlp": {"kernel": kernel}}}
+    >>> count_flops(OptimSpec(name="muon"), params)  # 3 x 5 x (4 x 256 x 64 + 2 x 4096)
+    1105920.0
+    """
+    if not spec.has_products:
+        return 0.0
+    total = 0.0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if is_layer_matrix(path, leaf) and not is_frozen(path, frozen):
+            *layers, rows, columns = leaf.shape
+            m, n = sorted((rows, columns))
+            total += math.prod(layers) * NUM_ITERATIONS * (4 * m * m * n + 2 * m**3)
+    return total
 
 
 MAKERS = {

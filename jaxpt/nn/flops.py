@@ -3,13 +3,14 @@
 Counted: every matrix product (2 operations per multiply-add), attention in full (T x S,
 also under a causal mask; in local layers both sides of the window, without the padding
 of blocks), the vocabulary head on the predicted positions. Not counted: embedding
-look-ups, norms, softmax, activations, the optimizer. A training step is 3 forward
+look-ups, norms, softmax, activations. The products of an optimizer (Muon's) are added
+once per step (`jaxpt.learn.optimizer.count_flops`). A training step is 3 forward
 passes: one forward, two for the gradients of inputs and of weights; recomputation to
 save memory is not counted. With N parameters in kernels and in the head's table this is
 6 N + 12 L D T per token (PaLM, appendix B).
 
-The products of a compiled step are counted exactly, except for windows; XLA's count of
-all operations of a step is 1 to 3 % higher at width 256, and more in narrower models.
+The products of a compiled step are counted exactly, except for windows. XLA's count of
+all operations (`jaxpt.training.xla_flops`) is higher, the more so in narrower models.
 """
 
 from jaxpt.nn.layers import ValueEmbedding

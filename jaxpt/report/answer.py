@@ -73,7 +73,8 @@ def word_cost(budget: Mapping) -> str:
 
 def format_amount(budget: Mapping) -> str:
     """A budget's amount with its unit."""
-    write = {"flops": format_flops, "seconds": "{:,.6g}".format}
+    write = {"flops": format_flops, "operations": format_flops}
+    write["seconds"] = "{:,.6g}".format
     amount = write.get(budget["kind"], "{:,.0f}".format)(budget["amount"])
     kind = {"flops": "FLOPs"}.get(budget["kind"], budget["kind"].replace("_", " "))
     return f"{amount} {kind}"

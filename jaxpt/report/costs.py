@@ -2,32 +2,48 @@
 
 The columns of a run's entry in report.json:
 
+    flops                counted as today, also for runs that were trained before the
+                         products of the optimizer were counted
+    operations           XLA's count of its training (`jaxpt.training.xla_flops`)
     flops_left_out       the share of XLA's count that FLOPs leave out
     teacher_flops ...    the cost of its teacher and the teacher's own teacher, if any
     tuning_flops ...     the cost of all trials of its objective, if any was tuned
     finetune_seconds     the time of its fine-tuning on `compare.tasks`, all sizes
 
-A teacher and the trials of an objective are counted once, whatever the number of seeds.
+Points of learning curves have "flops" and "operations", too. A teacher and the trials
+of an objective are counted once, whatever the number of seeds.
 """
 
+import dataclasses
+import functools
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
-from jaxpt.text.dataset import Split
 from jaxpt.training.result import SCHEMA
-from jaxpt.training.task import Task
-from jaxpt.training.xla_flops import count_step
+from jaxpt.training.task import Task, make_task
+from jaxpt.training.xla_flops import (
+    add_phases,
+    count_operations,
+    count_phases,
+    count_step,
+)
 
 LEFT_OUT = "flops_left_out"
 KINDS = ("teacher", "tuning")
 # The costs that are reported, with their names in a run's result.json.
-KEYS = {"flops": "flops", "raw_tokens": "raw_tokens", "seconds": "train_seconds"}
+KEYS = {
+    "flops": "flops",
+    "operations": "operations",
+    "raw_tokens": "raw_tokens",
+    "seconds": "train_seconds",
+}
 WRITE = {
     "flops": ("FLOPs", format_flops),
+    "operations": ("operations", format_flops),
     "raw_tokens": ("raw tokens", format_count),
     "seconds": ("seconds", "{:,.1f}".format),
 }
@@ -39,7 +55,6 @@ NOTEWORTHY = 1.05  # ratio of parameters, or of seconds
 def add_costs(
     runs: list[dict],
     tasks: Mapping[str, Task],
-    corpora_of: Mapping[str, dict[str, Split]],
     tuning: Mapping[str, dict] | None = None,
 ) -> list[dict]:
     """The runs with the columns listed above.
@@ -47,14 +62,14 @@ def add_costs(
     Args:
       runs: entries of a report's `runs`.
       tasks: of each name.
-      corpora_of: the text of each name; without it XLA's count is left out.
       tuning: the records of `report.tuning`, by name.
     """
-    left_out = {
-        name: count_step(tasks[name], corpora["train"]).left_out
-        for name, corpora in corpora_of.items()
+    counts = {name: count_phases(task) for name, task in tasks.items()}
+    left_out = {name: count_step(task).left_out for name, task in tasks.items()}
+    teachers = {
+        name: find_teacher_costs(task.plan, functools.partial(_count_plan, task))
+        for name, task in tasks.items()
     }
-    teachers = {name: find_teacher_costs(task.plan) for name, task in tasks.items()}
     columns: dict[str, dict] = {name: {} for name in tasks}
     for kind, records in (("teacher", teachers), ("tuning", tuning or {})):
         if not any(records.values()):
@@ -62,17 +77,46 @@ def add_costs(
         for name in tasks:
             record = records.get(name) or dict.fromkeys(KEYS.values(), 0.0)
             for key, source in KEYS.items():
-                columns[name][f"{kind}_{key}"] = record[source]
+                columns[name][f"{kind}_{key}"] = record.get(source)
     return [
-        run
-        | ({LEFT_OUT: left_out[run["name"]]} if run["name"] in left_out else {})
+        _count_run(run, tasks[run["name"]], counts[run["name"]])
+        | {LEFT_OUT: left_out[run["name"]]}
         | columns[run["name"]]
         for run in runs
     ]
 
 
-def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
+def _count_run(run: dict, task: Task, counts: Sequence[float]) -> dict:
+    """A run and its curve with the costs that follow from its number of steps.
+
+    Args:
+      counts: of `count_phases`.
+    """
+
+    def count(steps: int) -> dict[str, float]:
+        flops = task.count_costs(steps)["flops"]
+        return {"flops": flops, "operations": add_phases(task, counts, steps)}
+
+    curve = [point | count(point["step"]) for point in run["curve"]]
+    return run | count(run["steps"]) | {"curve": curve}
+
+
+def _count_plan(task: Task, plan: Plan, num_steps: int) -> float:
+    """XLA's count of another run with a task's vocabulary."""
+    counts = task.vocab.counts
+    if plan.spec.needs.counts and not counts:  # no operation depends on them
+        counts = (1,) * task.vocab.size
+    vocab = dataclasses.replace(task.vocab, counts=counts)
+    return count_operations(make_task(plan, vocab), num_steps)
+
+
+def find_teacher_costs(
+    plan: Plan, count: Callable[[Plan, int], float] | None = None
+) -> dict[str, float | None]:
     """The cost of a plan's teacher, with all teachers before it.
+
+    Args:
+      count: the operations of a plan's first steps; without it they are unknown.
 
     Returns:
       the costs by their names in a result.json, None if the teacher's folder does not
@@ -87,7 +131,10 @@ def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
         return unknown
     result = load_measured(path, SCHEMA)
     stored = load_config(folder / "config.json", "the teacher's run")
-    before = find_teacher_costs(make_plan(stored, is_stored=True))
+    teacher_plan = make_plan(stored, is_stored=True)
+    before = find_teacher_costs(teacher_plan, count)
+    if count:
+        result = result | {"operations": count(teacher_plan, result["steps"])}
     costs: dict[str, float | None] = {}
     for source in KEYS.values():
         cost, earlier = result.get(source), before.get(source, 0.0)
@@ -111,18 +158,18 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
     for kind in KINDS:
         if not any(f"{kind}_flops" in run for run in runs):
             continue
-        header = [f"{kind} of", *(label for label, _ in WRITE.values())]
+        known = [key for key in KEYS if any(f"{kind}_{key}" in run for run in runs)]
+        header = [f"{kind} of", *(WRITE[key][0] for key in known)]
         rows = []
         for name, group in group_by_name(runs).items():
-            costs = {key: group[0][f"{kind}_{key}"] for key in KEYS}
+            costs = {key: group[0].get(f"{kind}_{key}") for key in KEYS}
             cells = [
-                MISSING if costs[key] is None else write(costs[key])
-                for key, (_, write) in WRITE.items()
+                MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
+                for key in known
             ]
-            if costs["flops"] is None:
-                times = MISSING
-            else:
-                times = f"{costs['flops'] / _mean(group, 'flops'):.2f}"
+            flops, times = costs["flops"], MISSING
+            if flops is not None:
+                times = f"{flops / _mean(group, 'flops'):.2f}"
             rows.append([name, *cells, times])
         tables.append(([*header, "FLOPs of a run, times"], rows))
     if any(TUNED in run for run in runs):

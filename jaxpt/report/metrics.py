@@ -98,6 +98,7 @@ COSTS = {
     "steps": ("steps", "{:,.0f}".format),
     "raw_tokens": ("raw tokens", format_count),
     "flops": ("FLOPs", format_flops),
+    "operations": ("operations", format_flops),
     "train_seconds": ("seconds", "{:,.1f}".format),
 }
 
@@ -115,6 +116,11 @@ RESULTS = {
     "cloze_accuracy": "cloze",
     "valid_loss": "validation loss",
 }
+
+
+def list_cost_columns(runs: list[dict]) -> dict:
+    """`COSTS` without those that no run has: operations if no text was found."""
+    return {key: of for key, of in COSTS.items() if any(key in run for run in runs)}
 
 
 def list_metrics(runs: list[dict]) -> dict[str, Metric]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from jaxpt.report.conventions import word_under
 from jaxpt.report.costs import tabulate_extras
 from jaxpt.report.diverged import add_to_tables
 from jaxpt.report.formats import MISSING, format_flops, group_by_name
@@ -52,14 +53,15 @@ def tabulate_pairs(report: Mapping) -> Table:
     numbers += ["seeds_needed"]
     rows = [
         [entry["label"], pair["better"], pair["worse"], OUTCOMES[pair["outcome"]]]
+        + [word_under(pair)]
         + [format_cell(pair[key]) for key in numbers]
         for entry in report["metrics"]
         for pair in list_pairs(entry)
     ]
-    header = ["metric", "better", "worse", "verdict", "difference", "low", "high"]
-    header += ["at most"]
+    header = ["metric", "better", "worse", "verdict", "at other equal costs"]
+    header += ["difference", "low", "high", "at most"]
     header += ["p (adjusted)", "seeds", "test documents", "seeds for a new comparison"]
-    return Table(header, rows, 4)
+    return Table(header, rows, 5)
 
 
 def tabulate_runs(runs: list[dict]) -> Table:

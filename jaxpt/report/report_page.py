@@ -28,6 +28,7 @@ from jaxpt.report.styles import DASHES, choose_styles, lighten
 from jaxpt.report.summary import (
     format_budget,
     list_assumptions,
+    list_conventions,
     list_omissions,
     list_tuning,
     list_verdicts,
@@ -142,7 +143,8 @@ def _build_sections(
         return pages.call("sections.html", macro, *values)
 
     verdicts = list_verdicts(report)[len(list_diverged(report)) :]
-    lines = [*verdicts, *list_assumptions(report), *list_whole_cost(report)]
+    lines = [*verdicts, *list_assumptions(report), *list_conventions(report)]
+    lines += list_whole_cost(report)
     parts = {"Verdicts": build("verdicts", lines)}
     parts["Numbers"] = build(
         "numbers",

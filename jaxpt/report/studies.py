@@ -27,7 +27,11 @@ FACTS = {
     "intervals": {str: {str: {"mean": float, "low": float, "high": float}}},
 }
 _MEAN = {"n": int, "mean": (numbers.Real, None), "std": (numbers.Real, None)}
-_RUN = {"name": str, "seed": int, "objective": str, "workdir": str}
+_RUN = {
+    **dict.fromkeys(("name", "objective", "workdir"), str),
+    "seed": int,
+    "curve?": [{"step": int}],
+}
 REPORT = {
     "created": str,
     "alpha": float,
@@ -35,6 +39,7 @@ REPORT = {
     "runs": [_RUN | {"metrics": {str: (numbers.Real, None)}}],
     "diverged?": [_RUN],
     "metrics": [{"metric": str, "by_name": {str: _MEAN}}],
+    "conventions?": {"budget": str},
     "tuning?": {str: {"by": str}},
     "figures?": {str: str},
 }

@@ -20,11 +20,11 @@ from jaxpt.report.formats import (
     is_number,
 )
 from jaxpt.report.metrics import (
-    COSTS,
     METRICS,
     RESULTS,
     RETIRED,
     Metric,
+    list_cost_columns,
     list_metrics,
 )
 from jaxpt.report.probed_layers import list_probed
@@ -249,7 +249,7 @@ def format_table(report: dict) -> str:
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
     lines.append("")
     texts = list_verdicts(report) + list_assumptions(report)
-    texts += list_whole_cost(report) + list_tuning(report)
+    texts += list_conventions(report) + list_whole_cost(report) + list_tuning(report)
     texts += list_costs(report) + list_omissions(report)
     texts += list_samples(report)
     for text in texts:
@@ -277,11 +277,12 @@ def tabulate(runs):
     no run measured has no column.
     """
     groups = group_by_name(runs)
+    known_costs = list_cost_columns(runs)
     costs = [
         [name, str(len(group))]
         + [
-            format_stats(measure_spread([run[key] for run in group]), write)
-            for key, (_, write) in COSTS.items()
+            format_stats(measure_spread([run.get(key) for run in group]), write)
+            for key, (_, write) in known_costs.items()
         ]
         for name, group in groups.items()
     ]
@@ -299,7 +300,7 @@ def tabulate(runs):
         ]
         for name, group in groups.items()
     ]
-    labels = [label for label, _ in COSTS.values()]
+    labels = [label for label, _ in known_costs.values()]
     return (
         (["objective", "seeds", *labels], costs),
         (["objective", *(titles[key] for key in measured)], results),
@@ -345,6 +346,11 @@ def list_assumptions(report: Mapping) -> list[str]:
     note = report.get("seeds_note")
     lines = ([f"note: {note}"] if note and has_verdicts else []) + warnings
     return lines + list_reliability(report)
+
+
+def list_conventions(report):
+    """The lines of the verdicts at other equal costs (`report.conventions`), if any."""
+    return report.get("conventions", {}).get("lines", [])
 
 
 def list_whole_cost(report):

@@ -10,24 +10,25 @@ CSV is that of RFC 4180, with full precision and an empty cell for a missing val
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jaxpt.files import checksums
 from jaxpt.report.answer import rank
-from jaxpt.report.costs import KINDS, list_extra_columns
+from jaxpt.report.costs import KEYS, KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged, list_lost
 from jaxpt.report.formats import format_flops, group_by_name
-from jaxpt.report.metrics import COSTS
+from jaxpt.report.metrics import list_cost_columns
 from jaxpt.report.summary import measure_spread
 
 # Of runs that skipped some (`training.result.Cost`).
 LEFT_OUT = ("skipped_updates", "skipped_batches")
-RUN_COLUMNS = ("name", "objective", "seed", *COSTS)
+RUN_COLUMNS = ("name", "objective", "seed")
 PAIR_COLUMNS = (
     *("better", "worse", "outcome", "difference", "low", "high", "at_most", "p"),
     *("seeds", "documents"),
 )
+UNDER = {f"under_{name}": name for name in KEYS}
 # By character of data, its LaTeX, for any font encoding.
 ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -70,7 +71,7 @@ def format_results(report: dict) -> str:
     """
     runs, diverged = report["runs"], report.get("diverged", [])
     metrics = list(dict.fromkeys(name for run in runs for name in run["metrics"]))
-    columns = [*RUN_COLUMNS, *list_extra_columns(runs)]
+    columns = [*RUN_COLUMNS, *list_cost_columns(runs), *list_extra_columns(runs)]
     columns += [name for name in LEFT_OUT if any(name in run for run in runs)]
     columns += ["diverged_at"] if diverged else []
     rows = [
@@ -85,10 +86,11 @@ def format_differences(report: dict) -> str:
     """CSV with a line for each pair and each baseline of every metric."""
     rows = [
         [entry["metric"], *(pair[key] for key in PAIR_COLUMNS)]
+        + [pair.get("under", {}).get(name) for name in UNDER.values()]
         for entry in report["metrics"]
         for pair in list_pairs(entry)
     ]
-    return _write_csv(["metric", *PAIR_COLUMNS], rows)
+    return _write_csv(["metric", *PAIR_COLUMNS, *UNDER], rows)
 
 
 def list_pairs(entry: dict) -> list[dict]:
@@ -137,10 +139,11 @@ def format_latex(report: dict) -> str:
     extras = [
         kind for kind in KINDS if any(f"{kind}_flops" in run for run in report["runs"])
     ]
+    known_costs = list_cost_columns(report["runs"])
     costs = [
         [
-            escape(write(measure_spread([run[key] for run in group])["mean"]))
-            for key, (_, write) in COSTS.items()
+            _write_mean([run.get(key) for run in group], write)
+            for key, (_, write) in known_costs.items()
         ]
         + [_write_extra(group[0][f"{kind}_flops"]) for kind in extras]
         for group in groups.values()
@@ -156,12 +159,12 @@ def format_latex(report: dict) -> str:
         f"{escape(entry['label'])} {arrow}"
         for entry, arrow in zip(shared, arrows, strict=True)
     ]
-    num_costs = len(COSTS) + len(extras)
+    num_costs = len(known_costs) + len(extras)
     for name in list_lost(report):
         cells = [*["diverged"] * len(shared), *["---"] * num_costs]
         rows.append([escape(name), "0", *cells])
     header = ["objective", "seeds", *labels]
-    header += [escape(label) for label, _ in COSTS.values()]
+    header += [escape(label) for label, _ in known_costs.values()]
     header += [f"{kind} FLOPs" for kind in extras]
     body = "".join(map("".join, rows))
     notes = _list_notes(body, shared, escape(report.get("control", "")))
@@ -185,6 +188,11 @@ def format_latex(report: dict) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _write_mean(values: list, write: Callable[[float], str]) -> str:
+    mean = measure_spread(values)["mean"]
+    return "---" if mean is None else escape(write(mean))
 
 
 def _write_extra(flops: float | None) -> str:

@@ -5,55 +5,39 @@ its tuning cost more, its model cost more in total. So each objective is evaluat
 the point where its total cost equals that of the cheapest:
 
     total cost          T = the minimum, over objectives, of run + teacher + tuning
-    evaluated at        the last measurement of its run up to the cost
-                        T - its teacher - its tuning
+    evaluated at        T - its teacher - its tuning, on the curve of its run
+                        (`jaxpt.report.conventions`)
 
 At least one objective is evaluated at the end of its run. An objective evaluated
 before the end had a learning rate schedule planned for a longer run; a run planned for
-the smaller cost might be better. Within a run only its learning curve is known, by seed
-and not by example.
+the smaller cost might be better.
 """
 
-import itertools
-import math
 import statistics
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from jaxpt.report.conventions import EARLY, TOLERANCE, CostReading, Reading, read_runs
 from jaxpt.report.costs import KEYS, KINDS, WRITE
 from jaxpt.report.formats import group_by_name
-from jaxpt.report.metrics import METRICS
-from jaxpt.report.summary import measure_spread
-from jaxpt.report.wording import describe_pair, find_parts, with_parts, word_verdict
+from jaxpt.report.summary import summarise
 from jaxpt.statistics import verdicts
-from jaxpt.statistics.verdicts import Results
-
-# Of the total cost. A run that exceeds it by less is evaluated at its end, since runs
-# and trials end after whole calls of steps.
-TOLERANCE = 0.05
-
-
-class Reading(NamedTuple):
-    """The point at which an objective is evaluated.
-
-    Attributes:
-      share: of its runs' cost up to that point; 1 is the end.
-      metrics: by seed, the values measured there.
-    """
-
-    share: float
-    metrics: dict[int, dict[str, float]]
+from jaxpt.statistics.examples import Examples
 
 
 def judge_whole_cost(
-    runs: list[dict], kind: str, alpha: float = verdicts.ALPHA
+    runs: list[dict],
+    kind: str,
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
+    alpha: float = verdicts.ALPHA,
+    control: str = "",
 ) -> dict[str, Any]:
     """The second verdict, as report.json has it; {} without teachers and tuning.
 
     Args:
       runs: entries of a report's `runs` with the columns of `report.costs`.
-      kind: of the budget: "flops", "raw_tokens", "seconds" or "steps".
-      alpha: the family-wise error rate of its verdicts, a separate family.
+      kind: of the budget, a key of `costs.KEYS`, or "steps".
+      examples, alpha, control: as for `summarise`; its verdicts are a separate family.
 
     Returns:
       "kind"; "amount", the total cost; by name "extra", the costs in addition to the
@@ -76,14 +60,17 @@ def judge_whole_cost(
     ]
     if len(known) < 2:
         return {"kind": kind, "extra": extra, "lines": lines}
+    if not all(run.get(KEYS[kind]) for run in runs):
+        text = f"no second verdict {prefix}: the runs' {WRITE[kind][0]} are unknown"
+        return {"kind": kind, "lines": [text]}
     amount = min(
         cost + statistics.fmean(run[KEYS[kind]] for run in groups[name])
         for name, cost in known.items()
     )
-    read = {
-        name: _read(groups[name], kind, amount - cost, TOLERANCE * amount)
-        for name, cost in known.items()
-    }
+    limits = {name: amount - cost for name, cost in known.items()}
+    compared = [run for run in runs if run["name"] in known]
+    reading = read_runs(compared, kind, limits, TOLERANCE * amount)
+    read = reading.by_name
     result: dict[str, Any] = {
         "kind": kind,
         "amount": amount,
@@ -96,8 +83,10 @@ def judge_whole_cost(
         lines.append(f"{place}: all costs are equal, and the verdicts are the same")
         return result | {"lines": lines}
     lines += [f"{place}: {text}" for text in _word_readings(read)]
-    measured = {n: r for n, r in read.items() if r.metrics}
-    entries = _judge(measured, runs, alpha)
+    summary = summarise(
+        reading.runs, examples, alpha=alpha, control=control if control in known else ""
+    )
+    entries = _keep_read(summary, reading)
     verdict_lines = [f"{e['label']}, {place}: {e['verdict']}" for e in entries]
     lines += verdict_lines or [
         f"no second verdict {prefix}: no shared metric was measured during training; "
@@ -116,26 +105,6 @@ def _sum_extra(run: Mapping[str, Any], kind: str) -> float | None:
     return None if None in costs else sum(costs)
 
 
-def _read(runs: list[dict], kind: str, most: float, more: float) -> Reading:
-    """The last measurement of each run up to a cost, excluding that of step 0.
-
-    Args:
-      more: the excess that a whole run may have.
-    """
-    source, metrics, shares = KEYS[kind], {}, []
-    for run in runs:
-        if run[source] <= most + more:
-            metrics[run["seed"]] = run["metrics"]
-            shares.append(1.0)
-            continue
-        points = [p for p in run["curve"] if p["step"] > 0 and p[kind] <= most]
-        if points:
-            last = max(points, key=lambda point: point["step"])
-            metrics[run["seed"]] = last
-            shares.append(last[kind] / run[source])
-    return Reading(statistics.fmean(shares) if shares else 0.0, metrics)
-
-
 def _word_readings(read: Mapping[str, Reading]) -> list[str]:
     """The point at which each objective is evaluated, and those that have none."""
     without = [name for name, reading in read.items() if not reading.metrics]
@@ -146,50 +115,15 @@ def _word_readings(read: Mapping[str, Reading]) -> list[str]:
     ]
     if early:
         shares = ", ".join(f"{name} after {read[name].share:.0%}" for name in early)
-        lines.append(
-            f"evaluated before the end of its run: {shares}; a run planned for that "
-            f"cost might be better, as its learning rate would decay to the end; "
-            f"intervals cover the choice of seeds alone"
-        )
+        lines.append(f"evaluated before the end of its run: {shares}; {EARLY}")
     return lines
 
 
-def _judge(read: Mapping[str, Reading], runs: list[dict], alpha: float) -> list[dict]:
-    """Verdicts on the shared metrics, of pairs with one evaluated before its end.
-
-    For two that are evaluated at the end the first verdict holds, which has more data.
-    """
-    entries, family = [], []
-    early = {name for name, reading in read.items() if reading.share < 1}
-    for metric, spec in METRICS.items():
-        values = {
-            name: {
-                seed: float(values[metric])
-                for seed, values in reading.metrics.items()
-                if values.get(metric) is not None
-            }
-            for name, reading in read.items()
-        }
-        values = {name: by_seed for name, by_seed in values.items() if by_seed}
-        pairs = [
-            pair for pair in itertools.combinations(values, 2) if early & set(pair)
-        ]
-        if not spec.is_common or not pairs:
-            continue
-        kind = metric, spec.higher_is_better, spec.margin
-        span = spec.span or math.inf
-        family += [
-            Results(*kind, {name: values[name] for name in pair}, {}, span)
-            for pair in pairs
-        ]
-        entry: dict[str, Any] = spec._asdict() | {"metric": metric}
-        entry["by_name"] = {n: measure_spread(of.values()) for n, of in values.items()}
-        entry["parts"] = find_parts(metric, runs, values)
-        del entry["format"], entry["reference"], entry["description"]
-        entries.append(entry)
-    all_pairs = verdicts.judge(family, alpha)
-    for entry in entries:
-        metric_pairs = [pair for pair in all_pairs if pair.metric == entry["metric"]]
-        entry["pairs"] = [describe_pair(pair) for pair in metric_pairs]
-        entry["verdict"] = word_verdict(*with_parts(metric_pairs, entry))
-    return entries
+def _keep_read(summary: list[dict], reading: CostReading) -> list[dict]:
+    """The shared metrics with verdicts, whose values were all read at the cost."""
+    return [
+        entry
+        for entry in summary
+        if entry["verdict"]
+        and all(reading.has(name, entry["metric"]) for name in entry["by_name"])
+    ]

@@ -86,7 +86,7 @@ def dry_run(
         "timed_rows": min(timed_rows),
         "step_seconds": seconds / spec.steps,
         "tokens_per_second": sizes["tokens_per_step"] * spec.steps / seconds,
-        "mfu": sizes["flops"] / seconds / peak if peak else None,
+        "mfu": task.count_network_flops(spec.steps) / seconds / peak if peak else None,
         "train_seconds": spec.seconds or seconds,
     }
 

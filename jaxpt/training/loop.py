@@ -16,6 +16,7 @@ from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, hold
 from jaxpt.learn.state import TrainState
+from jaxpt.statistics.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import (
     MAX_RANGES,
@@ -36,6 +37,7 @@ from jaxpt.training.measure import (
     Measured,
     measure,
     measure_frozen,
+    measure_text,
     measure_valid,
     total_loss,
 )
@@ -441,6 +443,7 @@ class _Run:
         frozen = NO_RESULTS
         if self.task.plan.eval.probe_every_eval:
             frozen = measure_frozen(self.program, params, self.corpora)
+            values |= means(measure_text(self.program, params, self.corpora["valid"]))
         values |= frozen.metrics
         self.measured[step] = frozen._replace(metrics=values)
         samples = self.take_samples(params)

@@ -50,6 +50,8 @@ FROM_FEATURES = (
     "word_accuracy",
     "choice_bayes_accuracy",
 )
+# Metrics of `measure_text`, of held-out text.
+FROM_TEXT = ("bits_per_byte", "cloze_accuracy", "cloze_bits")
 # Metrics of masked tokens, if the objective returns both.
 MASKED = ("masked_accuracy", "masked_top5_accuracy")
 
@@ -319,7 +321,7 @@ def measure(
         ("trained", "", params, known),
         ("untrained", "_random", fresh, control),
     ):
-        text_examples = _measure_text(program, chosen, corpora["valid"])
+        text_examples = measure_text(program, chosen, corpora["valid"])
         is_measured = [k for k in FROM_FEATURES if k in before.metrics]
         if is_measured:
             metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}
@@ -352,7 +354,7 @@ def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
     return sum(metrics[f"valid_{name}"] * (x / total) for name, x in terms.items())
 
 
-def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
+def measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
     """Metrics on running text: the likelihood or its bound, and the cloze."""
     task, spec = program.task, program.task.plan.eval
     examples: dict[str, Examples] = {}

@@ -58,7 +58,7 @@ DEVICE_PEAKS = {
 # The definition of `mfu`, printed with it.
 MFU_NOTE = (
     "mfu: matrix products of 3 forward passes, attention in full (of a causal model 6N "
-    "+ 12LdT a token), over the devices' dense bfloat16 peak"
+    "+ 12LdT a token), without the optimizer's, over the devices' dense bfloat16 peak"
 )
 
 

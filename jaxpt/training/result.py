@@ -10,7 +10,7 @@ from jaxpt.config.metric_names import rename_result
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.text.feed import Ranges
 from jaxpt.training.machine import describe_machine, describe_versions
-from jaxpt.training.measure import FROM_FEATURES, Measured
+from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task
@@ -18,7 +18,8 @@ from jaxpt.training.workdir import DIVERGED, write_examples
 
 RESULT = "result.json"
 # The metrics of an evaluation that learning curves show.
-CURVES = ("valid_loss", "valid_accuracy", "valid_masked_accuracy", *FROM_FEATURES)
+OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
+CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT)
 _POINT = {"step": int, "raw_tokens?": float, "flops?": float, "seconds?": float}
 _PROBE = {
     "layer": int,

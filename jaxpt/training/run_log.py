@@ -212,7 +212,7 @@ class RunLog:
         metrics = {k: (a.sum(), b.sum()) for k, (a, b) in metrics.items()}
         means = sums.divide(sums.counted(metrics))
         speed, peak = self._measure_speed(step, seconds), device_peak()
-        mfu = speed["flops"] / peak if peak else None
+        mfu = speed["network_flops"] / peak if peak else None
         tokens_per_second = speed["raw_tokens"]
         rates = self._rates[find_phase(self.spec.phases, step - 1)]
         values = means | {
@@ -250,11 +250,15 @@ class RunLog:
     def _count_flops(self, num_steps: int) -> float:
         return self.task.count_costs(num_steps)["flops"]
 
+    def _count_work(self, num_steps: int) -> dict[str, float]:
+        network_flops = self.task.count_network_flops(num_steps)
+        return self.task.count_costs(num_steps) | {"network_flops": network_flops}
+
     def _measure_speed(self, step: int, seconds: float) -> dict[str, float]:
         """Costs per second since the last call of this method, or since `open`."""
         last_step, last_seconds = self._last_speed
         self._last_speed = step, seconds
-        costs, before = map(self.task.count_costs, (step, last_step))
+        costs, before = map(self._count_work, (step, last_step))
         if seconds <= last_seconds:
             last_seconds, before = 0.0, dict.fromkeys(before, 0)
         elapsed = seconds - last_seconds

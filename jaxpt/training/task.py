@@ -3,13 +3,15 @@
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import ConfigError, UserError
-from jaxpt.learn.optimizer import make_optimizer
+from jaxpt.learn.optim_spec import OptimSpec
+from jaxpt.learn.optimizer import count_flops, make_optimizer
 from jaxpt.learn.skips import SkipRule, make_rule
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import Update
@@ -18,6 +20,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.ops.kernel_choice import explain_kernel
+from jaxpt.rng import stream
 from jaxpt.text.feed import pad_ranges
 from jaxpt.text.phases import Phase, split_steps
 from jaxpt.text.rows.forms import SEGMENTED
@@ -139,7 +142,7 @@ class Task:
         return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
 
     def count_flops(self) -> float:
-        """FLOPs of training on one row, in a batch on one device."""
+        """FLOPs of the network in training on one row, in a batch on one device."""
         num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
         predictions = self.spec.predictions.mean(num_rows)
         return self.model.count_flops(self.spec.lengths, predictions)
@@ -148,9 +151,24 @@ class Task:
     def _row_flops(self) -> float:
         return self.count_flops()
 
+    @property
+    def update_flops(self) -> float:
+        """FLOPs of the optimizer in one step, for a batch of any size."""
+        if not self.plan.optim.has_products:
+            return 0.0
+        return _count_update(self.model, self.plan.optim)
+
+    def count_network_flops(self, num_steps: int) -> float:
+        """FLOPs of the first steps without the optimizer's, as in MFU."""
+        return self.count_costs(num_steps)["flops"] - num_steps * self.update_flops
+
     def count_costs(self, num_steps: int) -> dict[str, float]:
-        """The cost of the first steps: raw and model tokens, and FLOPs."""
-        costs: dict[str, float] = {"raw_tokens": 0, "model_tokens": 0, "flops": 0}
+        """The cost of the first steps: raw and model tokens, and FLOPs.
+
+        FLOPs are those of the network and of the optimizer.
+        """
+        costs: dict[str, float] = {"raw_tokens": 0, "model_tokens": 0}
+        costs["flops"] = num_steps * self.update_flops
         numbers = split_steps(self.plan.train.phases, num_steps)
         for task, num in zip(self.phases, numbers, strict=True):
             rows = num * task.plan.train.batch_size
@@ -158,6 +176,12 @@ class Task:
             costs["model_tokens"] += rows * sum(task.spec.lengths.values())
             costs["flops"] += rows * task._row_flops
         return costs
+
+
+@functools.lru_cache(maxsize=256)
+def _count_update(model: Network, spec: OptimSpec) -> float:
+    params = jax.eval_shape(lambda: model.init_params(stream(0, 0, "init")))
+    return count_flops(spec, params, model.frozen)
 
 
 def make_task(plan: Plan, vocab: Vocab) -> Task:

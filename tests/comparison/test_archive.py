@@ -205,6 +205,18 @@ def test_an_altered_study_is_refused(copied):
         check_study(copied)
 
 
+def test_verdicts_at_other_equal_costs_follow_from_the_runs(copied):
+    path = copied / "report.json"
+    report = json.loads(path.read_text())
+    pair = next(pair for x in report["metrics"] for pair in x["pairs"])
+    assert set(pair["under"]) == {"flops", "operations", "raw_tokens", "seconds"}
+    pair["under"]["operations"] = "ahead of all"
+    path.write_text(json.dumps(report))
+    (copied / "checksums.json").unlink()
+    with pytest.raises(UserError, match="pairs is not what the values by example"):
+        check_study(copied)
+
+
 @pytest.mark.parametrize(
     "name", ["references.npz", "runs/clm-seed1/examples.npz", "runs/mlm-seed0"]
 )

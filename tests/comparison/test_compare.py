@@ -4,11 +4,12 @@ import html
 import json
 import types
 
+import jaxlib
 import numpy as np
 import pytest
 from tiny import make_config, slow
 
-from jaxpt.comparison import budget, plan_runs
+from jaxpt.comparison import budget, collect_runs, plan_runs
 from jaxpt.comparison import compare as comparison
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
@@ -26,6 +27,7 @@ from jaxpt.training.data import likelihood_rows
 from jaxpt.training.measure import measure
 from jaxpt.training.train_calls import TrainCalls
 from jaxpt.training.workdir import load_corpora, load_examples, load_run, lock_workdir
+from jaxpt.training.xla_flops import count_operations
 
 
 def make_comparison(path, **changes):
@@ -92,6 +94,59 @@ def test_the_report_says_what_was_read_and_spent(report, labelled):
     assert "whole_cost" not in written  # without teachers and tuning
     note = "for every run, in whole calls; every objective reads the same rows of 24"
     assert written["budget"]["note"].startswith(note)
+
+
+def test_verdicts_are_also_given_at_other_equal_costs(report):
+    """Each shared metric is on every curve, and each curve has every cost."""
+    workdir, written, _ = report
+    shared = {y["metric"] for y in written["metrics"] if y["pairs"]}
+    assert {"probe_accuracy", "cloze_accuracy", "cloze_bits"} <= shared
+    for run in written["runs"]:
+        assert 4 <= len(run["curve"]) - 1 <= 8
+        for point in run["curve"]:
+            assert shared & run["metrics"].keys() <= point.keys()
+            assert point["operations"] >= point["flops"]
+        last = run["curve"][-1]
+        assert [last["flops"], last["operations"]] == [run["flops"], run["operations"]]
+        for metric in shared & run["metrics"].keys():
+            assert last[metric] == pytest.approx(run["metrics"][metric])
+    kinds = {"flops", "operations", "raw_tokens", "seconds"}
+    for entry in written["metrics"]:
+        for pair in entry["pairs"]:
+            assert set(pair["under"]) == kinds
+            assert pair["under"]["flops"] == pair["outcome"]
+            assert None not in pair["under"].values()
+    assert written["conventions"]["costs"].keys() == kinds
+    assert set(written["conventions"]["costs"]["flops"]["read"].values()) == {1}
+    assert f"jaxlib {jaxlib.__version__}" in written["notes"]["operations"]
+    page = (workdir / "report.html").read_text()
+    assert "at other equal costs" in page and "operations" in page
+
+
+def test_a_budget_of_operations(labelled, tmp_path):
+    """Each trains for the most calls that XLA's count allows."""
+    amount = 1e8
+    config = make_comparison(
+        labelled,
+        compare__budget="operations",
+        compare__amount=amount,
+        compare__seeds=(0,),
+        compare__objectives=("clm", "electra"),
+        compare__tune="optim.lr=1e-3,3e-3",
+        compare__overrides={"clm": {"optim": {"name": "muon"}}},
+    )
+    prepared = comparison.prepare(config, tmp_path)
+    for name in prepared.plans:
+        task = prepared.make_task(name, 0)
+        steps, size = task.plan.train.steps, task.plan.train.steps_per_call
+        assert steps % size == 0
+        spent, more = (count_operations(task, n) for n in (steps, steps + size))
+        assert 0 < spent <= amount < more
+        trials = prepared.tuning[name]
+        one_trial = max(trial["operations"] for trial in trials["trials"])
+        assert one_trial <= amount / 4 and trials["operations"] <= 2 * one_trial
+    note = collect_runs._describe_budget(prepared)["note"]
+    assert note.startswith(f"by XLA of jaxlib {jaxlib.__version__}, jax ")
 
 
 def test_those_that_fill_masks_answer_one_question(report):

@@ -18,6 +18,7 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.files.folder import write_json
 from jaxpt.report.studies import list_studies, load_study
+from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.workdir import flatten
 
 OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
@@ -59,6 +60,17 @@ def test_a_record_has_its_cost(submitted):
     assert record.seeds == len(runs) >= 3 and record.p < 0.01
     assert f"{record.seeds} seeds, target above 0.6" in record.describe()
     assert list_records(submitted.parents[1])["mlm"] == [record]
+
+
+def test_a_records_flops_are_counted_again_with_the_optimizers():
+    """Its result was written before the products of Muon were counted."""
+    folder = SPEEDRUNS / "mlm" / "muon-rotary"
+    runs = load_study(folder).report["runs"]
+    stored = sum(run["flops"] for run in runs) / len(runs)
+    (run, *_) = load_runs(folder / "runs" / f"mlm-seed{r['seed']}" for r in runs)
+    added = run.result["steps"] * run.task.update_flops
+    assert check_record(folder).flops == pytest.approx(stored + added)
+    assert added > 0.05 * stored
 
 
 def test_a_mean_that_is_not_surely_better_is_refused(submitted):

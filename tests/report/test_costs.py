@@ -119,7 +119,10 @@ def test_a_teachers_cost_holds_that_of_its_own(tmp_path):
     assert costs.find_teacher_costs(second)["flops"] == 5.0
     third = claim(tmp_path / "third", "distillation", tmp_path / "second")
     output = {"flops": 12.0, "raw_tokens": 24.0, "train_seconds": 36.0}
+    output["operations"] = None  # not counted
     assert costs.find_teacher_costs(third) == output
+    counted = costs.find_teacher_costs(third, lambda plan, steps: 10.0 * steps)
+    assert counted == output | {"operations": 20.0}
     # What is not told is not known, and so is all that rests on it.
     (tmp_path / "first" / "result.json").unlink()
     assert costs.find_teacher_costs(third) == dict.fromkeys(output)
@@ -151,13 +154,15 @@ def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
             run["name"] == "distillation"
         )
         assert run["teacher_flops"] == teacher_flops and "tuning_flops" not in run
+        assert (run["teacher_operations"] > teacher_flops) == (teacher_flops > 0)
+        assert run["operations"] > run["flops"]
+        assert run["curve"][-1]["operations"] == run["operations"]
     whole = report["whole_cost"]
     of_mlm = next(run["flops"] for run in report["runs"] if run["name"] == "mlm")
     assert whole["amount"] == of_mlm and whole["read"]["mlm"] == 1
     run = next(run for run in report["runs"] if run["name"] == "distillation")
     left = of_mlm - run["teacher_flops"]
-    point = max(p["flops"] for p in run["curve"] if p["flops"] <= left)
-    assert whole["read"]["distillation"] == point / run["flops"] < 1
+    assert whole["read"]["distillation"] == pytest.approx(left / run["flops"])
     (probe,) = (y for y in whole["metrics"] if y["metric"] == "probe_accuracy")
     (pair,) = probe["pairs"]
     assert {pair["better"], pair["worse"]} == {"mlm", "distillation"}

@@ -89,7 +89,7 @@ def main() -> None:
         "params": count,
         "row_length": length,
         "tokens": costs["raw_tokens"],
-        "flops": costs["flops"],
+        "flops": task.count_network_flops(1),
         "peak": device_peak(),
         "compile_seconds": seconds,
         "device": jax.devices()[0].device_kind,
