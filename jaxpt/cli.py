@@ -4,7 +4,7 @@ import errno
 import logging
 import sys
 
-from jaxpt import interrupts, logs, user_code
+from jaxpt import interrupts, logs, trust, user_code
 from jaxpt.commands import (
     discovery,
     downstream,
@@ -77,7 +77,8 @@ Short forms: --objective, --data, --steps and --lr.
 with jaxpt (jaxpt list configs).
 train, compare and evaluate run on several processes with --distributed; compare spreads
 its runs over machines with --part or --ray (see launch/).
-A stored run whose objective is a module outside jaxpt needs --trust MODULE.
+A stored run whose objective is a module outside jaxpt needs --trust MODULE; one whose
+text is a URL or a data set to download needs --trust URL, or the URL in another flag.
 
 jaxpt COMMAND --help describes a command, with an example and its flags.
 Exit codes: 0 success, 2 bad input or out of memory, 3 diverged (of several runs, all),
@@ -136,6 +137,7 @@ def _run(argv: list[str]) -> int:
         print(f"jaxpt {__version__}")
         return 0
     log = logging.getLogger(__name__)
+    trust.trust_places(argv)
     try:
         if argv[0] not in COMMANDS:
             raise ConfigError(

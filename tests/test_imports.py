@@ -37,7 +37,7 @@ ORDER = (
 # without jax; what is measured of a network knows no objective and no config.
 NOT = {
     "text": {"rng", "logs", "distributed"},
-    "files": {"rng", "trust"},
+    "files": {"rng"},
     "statistics": {"rng", "files", "distributed", "ops", "nn", "learn", "objectives"},
     "ops": {"text", "files", "distributed"},
     "nn": {"text", "files", "distributed"},

@@ -2,17 +2,20 @@
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from jaxpt import trust as trust_list
+from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.files import remote
 
 P = ParamSpec("P")
 R = TypeVar("R")
 FLAG = re.compile(r"--(config\.(?=\w)|[a-z_]+)")
-TRUST = re.compile(r"--trust=\S+ \(in Python: (trust=.*?)\)")
+TRUST = re.compile(r"--trust=.+? \(in Python: (trust=.*?)\)")
 
 
 class Settings(dict):
@@ -40,6 +43,9 @@ class Settings(dict):
 def name_arguments(*names: str, **renamed: str) -> Callable:
     """A decorator: errors name the function's arguments in place of flags.
 
+    If the function has an argument `trust`, the remote places in its arguments are
+    trusted, except those in a dict `config`, which may be a stored one.
+
     Args:
       names: further arguments, which the function takes by `**`.
       renamed: arguments that have another name than their flag.
@@ -53,9 +59,8 @@ def name_arguments(*names: str, **renamed: str) -> Callable:
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = {
-            name: name for name in (*inspect.signature(function).parameters, *names)
-        }
+        signature = inspect.signature(function)
+        known = {name: name for name in (*signature.parameters, *names)}
         known |= renamed
 
         def rename(match: re.Match) -> str:
@@ -65,6 +70,8 @@ def name_arguments(*names: str, **renamed: str) -> Callable:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
+                if "trust" in signature.parameters:
+                    trust_list.trust_places(_list_written(signature, args, kwargs))
                 return function(*args, **kwargs)
             except UserError as error:
                 text = TRUST.sub(r"\1", str(error))
@@ -74,3 +81,14 @@ def name_arguments(*names: str, **renamed: str) -> Callable:
         return call
 
     return decorate
+
+
+def _list_written(signature: inspect.Signature, args: Any, kwargs: Any) -> list:
+    """The values of a call's arguments, without a config that is a dict."""
+    values = signature.bind_partial(*args, **kwargs).arguments
+    config = values.pop("config", {})
+    if isinstance(config, Mapping):
+        config = ()
+    elif not isinstance(config, str | os.PathLike):  # a ConfigDict, which is code
+        config = to_dict(config)
+    return [config, *values.values()]

@@ -114,8 +114,9 @@ def read_config(
         a config that comes with jaxpt, or a run's config.json.
       settings: values by full name that replace the config's: {"train.steps": 100}.
       trust: code outside jaxpt that the config names and that may be executed, such as
-        "my_package.my_objective". Code that `settings` or a .py file names is trusted;
-        code that a run's config.json or a dict names is not.
+        "my_package.my_objective", and remote places that may be read, such as
+        "gs://bucket/text". What `settings` or a .py file names is trusted, of a
+        ConfigDict the remote places; what a run's config.json or a dict names is not.
 
     Raises:
       ConfigError: the file is missing, a setting is unknown, or the config names code
@@ -140,6 +141,7 @@ def read_config(
         source = os.fspath(config)
         is_stored = source.endswith(".json")
         config = load_stored(source) if is_stored else read_config_file(source)
+        trust_list.trust_places(() if is_stored else to_dict(config))
     whole = _with_outside(to_dict(config), changes)
     types = finetuning.find_types(whole) if "task" in whole else None
     return Settings(override(whole, changes, "settings", types))

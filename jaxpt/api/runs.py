@@ -247,7 +247,8 @@ def load(
         such as "demo:mlm" (`jaxpt list models`); or a model's name on the Hugging Face
         Hub, such as "google/electra-small-discriminator", which is downloaded.
       trust: code outside jaxpt that the run names and that may be executed: the module
-        of its objective, such as "my_package.my_objective".
+        of its objective, such as "my_package.my_objective"; and remote places that may
+        be read, such as its text, "gs://bucket/text".
       revision: of a name: a branch, a tag or a commit; "" is the default branch.
       allow_random: predict tokens also with weights that were randomly initialized, as
         a baseline.

@@ -44,8 +44,9 @@ CONFIG = "settings: a Python file, which is executed; a run's config.json; or a 
 COMMON: dict[str, tuple] = {
     "trust": (
         [],
-        "code outside jaxpt that a stored run names and that may be executed: modules "
-        "of objectives, config files of fine-tunings",
+        "what a stored run names and this command may use: code outside jaxpt that is "
+        "executed (modules of objectives, config files of fine-tunings), and remote "
+        "places that are read (URLs, tfds:NAME, hf:NAME)",
     ),
     "workdir": ("", "folder of the run, comparison or report"),
 }

@@ -32,7 +32,7 @@ from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
-from jaxpt.files.folder import hold
+from jaxpt.files.folder import hold, refuse_links
 from jaxpt.report.summary import format_table
 from jaxpt.training.workdir import DIVERGED
 
@@ -148,6 +148,7 @@ def do_part(
     if part.kind == "prepare":
         prepare(config, workdir, explicit_names)
         return f"prepared {len(runs)} runs in {workdir}"
+    processes.on_first(refuse_links, workdir)  # a run's lock is below it
     processes.on_first(check_folder, workdir, config)
     prepared = load_plans(config, workdir)
     if part.kind == "runs":

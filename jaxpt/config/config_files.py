@@ -37,6 +37,7 @@ def load_config(source: str, outside: Iterable[str] = ()) -> ConfigDict:
         config = load_stored(source)
     else:
         config = read_config_file(source, "--config=") if source else default_config()
+        trust.trust_places(to_dict(config))
     for name in outside:
         if (section := find_section(name)) not in config:
             config[section] = ConfigDict(default_section(find(name).Spec))

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -169,6 +169,27 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def find_irregular(folder: str | os.PathLike) -> Iterator[Path]:
+    """The links to folders, FIFOs, devices and sockets below a folder, at any depth.
+
+    Links are not followed, except the folder itself.
+    """
+    open_folders = [os.fspath(folder)]
+    while open_folders:
+        try:
+            entries = list(os.scandir(open_folders.pop()))
+        except FileNotFoundError:  # another process has just removed it
+            continue
+        for entry in entries:
+            if entry.is_symlink():
+                if os.path.isdir(entry.path):
+                    yield Path(entry.path)
+            elif entry.is_dir():
+                open_folders.append(entry.path)
+            elif not entry.is_file():
+                yield Path(entry.path)
 
 
 def sweep(folder: Path) -> None:

@@ -20,7 +20,7 @@ UNVERSIONED = "0.1.0"  # did not store its version
 REPORT = "runs.json"  # in the folder of a report: the runs that it compares
 # In a folder that `new_folder` writes: its files so far, then the names of all.
 PARTIAL, MOVED = ".partial", ".partial.json"
-CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+CHECKPOINTS = "checkpoints"
 # Of a stored config; `jaxpt.config` checks the settings of its sections.
 CONFIG = {"version?": str, "objective?": str, str: {str: object}}
 
@@ -42,7 +42,7 @@ def hold(workdir: Path, flag: str = "--workdir") -> Iterator[None]:
       flag: that has the folder's name, for errors.
 
     Raises:
-      UserError: another process holds it, or a subfolder is a link; nothing is written.
+      UserError: another process holds it, or as `refuse_links`; nothing is written.
     """
 
     def refuse() -> NoReturn:
@@ -72,8 +72,8 @@ def claim(workdir: Path, waits: bool = False) -> Iterator[bool]:
       waits: for up to a minute, to see whether the process that has the lease is alive.
 
     Raises:
-      UserError: a subfolder is a link, the file system has no locks, or several
-        processes of one run have a folder of an object store.
+      UserError: as `refuse_links`; the file system has no locks, or several processes
+        of one run have a folder of an object store.
     """
     with contextlib.ExitStack() as stack:
         yield processes.on_first(_take, workdir, stack, waits)
@@ -103,15 +103,28 @@ def _take(workdir: Path, stack: contextlib.ExitStack, waits: bool) -> bool:
     stack.callback(_held.discard, place)
     if not stack.enter_context(remote.hold(workdir, waits)):
         return False
-    for name in (CHECKPOINTS, TENSORBOARD):
-        if (workdir / name).is_symlink():
-            raise CheckpointError(
-                f"--workdir={workdir}: {name} is a link, and links are not "
-                f"followed; put the folder itself there"
-            )
+    refuse_links(workdir)
     disk.sweep(workdir)
     _remove_remains(workdir)
     return True
+
+
+def refuse_links(workdir: Path) -> None:
+    """Refuses a folder through which files elsewhere could be written.
+
+    The folder itself may be a link. In it, a link in the place of a file is allowed,
+    because it is replaced and never followed (`jaxpt.files.disk`).
+
+    Raises:
+      UserError: at any depth, there is a link to a folder, a FIFO, a device or a
+        socket.
+    """
+    for path in disk.find_irregular(workdir):
+        reason = "is a link, and links are not followed; put the folder itself there"
+        if not path.is_symlink():
+            reason = "is neither a file nor a folder; remove it"
+        place = f"{remote.describe(workdir)}: {path.relative_to(workdir)}"
+        raise CheckpointError(f"--workdir={place} {reason}")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,8 @@
-"""Object stores (gs://, s3:// and whatever else fsspec opens): list, read, write.
+"""Object stores (gs://, s3:// and the other `SCHEMES`): list, read, write.
+
+A URL may be in a stored file, and fsspec also opens web servers, archives, shells and
+chains of them, some of which run code. So only `SCHEMES` are opened, and of these only
+places that the user has named (`jaxpt.trust`).
 
 Names are relative to a URL. Drivers retry failed requests (s3fs 5 times, gcsfs 6
 times, with growing pauses); an error that remains is a `CheckpointError` of one line.
@@ -10,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt import trust
+from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files.loggers import silenced
 
-# hf:/data/set is a local data set of the library datasets (`data.path`), not hf://...
-_URL = re.compile(r"(?!hf:/(?!/))([A-Za-z][A-Za-z0-9+.-]+):/+")
+# Google Cloud Storage, S3, Azure.
+SCHEMES = ("gs", "gcs", "s3", "s3a", "az", "abfs", "abfss")
 # What says that an object has changed, in order of preference: GCS, S3, others.
 _STAMPS = ("generation", "ETag", "etag", "md5Hash", "mtime", "LastModified", "created")
 _DENIED = re.compile(
@@ -45,7 +50,23 @@ def is_url(path: object) -> bool:
     >>> [is_url(path) for path in ("gs:/a/b", "hf:/a/b", "hf://datasets/a/b")]
     [True, False, True]
     """
-    return bool(_URL.match(str(path)))
+    return bool(trust.URL.match(str(path)))
+
+
+def check_url(url: str) -> None:
+    """Refuses a URL that is not of `SCHEMES`, or that the user has not named.
+
+    Raises:
+      ConfigError: names what is allowed.
+    """
+    scheme = url.partition(":")[0]
+    if scheme not in SCHEMES or "::" in url:
+        *first, last = (f"{each}://" for each in SCHEMES)
+        raise ConfigError(
+            f"{ascii(url)[1:-1]}: must be a local path, or a URL that begins with "
+            f"{', '.join(first)} or {last} and has no '::'; download others first"
+        )
+    trust.check_place(url)
 
 
 def normalise(url: object) -> str:
@@ -54,8 +75,7 @@ def normalise(url: object) -> str:
     >>> normalise(Path("gs://a/b/"))
     'gs://a/b'
     """
-    match = _URL.match(text := str(url))
-    return f"{match[1]}://{text[match.end() :].rstrip('/')}" if match else text
+    return trust.normalise(str(url))
 
 
 class ObjectStore:
@@ -63,9 +83,11 @@ class ObjectStore:
 
     Raises:
       UserError: (all methods) a request fails, or the driver is not installed.
+      ConfigError: as `check_url`; nothing is imported or opened.
     """
 
     def __init__(self, url: str):
+        check_url(url)
         self.url = url
         with self._explain():
             from fsspec.core import url_to_fs
@@ -178,8 +200,6 @@ def _describe(error: Exception) -> str:
     text = " ".join(str(error).split())[:200]
     if isinstance(error, ImportError):
         return f"needs the Python package of its storage ({text}); {INSTALL}"
-    if isinstance(error, ValueError) and "rotocol" in text:
-        return f"{text}; must be gs://, s3:// or another URL that fsspec opens"
     if isinstance(error, FileNotFoundError):
         return f"does not exist ({text}); create the bucket, or check its name"
     if isinstance(error, PermissionError) or _DENIED.search(f"{kind} {text}"):

@@ -1,4 +1,4 @@
-"""Paths on object stores (gs://, s3:// and whatever else fsspec opens).
+"""Paths on object stores (`objects.SCHEMES`: gs://, s3:// and others).
 
 A URL becomes the path of a local copy where it enters jaxpt (`fetch`;
 `jaxpt.files.mirror`), so locks, memory maps and atomic renames work as on any disk. A
@@ -18,7 +18,7 @@ from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import lock
 from jaxpt.files.lease import Lease, LostLease, take
 from jaxpt.files.mirror import Mirror
-from jaxpt.files.objects import ObjectStore, is_url, normalise
+from jaxpt.files.objects import ObjectStore, check_url, is_url, normalise
 
 _log = logging.getLogger(__name__)
 _mirrors: dict[str, Mirror] = {}  # by URL
@@ -40,7 +40,8 @@ def fetch(path: str | os.PathLike, leaves_out: str = "") -> Path:
       leaves_out: a subfolder of a URL that is not brought up to date.
 
     Raises:
-      UserError: the store cannot be read, or the disk is too small.
+      UserError: the store cannot be read, or the disk is too small; or the URL is
+        refused (`objects.check_url`).
     """
     if not is_url(path):
         return Path(path)
@@ -49,6 +50,7 @@ def fetch(path: str | os.PathLike, leaves_out: str = "") -> Path:
     if match := re.search(r"[*?[]", url):
         pattern = url[url.rindex("/", 0, match.start()) + 1 :]
         url = normalise(url[: -len(pattern)])
+    check_url(url)  # also of a copy that an earlier call of this process has made
     for mirror, folder, _ in list(_writing.values()):  # this process has the newest
         if f"{url}/".startswith(f"{mirror.url}/{folder}"):
             return mirror.root / url[len(mirror.url) + 1 :] / pattern

@@ -1,7 +1,9 @@
 """Downloads a model of the Hugging Face Hub by name: ORG/NAME or ORG/NAME@REVISION.
 
+Names from before the Hub had organizations ("gpt2") are those of `LEGACY`.
+
     config.json, tokenizer files         by their exact names, so none of a subfolder
-    model.safetensors                    or the shards that its index lists
+    model.safetensors                    or, without it, the shards that its index lists
     generator/, discriminator/, jaxpt/   the same files of these folders, if an export
                                          of jaxpt was uploaded
 
@@ -37,6 +39,33 @@ TOKENIZERS = (
     "jaxpt_tokenizer.json",
     NAME,
 )
+# By organization, the models that papers and tutorials call by one word.
+LEGACY = {
+    "openai-community": "gpt2 gpt2-medium gpt2-large gpt2-xl openai-gpt",
+    "google-bert": (
+        "bert-base-uncased bert-base-cased bert-large-uncased bert-large-cased "
+        "bert-base-multilingual-uncased bert-base-multilingual-cased "
+        "bert-base-chinese bert-base-german-cased "
+        "bert-large-uncased-whole-word-masking bert-large-cased-whole-word-masking"
+    ),
+    "FacebookAI": (
+        "roberta-base roberta-large roberta-large-mnli xlm-roberta-base "
+        "xlm-roberta-large"
+    ),
+    "distilbert": (
+        "distilbert-base-uncased distilbert-base-cased "
+        "distilbert-base-multilingual-cased distilbert-base-german-cased "
+        "distilbert-base-uncased-finetuned-sst-2-english distilroberta-base distilgpt2"
+    ),
+    "google-t5": "t5-small t5-base t5-large t5-3b t5-11b",
+    "albert": (
+        "albert-base-v1 albert-large-v1 albert-xlarge-v1 albert-xxlarge-v1 "
+        "albert-base-v2 albert-large-v2 albert-xlarge-v2 albert-xxlarge-v2"
+    ),
+    "almanach": "camembert-base",
+    "xlnet": "xlnet-base-cased xlnet-large-cased",
+}
+_LEGACY = {name: org for org, names in LEGACY.items() for name in names.split()}
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 
 
@@ -66,11 +95,13 @@ def is_name(source: str) -> bool:
 
     >>> [is_name(source) for source in ("a/b", "a/b@v1", "a", "/a/b", "a/b/c", "./b")]
     [True, True, False, False, False, False]
+    >>> is_name("gpt2"), is_name("gpt3")
+    (True, False)
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    repository, at, revision = source.partition("@")
+    repository, at, revision = _add_organization(source).partition("@")
     if repository.count("/") != 1 or bool(at) != bool(revision):
         return False
     try:
@@ -88,14 +119,22 @@ def split_name(source: str) -> tuple[str, str]:
 
     >>> split_name("google-bert/bert-base-uncased@main")
     ('google-bert/bert-base-uncased', 'main')
+    >>> split_name("gpt2")
+    ('openai-community/gpt2', '')
     """
     if not is_name(source):
         raise DataError(
             f"--from={source}: is neither a folder nor a name on the Hugging Face Hub "
             "(ORG/NAME or ORG/NAME@REVISION)"
         )
-    repository, _, revision = source.partition("@")
+    repository, _, revision = _add_organization(source).partition("@")
     return repository, revision
+
+
+def _add_organization(source: str) -> str:
+    """A name of `LEGACY` with its organization; another source as it is."""
+    organization = _LEGACY.get(source.partition("@")[0])
+    return f"{organization}/{source}" if organization else source
 
 
 def _fetch_all(source: str, repository: str, revision: str) -> Path:
@@ -105,8 +144,13 @@ def _fetch_all(source: str, repository: str, revision: str) -> Path:
         small += [part + name for name in (*CONFIGS, *TOKENIZERS)]
     folder = _fetch(repository, revision, small)
     places = [part for part in PARTS if (folder / part / "config.json").exists()]
+    places = places or [""]
+    if sharded := [place for place in places if (folder / place / INDEX).exists()]:
+        # One file has precedence over shards, as in transformers.
+        whole = [str(PurePosixPath(place, MODEL)) for place in sharded]
+        folder = _fetch(repository, folder.name, [*small, *whole])
     weights = []
-    for place in places or [""]:
+    for place in places:
         if not (folder / place / "config.json").exists():
             raise DataError(
                 f"--from={source}: has no config.json: must be a model of transformers"
@@ -123,8 +167,8 @@ def _fetch_all(source: str, repository: str, revision: str) -> Path:
 
 
 def _list_weights(folder: Path) -> list[str]:
-    """The names of the weight files: the shards of the index, or the one file."""
-    if not (folder / INDEX).exists():
+    """The names of the weight files: the one file, or the shards of the index."""
+    if (folder / MODEL).exists() or not (folder / INDEX).exists():
         return [MODEL]
     places = read_json(folder, INDEX).get("weight_map")
     shards = places.values() if isinstance(places, dict) else ()

@@ -84,7 +84,8 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
     The files stay open. The names of all tensors are checked at once.
 
     Args:
-      folder: has `MODEL`, or `INDEX` and its shards.
+      folder: has `MODEL`, or `INDEX` and its shards. If it has both, as repositories
+        of the Hub may, `MODEL` is read and the shards are not, as transformers does.
 
     Returns:
       Tensors by name; accessing one raises UserError if its dtype is not in `DTYPES`
@@ -99,12 +100,7 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise DataError(f"model folder {folder}: {_reason(error)}") from error
-    if MODEL in names and INDEX in names:
-        raise DataError(
-            f"model folder {folder}: has {MODEL} and {INDEX}: remove the one that is "
-            "not the model's"
-        )
-    if INDEX in names:
+    if INDEX in names and MODEL not in names:
         return LazyTensors(_open_shards(folder), _read_tensor)
     if MODEL not in names:
         raise _explain_missing(folder, names)

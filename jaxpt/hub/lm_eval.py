@@ -74,6 +74,7 @@ class RunLM:
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.max_gen_toks = int(max_gen_toks)
         jaxpt.trust.trust(trust)
+        jaxpt.trust.trust_places(workdir, trust)
         program, tokenizer, params, _ = load_run(fetch(workdir))
         self.program, self.run_tokenizer, self.params = program, tokenizer, params
         scorer = make_scorer(program, params)

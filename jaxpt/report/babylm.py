@@ -25,7 +25,7 @@ from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.files import checksums
-from jaxpt.files.folder import write_json
+from jaxpt.files.folder import refuse_links, write_json
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.results import CELLS, PREDICTIONS
@@ -145,6 +145,7 @@ def evaluate_babylm(
     """
     parts = find_parts(data) if data else {}
     names = find_glue(glue) if glue else []
+    refuse_links(workdir)  # no command holds the folder of all files
     plans = {
         name: make_finetune_plan(read_config_file(f"{CONFIG}:{glue},{name}"))
         for name in names

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
+from jaxpt.files.objects import is_url
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
     SourceSpec,
@@ -83,6 +84,8 @@ def open_stores(
 def cache_root(spec: TextSpec) -> Path:
     """The cache folder of stores and tokenizers."""
     root = spec.cache_dir or os.environ.get("JAXPT_CACHE", "")
+    if is_url(root):
+        raise DataError(f"data.cache_dir={root}: must be a folder on a local disk")
     return Path(root) if root else Path.home() / ".cache" / "jaxpt"
 
 

@@ -100,6 +100,34 @@ def test_shards_are_those_that_the_index_lists(hub, bert, jaxpt, tmp_path):
     assert set(hub.list_fetched()) == shards - before
 
 
+def test_one_file_has_precedence_over_shards(hub, bert, jaxpt, tmp_path):
+    """As in transformers; the shards are not downloaded."""
+    whole = (tmp_path / "theirs" / "model.safetensors").read_bytes()
+    write_tensors(tmp_path / "theirs", dict(read_tensors(tmp_path / "theirs")), 5000)
+    files = read_files(tmp_path / "theirs") | {"model.safetensors": whole}
+    hub.add("org/bert", files)
+    (result,) = jaxpt(hub.address, ["import", "--from=org/bert", "--workdir=run"])
+    assert result[0] == 0, result
+    assert "model.safetensors" in hub.list_fetched()
+    assert not [name for name in hub.list_fetched() if name.startswith("model-")]
+
+
+@pytest.mark.parametrize("revision", ["", "@main"])
+def test_a_name_of_one_word_has_an_organization(hub, bert, jaxpt, tmp_path, revision):
+    hub.add("openai-community/gpt2", bert)
+    source = f"gpt2{revision}"
+    (result,) = jaxpt(hub.address, ["import", f"--from={source}", "--workdir=run"])
+    assert result[0] == 0, result
+    base = json.loads((tmp_path / "run" / "base_model.json").read_text())
+    assert base["repository"] == "openai-community/gpt2"
+
+
+def test_a_folder_has_precedence_over_a_name_of_one_word(hub, jaxpt, bert, tmp_path):
+    (tmp_path / "theirs").rename(tmp_path / "gpt2")
+    (result,) = jaxpt(hub.address, ["import", "--from=gpt2", "--workdir=run"])
+    assert result[0] == 0 and not hub.log
+
+
 def test_a_broken_connection_is_resumed(hub, bert, jaxpt):
     hub.add("org/bert", bert)
     hub.cuts["model.safetensors"] = 1000

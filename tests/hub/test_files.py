@@ -487,12 +487,6 @@ def test_a_file_that_may_not_be_read(tmp_path):
         read_tensors(tmp_path)
 
 
-def test_both_kinds_at_once(sharded):
-    save_file(TENSORS, sharded / files.MODEL)
-    with refuses(sharded, files.MODEL, files.INDEX):
-        read_tensors(sharded)
-
-
 def test_other_dtypes(tmp_path):
     save_raw(
         tmp_path / files.MODEL,
@@ -612,6 +606,12 @@ def test_the_cache_of_huggingface_hub(tmp_path):
     (folder / SECOND).symlink_to(tmp_path / "x")
     with refuses(folder / SECOND, "out of the folder"):
         read_tensors(folder)
+
+
+def test_one_file_has_precedence_over_shards(sharded):
+    """As in transformers; both are in some repositories of the Hub."""
+    save_file({"only": np.ones(2, np.float32)}, sharded / files.MODEL)
+    assert list(read_tensors(sharded)) == ["only"]
 
 
 def test_a_tensor_in_no_shard(sharded):

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from jaxpt import trust
 from jaxpt.errors import DataError
 from jaxpt.text.sources.documents import Document, make_documents
 
@@ -46,8 +47,10 @@ def _open(path: str) -> tuple[Any, str]:
     """The builder of a data set, and the split.
 
     Raises:
-      UserError: the data set or config does not exist, or cannot be reached.
+      UserError: the data set or config does not exist, or cannot be reached; or the
+        user has not named it (`jaxpt.trust`).
     """
+    trust.check_place(path)
     try:
         import datasets
     except ImportError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from jaxpt import trust
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import schema
+from jaxpt.files.objects import check_url, is_url, normalise
 from jaxpt.text.sources.delimited import (
     has_quoted_fields,
     name_fields,
@@ -256,7 +257,7 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
       setting: the text before the path in an error message.
 
     Raises:
-      UserError: as `read_tfds`.
+      UserError: as `read_tfds`, or the user has not named the data set (`jaxpt.trust`).
     """
     try:
         import tensorflow_datasets as tfds
@@ -264,6 +265,9 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
         raise DataError(
             f"{setting}{path} needs TFDS: pip install tensorflow-datasets array_record"
         ) from error
+    trust.check_place(path)
+    if is_url(data_dir):
+        check_url(normalise(data_dir))
     name, split = _split_tfds(path)
     try:
         with _trusted_features(tfds.features.FeatureConnector, f"{setting}{path}"):

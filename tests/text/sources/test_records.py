@@ -273,7 +273,9 @@ def test_tfds(tfds_data_dir):
 def test_tfds_without_tensorflow_or_its_builder(tfds_data_dir):
     code = """
 import sys
+from jaxpt import trust
 from jaxpt.text.sources.source import SourceSpec, read_documents
+trust.trust("tfds:tiny_poems")
 spec = SourceSpec("tfds:tiny_poems", tfds_data_dir=sys.argv[1])
 print(len(list(read_documents(spec))))
 print("tensorflow" in sys.modules, "jax" in sys.modules)
