@@ -17,6 +17,7 @@ from jaxpt.files import checksums, disk, schema
 from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
 from jaxpt.text.tokens.encoding import Tokenizer
+from jaxpt.text.tokens.folder_options import read_options
 from jaxpt.text.tokens.framing import (
     Framing,
     Pair,
@@ -210,7 +211,10 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
     try:
         data = schema.parse(checksums.read(path))
         if isinstance(data, dict) and "model" in data:
-            return name_specials(read_json(data), specials, num_sentinels)
+            is_standard = path.name == "tokenizer.json"
+            options = read_options(path.parent) if is_standard else None
+            core = read_json(data)
+            return name_specials(core, specials, num_sentinels, options=options)
         if isinstance(data, dict) and {"kind", "core"} <= set(data):
             return _make_subword(data, specials, num_sentinels)
         tokenizer = from_json(data)
