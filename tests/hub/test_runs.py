@@ -51,6 +51,8 @@ def write_folder(folder, fixture, changes=None, num_ids=30):
     save_file(fixture.tensors, folder / "model.safetensors", {"format": "pt"})
     pad = 1 if fixture.config["model_type"] == "roberta" else 0
     tokenizers.export(make_tokenizer(num_ids, pad), folder / "tokenizer.json")
+    names = {f"{role}_token": f"[{role.upper()}]" for role in SPECIALS}
+    (folder / "tokenizer_config.json").write_text(json.dumps(names))
 
 
 def settings(tmp_path):

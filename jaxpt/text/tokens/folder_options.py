@@ -37,6 +37,7 @@ CONFIG, MAP, ADDED = (
 )
 NAMES = (CONFIG, MAP, ADDED)
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+EXTRA = ("additional_special_tokens", "extra_special_tokens")
 # Options of tokenizer_config.json that change no ids of a text: what it is decoded to,
 # its length, padding, conversation, the names of files, and what transformers ignores.
 INERT = frozenset(
@@ -77,6 +78,7 @@ class FolderOptions:
       added: added tokens in the order of their ids, which they must get; None if no
         file lists them.
       name: a key of `CLASSES`, or None.
+      is_named: whether a file names the class, not only the model's type.
       ids: ids of special tokens by role, of generation_config.json and config.json.
       size: the number of ids of the folder's model, if it has one.
       is_given: whether a file names special tokens or options.
@@ -86,6 +88,7 @@ class FolderOptions:
     options: dict[str, Any]
     added: dict[int, AddedToken] | None
     name: str | None
+    is_named: bool
     ids: dict[str, int]
     size: int | None
     is_given: bool
@@ -103,13 +106,15 @@ class FolderOptions:
         data = json.loads(core.to_str())
         where = str(self.folder / CONFIG)
         own = {token.pop("id"): AddedToken(**token) for token in data["added_tokens"]}
-        if CLASSES[self.name].model:
+        kind = CLASSES[self.name].model
+        is_class = kind == data["model"].get("type") or bool(kind and self.is_named)
+        if is_class:
             data = apply_class(self.name, data, self.options, where)
             data["added_tokens"] = []
             own = own if self.added is None else {}
             core = _parse(data)
         self._add(core, own | (self.added or {}))
-        self._add_named(core)
+        self._add_named(core, is_class)
         roles = self._find_roles(core)
         self._frame(core, roles)
         return core, roles
@@ -123,9 +128,12 @@ class FolderOptions:
                     f"folder's files, but transformers gives it {given}"
                 )
 
-    def _add_named(self, core: tokenizers.Tokenizer) -> None:
+    def _add_named(self, core: tokenizers.Tokenizer, is_class: bool) -> None:
         """Adds the special tokens that the files name and that are not added yet."""
-        names = [self.options.get(f"{role}_token") for role in ROLES]
+        defaults = CLASSES[self.name or ""].names if is_class else {}
+        names = [
+            self.options.get(f"{role}_token", defaults.get(role)) for role in ROLES
+        ]
         names += [
             value
             for key, value in self.options.items()
@@ -133,20 +141,26 @@ class FolderOptions:
             and key.removesuffix("_token") not in ROLES
             and key not in INERT
         ]
-        for key in ("additional_special_tokens", "extra_special_tokens"):
-            more = self.options.get(key) or []
-            names += list(more.values() if isinstance(more, dict) else more)
+        lists = [self.options.get(key) for key in EXTRA]
+        named = [given for given in lists if isinstance(given, dict)]
+        names += [token for given in named for token in given.values()]
+        if is_class:
+            each = CLASSES[self.name or ""]
+            is_listed = any(isinstance(given, list) for given in lists)
+            names += [*each.more, *([] if is_listed else each.extra(self.options))]
+        names += [token for given in lists if isinstance(given, list) for token in given]
         known = {token.content for token in core.get_added_tokens_decoder().values()}
         vocab = core.get_vocab(with_added_tokens=True)
         for value in names:
             if (token := _make_token(value)) is None or token.content in known:
                 continue
-            if token.content not in vocab and len(vocab) >= (self.size or len(vocab) + 1):
-                _log.warning(
-                    f"{self.folder}: the special token {token.content!r} is not in the "
-                    f"vocabulary, and the model has no room for it (vocab_size="
-                    f"{self.size}): left out"
-                )
+            if token.content not in vocab and len(vocab) == self.size:
+                if value not in defaults.values():
+                    _log.warning(
+                        f"{self.folder}: the special token {token.content!r} is not in "
+                        f"the vocabulary, and the model has no id for it (vocab_size="
+                        f"{self.size}): left out"
+                    )
                 continue
             core.add_tokens([token])
             known.add(token.content)
@@ -167,6 +181,8 @@ class FolderOptions:
         model = json.loads(core.to_str())["model"]
         if (unk := find_unknown(core, model)) is not None:
             roles["unk"] = unk  # what the model makes of unknown text
+        elif roles.get("unk") == roles.get("eos"):
+            roles.pop("unk", None)  # GPT-2: no text is unknown
         return roles
 
     def _frame(self, core: tokenizers.Tokenizer, roles: dict[str, int]) -> None:
@@ -226,7 +242,8 @@ def read_options(folder: Path) -> FolderOptions | None:
     size = general.get("vocab_size")
     size = size if type(size) is int else None
     is_given = any(files[each] is not None for each in NAMES)
-    return FolderOptions(folder, options, added, name, ids, size, is_given)
+    is_named = named is not None
+    return FolderOptions(folder, options, added, name, is_named, ids, size, is_given)
 
 
 def find_unknown(core: tokenizers.Tokenizer, model: dict) -> int | None:
@@ -250,6 +267,12 @@ def _check(options: dict, where: str) -> None:
                     f"{where}: auto_map={value!r}: is not supported: it names code of "
                     "the repository, which jaxpt does not run"
                 )
+        elif name in EXTRA:
+            tokens = value.values() if isinstance(value, dict) else value or []
+            if not isinstance(value, list | dict | None) or not all(
+                map(_make_token, tokens)
+            ):
+                raise DataError(f"{where}: {name}={value!r}: must be a list of tokens")
         elif name.endswith("_token") and name not in INERT:
             if value is not None and _make_token(value) is None:
                 raise DataError(f"{where}: {name}={value!r}: must be a token or null")
@@ -289,7 +312,7 @@ def _read_decoder(listed: Any, where: str) -> dict[int, AddedToken]:
 
 def _read_added(ids: dict, options: dict, where: str) -> dict[int, AddedToken]:
     names = [options.get(f"{role}_token") for role in ROLES]
-    for key in ("additional_special_tokens", "extra_special_tokens"):
+    for key in EXTRA:
         names += list(options.get(key) or [])
     special = {t.content for value in names if (t := _make_token(value))}
     tokens = {}

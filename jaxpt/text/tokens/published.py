@@ -121,7 +121,8 @@ def name_specials(
     Args:
       roles: ids by role, if they are known; likewise `sentinels`.
       is_own: whether jaxpt made the tokenizer; then all of these get the flag.
-      options: what the files next to it state, which `roles` must agree with.
+      options: what the files next to it state. If they name special tokens, `roles`
+        are not used.
 
     Raises:
       UserError: the tokenizer cannot be used as a vocabulary.
@@ -130,8 +131,8 @@ def name_specials(
     if options is not None:
         core, known = options.apply(core)
         check_ids(core)
-        is_silent = options.name is None and not options.is_given
-        roles = (find_roles(core) if roles is None else roles) if is_silent else known
+        usual = find_roles(core) if roles is None else roles
+        roles = known if options.is_given else usual | known
     roles = find_roles(core) if roles is None else dict(roles)
     if sentinels is None:
         has_pieces = options is not None and options.name == "T5Tokenizer"

@@ -240,7 +240,8 @@ def _hide_specials(data: dict) -> dict:
     if model.get("unk_token"):
         model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
     if "merges" in model:
-        model["merges"] = [m for m in model["merges"] if "".join(m) not in hidden]
+        merges = [m for m in model["merges"] if not hidden.keys() & set(m)]
+        model["merges"] = [m for m in merges if "".join(m) not in hidden]
     added = [
         token | {"content": hidden.get(token["content"], token["content"])}
         for token in data["added_tokens"]

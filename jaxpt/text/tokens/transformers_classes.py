@@ -43,6 +43,9 @@ class TokenizerClass:
       around: the roles of the ids before and after a text; None keeps the file's.
       is_double: whether two separators are between two texts, as in RoBERTa.
       has_types: whether the second of two texts has type ids 1.
+      extra: options -> the names of further special tokens, which it adds at the end
+        if tokenizer_config.json lists none.
+      more: of special tokens that it always adds.
     """
 
     model: str = ""
@@ -52,6 +55,8 @@ class TokenizerClass:
     around: tuple[str | None, str | None] | None = None
     is_double: bool = False
     has_types: bool = False
+    extra: Callable[[Options], list[str]] = lambda options: []
+    more: tuple[str, ...] = ()
 
 
 def _describe(component: Any) -> dict:
@@ -176,13 +181,20 @@ def _make_t5(data: dict, options: Options) -> dict:
     return _make_unigram(data, "always", 2)
 
 
+def _list_sentinels(options: Options) -> list[str]:
+    num = options.get("extra_ids", 100)
+    if type(num) is not int or not 0 <= num <= 1000:
+        raise DataError(f"extra_ids={num!r}: must be from 0 to 1000")
+    return [f"<extra_id_{i}>" for i in range(num)]
+
+
 def _make_xlm_roberta(data: dict, options: Options) -> dict:
-    is_spaced = _flag(options, "add_prefix_space", True)
+    is_spaced = options.get("add_prefix_space", True)  # null is false here
     return _make_unigram(data, "always" if is_spaced else "never", 3)
 
 
 def _make_camembert(data: dict, options: Options) -> dict:
-    is_spaced = _flag(options, "add_prefix_space", True)
+    is_spaced = options.get("add_prefix_space", True)  # null is false here
     unk = _name(options.get("unk_token")) or "<unk>"
     names = [name for name, _ in data["model"]["vocab"]]
     unk_id = names.index(unk) if unk in names else 0
@@ -192,7 +204,7 @@ def _make_camembert(data: dict, options: Options) -> dict:
 _BERT = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 _ROBERTA = {"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>"}
 _ROBERTA |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-_GPT2 = {"bos": "<|endoftext|>", "eos": "<|endoftext|>"}
+_GPT2 = dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>")
 _LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 _GEMMA = {role: f"<{role}>" for role in ("pad", "eos", "bos", "unk", "mask")}
 _FOLDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
@@ -216,14 +228,25 @@ CLASSES = {
         "BPE", _make_byte_level, _SPACE, _ROBERTA, _FRAMED, is_double=True
     ),
     "GPT2Tokenizer": TokenizerClass("BPE", _make_byte_level, _SPACE, _GPT2),
-    "GPTNeoXTokenizer": TokenizerClass("BPE", _make_neox, _SPACE, _GPT2),
+    "GPTNeoXTokenizer": TokenizerClass(
+        "BPE", _make_neox, _SPACE, _GPT2 | {"pad": "<|padding|>"}
+    ),
     "Qwen2Tokenizer": TokenizerClass(
-        "BPE", _make_qwen, _SPACE, {"eos": "<|endoftext|>", "pad": "<|endoftext|>"}
+        "BPE",
+        _make_qwen,
+        _SPACE,
+        dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
     ),
     "LlamaTokenizer": TokenizerClass(
         "BPE", _make_llama, (*_SPACE, "legacy"), _LLAMA
     ),
-    "CodeLlamaTokenizer": TokenizerClass("BPE", _make_code_llama, _SPACE, _LLAMA),
+    "CodeLlamaTokenizer": TokenizerClass(
+        "BPE",
+        _make_code_llama,
+        _SPACE,
+        _LLAMA,
+        more=("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>", "<FILL_ME>"),
+    ),
     "GemmaTokenizer": TokenizerClass("BPE", _make_gemma, (), _GEMMA),
     "T5Tokenizer": TokenizerClass(
         "Unigram",
@@ -231,12 +254,19 @@ CLASSES = {
         (),
         {"eos": "</s>", "pad": "<pad>", "unk": "<unk>"},
         (None, "eos"),
+        extra=_list_sentinels,
     ),
     "XLMRobertaTokenizer": TokenizerClass(
         "Unigram", _make_xlm_roberta, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
     ),
     "CamembertTokenizer": TokenizerClass(
-        "Unigram", _make_camembert, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
+        "Unigram",
+        _make_camembert,
+        _SPACE,
+        _ROBERTA,
+        ("bos", "eos"),
+        is_double=True,
+        extra=lambda options: ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"],
     ),
 }
 # Other names of these classes, without the suffix "Fast".
