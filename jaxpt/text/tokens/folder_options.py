@@ -203,6 +203,8 @@ class FolderOptions:
         framing = Framing(before, after)
         names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
         between = after * 2 if each.is_double else after
+        if each.around is None:
+            between = after + before
         pair = before, between, after, int(each.has_types)
         data["post_processor"] = write_template(framing, names, each.has_types, pair)
         core.post_processor = _parse(data | {"added_tokens": []}).post_processor

@@ -138,7 +138,7 @@ def name_specials(
         has_pieces = options is not None and options.name == "T5Tokenizer"
         sentinels = find_sentinels(core, has_pieces)
         roles = _find_modes(core) | roles
-    marked = _mark_special(core, [*roles.values(), *sentinels])
+    core, marked = _mark_special(core, [*roles.values(), *sentinels])
     lacking_roles = [role for role in specials if role not in roles]
     missing = range(num_sentinels - 1, len(sentinels) - 1, -1)
     for role in lacking_roles:
@@ -212,14 +212,25 @@ def find_sentinels(
     return tuple(ids[name] for name in names)
 
 
-def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
-    """Makes tokens special, with the same ids; returns those that were not."""
+def _mark_special(
+    core: tokenizers.Tokenizer, ids: list[int]
+) -> tuple[tokenizers.Tokenizer, list[int]]:
+    """Makes tokens special, with the same ids; also returns those that were not."""
     added = core.get_added_tokens_decoder()
     plain = [i for i in ids if i not in added or not added[i].special]
+    if added.keys() & set(plain):  # the library keeps the flags of an added token
+        data = json.loads(core.to_str())
+        for token in data["added_tokens"]:
+            token["special"] = token["special"] or token["id"] in plain
+        core = read_json(data)
     core.add_special_tokens(
-        [AddedToken(core.id_to_token(i), special=True, normalized=False) for i in plain]
+        [
+            AddedToken(core.id_to_token(i), special=True, normalized=False)
+            for i in plain
+            if i not in added
+        ]
     )
-    return plain
+    return core, plain
 
 
 def _append(core: tokenizers.Tokenizer, name: str) -> int:

@@ -326,6 +326,7 @@ def choose_class(
     Raises:
       UserError: the class is not one of these, or not known for the model.
     """
+    name: str | None
     registered = KINDS.get(kind) if isinstance(kind, str) else None
     if named is None and kind is None:
         return None
@@ -342,10 +343,10 @@ def choose_class(
             f"{where}: tokenizer_class={named!r}: must be the name of a class"
         )
     short = named if named in PLAIN_NAMES else named.removesuffix("Fast")
-    if short == "LlamaTokenizer" and is_byte_level:
-        return PLAIN  # Llama 3
     if registered == PLAIN or kind in _CORRECTED:
         name = registered
+    elif short == "LlamaTokenizer" and is_byte_level:
+        name = PLAIN  # Llama 3
     else:
         name = PLAIN if short in PLAIN_NAMES else _ALIASES.get(short, short)
     if name not in CLASSES:

@@ -1,5 +1,6 @@
 """The files next to a vocabulary give transformers' ids, or are refused by name."""
 
+import contextlib
 import json
 import os
 
@@ -8,8 +9,11 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from jaxpt.errors import UserError
+from jaxpt.hub.specials import read_framing
+from jaxpt.tasks.encoder import Frame, TextEncoder
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.folder_options import INERT, NEUTRAL, ROLES
+from jaxpt.text.tokens.framing import read_pair_template
 from jaxpt.text.tokens.transformers_classes import CLASSES, KINDS, PLAIN
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -61,12 +65,11 @@ def make_byte_level(special=("<|endoftext|>",)):
         show_progress=False,
     )
     # "<s>" and "</s>" become ordinary entries, as in Qwen's vocabulary.
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(" ", "merged_with_next"), plain]
     )
-    core.train_from_iterator([*LINES, *["<s> </s> <unk>"] * 9] * 5, trainer)
+    core.train_from_iterator([*LINES, *["<s>", "</s>", "<unk>"] * 9] * 5, trainer)
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     return core
 
@@ -199,10 +202,11 @@ VALUES = {
 OPTIONS = sorted({*INERT, *NEUTRAL, *VALUES})
 
 
+@pytest.mark.slow_except("BertTokenizer", "LlamaTokenizer")
 @pytest.mark.parametrize("name", MAKERS)
 def test_each_option_gives_the_ids_of_transformers_or_is_refused(name, tmp_path):
     kind, make = MAKERS[name]
-    core, refused = make(), set()
+    core, refused, num_compared = make(), set(), 0
     for option in OPTIONS:
         for value in VALUES.get(option, (True, False, None)):
             given = {"tokenizer_class": name, option: value}
@@ -220,6 +224,237 @@ def test_each_option_gives_the_ids_of_transformers_or_is_refused(name, tmp_path)
                 continue  # transformers cannot load it
             try:
                 check_ids(ours, theirs)
+                num_compared += 1
             except AssertionError as error:
                 raise AssertionError(f"{option}={value!r}: {error}") from error
+    assert num_compared > 150
     assert refused >= {"no_such_option", "vocab", "merges", "dropout", "auto_map"}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_class_counts_where_tokenizer_json_disagrees(name, is_named, tmp_path):
+    """A class of its own rebuilds all but the vocabulary, the plain one nothing."""
+    kind, make = MAKERS[name]
+    core = make()
+    core.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    options = {"tokenizer_class": name} if is_named else {}
+    folder = write(tmp_path / "folder", core, kind, **options)
+    if not is_named and name == "CodeLlamaTokenizer":
+        pytest.skip("no model_type of jaxpt has this class")
+    check_ids(tok.load(folder), load_theirs(folder))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("named", ["GPT2TokenizerFast", "LlamaTokenizer", "Llama 3", None])
+def test_the_class_is_the_one_that_transformers_chooses(kind, named, tmp_path):
+    """By the two names of a folder, and by whether its tokenizer.json is byte-level."""
+    has_bytes = named != "LlamaTokenizer"
+    core = make_byte_level() if has_bytes else make_spaced()
+    name = "LlamaTokenizer" if named == "Llama 3" else named
+    options = {"tokenizer_class": name} if name else {}
+    folder = write(tmp_path / "folder", core, kind, eos_token="x", **options)
+    try:
+        theirs = load_theirs(folder)
+        theirs(LINES[0])
+    except Exception:
+        with pytest.raises(UserError) if name else contextlib.nullcontext():
+            tok.load(folder)  # a vocabulary of another kind
+        return
+    try:
+        ours = tok.load(folder)
+    except UserError as error:
+        assert "text would be lost" in str(error)  # not the class's vocabulary
+        return
+    check_ids(ours, theirs)
+
+
+def write_slow(folder, name):
+    """A folder with a class's files from before tokenizer.json."""
+    kind, make = MAKERS[name]
+    core = make()
+    folder.mkdir()
+    ids = core.get_vocab(with_added_tokens=False)
+    model = json.loads(core.to_str())["model"]
+    if model["type"] == "WordPiece":
+        lines = sorted(ids, key=lambda token: ids[token])
+        (folder / "vocab.txt").write_text("\n".join(lines) + "\n")
+    else:
+        (folder / "vocab.json").write_text(json.dumps(ids))
+        merges = [" ".join(pair) for pair in model["merges"]]
+        (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]))
+    (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+    return len(ids)
+
+
+NEW = {"bos_token": "<new>", "additional_special_tokens": ["<extra>"]}
+FILES = [
+    {},
+    {"tokenizer_config.json": {"do_lower_case": True, "strip_accents": False}},
+    {"tokenizer_config.json": {"do_lower_case": False, "add_prefix_space": True}},
+    {"tokenizer_config.json": {"tokenize_chinese_chars": False}},
+    {"tokenizer_config.json": {"add_bos_token": True, "add_eos_token": True}},
+    {"special_tokens_map.json": NEW},
+    {"special_tokens_map.json": NEW, "tokenizer_config.json": {"bos_token": "<other>"}},
+    {"added_tokens.json": ["naïve", "isn't"]},
+    {"added_tokens.json": ["<new>", "SAT"], "special_tokens_map.json": NEW},
+    {"decoder": ["naïve", "<new>"], "special_tokens_map.json": NEW},
+    {"decoder": ["naïve"], "added_tokens.json": ["café"]},
+]
+
+
+@pytest.mark.parametrize("has_json", [True, False])
+@pytest.mark.parametrize("name", ["BertTokenizer", "GPT2Tokenizer", PLAIN])
+@pytest.mark.parametrize("files", FILES, ids=range(len(FILES)))
+def test_files_next_to_a_vocabulary(files, name, has_json, tmp_path):
+    """Also with the ids that AutoTokenizer puts around a text."""
+    files, folder = json.loads(json.dumps(files)), tmp_path / "folder"
+    kind, make = MAKERS[name]
+    if has_json:
+        core = make()
+        write(folder, core, kind)
+        size = core.get_vocab_size()
+    elif name == PLAIN:
+        pytest.skip("its only file is tokenizer.json")
+    else:
+        size = write_slow(folder, name)
+    listed = files.pop("decoder", [])
+    if listed:
+        flags = {"lstrip": False, "normalized": True, "special": False}
+        files.setdefault("tokenizer_config.json", {})["added_tokens_decoder"] = {
+            str(size + i): {"content": text} | flags for i, text in enumerate(listed)
+        }
+    if "added_tokens.json" in files:
+        texts = files["added_tokens.json"]
+        files["added_tokens.json"] = {t: size + i for i, t in enumerate(texts)}
+    for file, values in files.items():
+        (folder / file).write_text(json.dumps(values))
+    theirs, ours = load_theirs(folder), tok.load(folder)
+    check_ids(ours, theirs)
+    framing = read_framing(folder, kind, {}, ours, ours.vocab.size)
+    for text in ("the cat", "café"):
+        expected = theirs(text)["input_ids"]
+        assert framing.wrap(ours.encode(text)).tolist() == expected
+    pair = theirs("the", "cat")
+    data = ours.to_json()["core"]["post_processor"]
+    template = read_pair_template(data)
+    if template is not None:
+        frame = Frame(*template)
+        row = TextEncoder(ours, frame, 64).texts("the", "cat")
+        assert row.tokens.tolist() == pair["input_ids"]
+
+
+def test_an_added_token_keeps_its_id(tmp_path, refuses):
+    files = {"added_tokens.json": {"naïve": 999}}
+    folder = write(tmp_path / "folder", make_wordpiece(), "bert", files)
+    with refuses("'naïve'", "999", "gives it"):
+        tok.load(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("BertJapaneseTokenizer", "BertweetTokenizer", "AlbertTokenizerFast"),
+        *("XLNetTokenizer", "MyTokenizer", "DebertaV2Tokenizer", "CLIPTokenizer"),
+    ],
+)
+def test_other_classes_are_refused(name, tmp_path, refuses):
+    folder = write(tmp_path / "a", make_wordpiece(), "bert", tokenizer_class=name)
+    with refuses("tokenizer_config.json", f"tokenizer_class={name!r}", "BertTokenizer"):
+        tok.load(folder)
+    files = {"config.json": {"model_type": "bert", "tokenizer_class": name}}
+    folder = write(tmp_path / "b", make_wordpiece(), files=files)
+    with refuses(f"tokenizer_class={name!r}"):
+        tok.load(folder)
+
+
+def test_a_class_of_another_kind_of_vocabulary_is_refused(tmp_path, refuses):
+    folder = write(
+        tmp_path / "a", make_wordpiece(), "bert", tokenizer_class="GPT2Tokenizer"
+    )
+    with refuses("tokenizer_class is GPT2Tokenizer", "BPE", "WordPiece"):
+        tok.load(folder)
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        ("strip_accents", "no"),
+        ("do_lower_case", 1),
+        ("mask_token", 3),
+        ("additional_special_tokens", "x"),
+        ("added_tokens_decoder", [1]),
+        ("added_tokens_decoder", {"a": {"content": "b"}}),
+        ("tokenizer_class", 3),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused(option, value, tmp_path, refuses):
+    folder = write(tmp_path / "a", make_wordpiece(), "bert", **{option: value})
+    with refuses("tokenizer_config.json", option):
+        tok.load(folder)
+
+
+def test_accents_that_are_kept(tmp_path):
+    """A German BERT that lowercases and keeps accents."""
+    write_slow(tmp_path / "de", "BertTokenizer")
+    options = {"do_lower_case": True, "strip_accents": False}
+    path = tmp_path / "de" / "tokenizer_config.json"
+    path.write_text(json.dumps(options))
+    for place in ("de", "de/vocab.txt"):
+        ours = tok.load(tmp_path / place)
+        names = [ours.token_name(i) for i in ours.encode("Er möchte SCHÖN")]
+        assert names == ["er", "möchte", "schön"]
+
+
+def test_ordinary_entries_with_names_of_specials_keep_their_ids(tmp_path):
+    """Qwen 3: `<s>`, `</s>` and `<unk>` are ordinary; documents end with eos."""
+    core = make_byte_level(("<|endoftext|>", "<|im_end|>"))
+    names = {"<s>", "</s>", "<unk>"}
+    assert names <= core.get_vocab().keys()
+    config = {"model_type": "qwen3", "bos_token_id": 0, "eos_token_id": 1}
+    end = "<|endoftext|>"
+    options = {"bos_token": None, "eos_token": end, "pad_token": end}
+    options |= {"unk_token": None, "tokenizer_class": "Qwen2Tokenizer"}
+    folder = write(tmp_path / "a", core, files={"config.json": config}, **options)
+    ours, theirs = tok.load(folder), load_theirs(folder)
+    vocab = ours.vocab
+    assert (vocab.bos, vocab.eos, vocab.pad) == (0, 0, 0)
+    assert vocab.unk is vocab.cls is vocab.sep is vocab.mask is None
+    text = "It is <s>old</s> news <unk>"
+    expected = theirs(text)["input_ids"]
+    assert ours.encode(text).tolist() == ours.encode_prompt(text).tolist() == expected
+    tok.export(ours, tmp_path / "tokenizer.json")
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    assert again.encode(text).ids == expected
+
+
+def test_roles_of_a_gemma_vocabulary_in_a_modernbert(tmp_path):
+    """Roles by file, then by the config's ids; `<s>` and `</s>` are HTML tags."""
+    core = make_spaced(("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"))
+    core.add_tokens([AddedToken("<s>"), AddedToken("</s>"), AddedToken("[MASK]")])
+    names = {role: f"<{role}>" for role in ("pad", "eos", "bos", "unk", "mask")}
+    options = {f"{role}_token": name for role, name in names.items()}
+    config = {"model_type": "modernbert", "cls_token_id": 2, "sep_token_id": 1}
+    folder = write(tmp_path / "a", core, files={"config.json": config}, **options)
+    vocab = tok.load(folder).vocab
+    assert (vocab.cls, vocab.sep, vocab.bos, vocab.eos) == (2, 1, 2, 1)
+    assert (vocab.pad, vocab.unk, vocab.mask) == (0, 3, 4)
+    options |= {"cls_token": "<eos>", "mask_token": {"content": "[MASK]"}}
+    folder = write(tmp_path / "a", core, files={"config.json": config}, **options)
+    vocab = tok.load(folder).vocab
+    assert (vocab.cls, vocab.sep) == (1, 1)
+    assert vocab.mask == core.token_to_id("[MASK]")
+
+
+def test_a_special_token_for_which_a_model_has_no_id(tmp_path, caplog):
+    core = make_spaced()
+    config = {"model_type": "llama", "vocab_size": core.get_vocab_size()}
+    options = {"pad_token": "[PAD]"}
+    folder = write(tmp_path / "a", core, files={"config.json": config}, **options)
+    vocab = tok.load(folder).vocab
+    assert vocab.pad is None and vocab.size == config["vocab_size"]
+    assert "'[PAD]'" in caplog.text and "vocab_size" in caplog.text
+    config["vocab_size"] += 1
+    folder = write(tmp_path / "a", core, files={"config.json": config}, **options)
+    assert tok.load(folder).vocab.pad == core.get_vocab_size()
