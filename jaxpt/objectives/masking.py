@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,8 @@ class Masking(ObjectiveSpec):
         if self.masking == "tokens":
             return
         few = {key: jnp.asarray(rows[key][:NUM_CHECKED]) for key in rows}
-        tokens, segments = few["tokens"], get_segments(few).astype(jnp.int32)
+        tokens = few["tokens"]
+        segments = get_segments(cast(Rows, few)).astype(jnp.int32)
         real = segments > 0
         row = _Row(tokens, segments, real & ~jnp.asarray(vocab.is_special)[tokens])
         words = jax.vmap(lambda *parts: _Row(*parts).find_words(vocab)[0])(*row)
@@ -99,8 +100,9 @@ class Masking(ObjectiveSpec):
             raise ConfigError(
                 f"{setting}: {1 - share:.0%} of the tokens of {len(tokens)} rows are "
                 f"in words of more than the {self.num_masked} tokens that a row hides, "
-                "as the text has no spaces or the tokenizer's tokens do not mark where "
-                f"words begin; must be tokens for this text and tokenizer"
+                "as the text has no spaces, the rows are short, or the tokenizer's "
+                "tokens do not mark where words begin; must be tokens for this text "
+                "and tokenizer"
             )
         keys = row_keys(jax.random.key(0), jnp.arange(len(tokens)))
         draw = functools.partial(choose, vocab=vocab, spec=self)

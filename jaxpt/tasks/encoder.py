@@ -216,9 +216,7 @@ class TextEncoder:
         return rows
 
 
-def _mark_first(
-    word_ids: Ids, is_text: Bool[np.ndarray, "n"]
-) -> Bool[np.ndarray, "n"]:
+def _mark_first(word_ids: Ids, is_text: Bool[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
     """The first token of each word that is not only a space; else its first token.
 
     Tokenizers of characters, and some of SentencePiece's form, have a token for the

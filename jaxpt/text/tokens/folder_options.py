@@ -148,7 +148,9 @@ class FolderOptions:
             each = CLASSES[self.name or ""]
             is_listed = any(isinstance(given, list) for given in lists)
             names += [*each.more, *([] if is_listed else each.extra(self.options))]
-        names += [token for given in lists if isinstance(given, list) for token in given]
+        names += [
+            token for given in lists if isinstance(given, list) for token in given
+        ]
         known = {token.content for token in core.get_added_tokens_decoder().values()}
         vocab = core.get_vocab(with_added_tokens=True)
         for value in names:
@@ -196,10 +198,9 @@ class FolderOptions:
                 return
             flags = [self.options.get(f"add_{role}_token") for role in ("bos", "eos")]
             around = ("bos" if flags[0] else None, "eos" if flags[1] else None)
-        before, after = [
-            (roles[role],) if role is not None and role in roles else ()
-            for role in around
-        ]
+        before, after = (
+            tuple(id_ for role, id_ in roles.items() if role == name) for name in around
+        )
         framing = Framing(before, after)
         names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
         between = after * 2 if each.is_double else after

@@ -340,7 +340,9 @@ def _list_trained(path: Path) -> dict[str, str]:
     """The special pieces by role that a SentencePiece model declares."""
     proto = sentencepiece_model_pb2.ModelProto.FromString(disk.read(path))
     trainer, pieces = proto.trainer_spec, proto.pieces
-    ids = {role: getattr(trainer, f"{role}_id") for role in ("pad", "unk", "bos", "eos")}
+    ids = {
+        role: getattr(trainer, f"{role}_id") for role in ("pad", "unk", "bos", "eos")
+    }
     return {
         role: pieces[id_].piece for role, id_ in ids.items() if 0 <= id_ < len(pieces)
     }

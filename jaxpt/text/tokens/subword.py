@@ -73,7 +73,7 @@ class SubwordTokenizer(Tokenizer):
         plain = (piece.removesuffix(suffix or "") for piece in pieces)
         words = list(itertools.islice(filter(str.isalpha, plain), NUM_WORDS))
         starts = np.array(self.vocab.word_starts)[self.encode(" ".join(words))]
-        return len(words) < 2 or np.count_nonzero(starts) > len(words) / 2
+        return len(words) < 2 or int(starts.sum()) > len(words) / 2
 
     def encode(self, text: str) -> np.ndarray:
         return self._encoder.encode(text)

@@ -103,7 +103,7 @@ def _make_byte_level(
 ) -> dict:
     """Byte-level BPE: GPT-2's split, or that of `first`."""
     space = _flag(options, "add_prefix_space", False)
-    split = pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=first is None)
+    split: Any = pre_tokenizers.ByteLevel(space, use_regex=first is None)
     if first is not None:
         split = pre_tokenizers.Sequence([first, split])
     return {
@@ -237,9 +237,7 @@ CLASSES = {
         _SPACE,
         dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
     ),
-    "LlamaTokenizer": TokenizerClass(
-        "BPE", _make_llama, (*_SPACE, "legacy"), _LLAMA
-    ),
+    "LlamaTokenizer": TokenizerClass("BPE", _make_llama, (*_SPACE, "legacy"), _LLAMA),
     "CodeLlamaTokenizer": TokenizerClass(
         "BPE",
         _make_code_llama,
@@ -308,9 +306,7 @@ KINDS: dict[str, str | None] = {
 _CORRECTED = ("qwen2",)
 
 
-def choose_class(
-    named: Any, kind: Any, is_byte_level: bool, where: str
-) -> str | None:
+def choose_class(named: Any, kind: Any, is_byte_level: bool, where: str) -> str | None:
     """The class of a folder's tokenizer, as `AutoTokenizer` chooses it.
 
     Args:

@@ -6,7 +6,14 @@ import os
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from jaxpt.errors import UserError
 from jaxpt.hub.specials import read_framing
@@ -42,7 +49,8 @@ def letters():
 
 
 def make_wordpiece():
-    words = "er möchte mochte schön schon the cat sat it is old news <s> </s> new".split()
+    words = "er möchte mochte schön schon the cat sat it is old news new".split()
+    words += ["<s>", "</s>"]
     names = [*BERT, *letters(), *words, *(f"##{c}" for c in letters())]
     names += [w.upper() for w in ("the", "cat")] + ["##ing", "run"]
     ids = {name: i for i, name in enumerate(dict.fromkeys(names))}
@@ -247,7 +255,9 @@ def test_the_class_counts_where_tokenizer_json_disagrees(name, is_named, tmp_pat
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("named", ["GPT2TokenizerFast", "LlamaTokenizer", "Llama 3", None])
+@pytest.mark.parametrize(
+    "named", ["GPT2TokenizerFast", "LlamaTokenizer", "Llama 3", None]
+)
 def test_the_class_is_the_one_that_transformers_chooses(kind, named, tmp_path):
     """By the two names of a folder, and by whether its tokenizer.json is byte-level."""
     has_bytes = named != "LlamaTokenizer"

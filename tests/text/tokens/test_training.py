@@ -47,7 +47,7 @@ def test_bpe_is_the_library_s_own():
 
 
 class Spy:
-    """A tokenizer of the library that records the longest word that it is trained on."""
+    """A tokenizer of the library that records the longest word of its training."""
 
     longest = 0
 
