@@ -42,7 +42,7 @@ OPTIONS = ["added_tokens.json", "special_tokens_map.json"]  # of its tokenizer
 def test_a_name_is_imported_and_only_what_is_needed_is_downloaded(hub, bert, jaxpt):
     old = hub.add("org/bert", bert)
     hub.repos["org/bert"].refs |= {"v1": old, "refs/pr/1": old}
-    new = hub.repos["org/bert"].commit(bert | dict.fromkeys(OPTIONS, b"{}"))
+    new = hub.repos["org/bert"].commit(bert | dict(zip(OPTIONS, (b"{}", b"{ }"))))
     command = ["import", "--config.data.seq_len=16", "--from"]
     names = {"": new, "@v1": old, "@refs/pr/1": old, f"@{old}": old}
     commands = [

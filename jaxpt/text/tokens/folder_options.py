@@ -115,9 +115,7 @@ class FolderOptions:
             core = _parse(data)
         self._add(core, own | (self.added or {}))
         self._add_named(core, is_class)
-        roles = self._find_roles(core)
-        self._frame(core, roles)
-        return core, roles
+        return core, self._find_roles(core)
 
     def _add(self, core: tokenizers.Tokenizer, tokens: dict[int, AddedToken]) -> None:
         for id_, token in sorted(tokens.items()):
@@ -187,9 +185,11 @@ class FolderOptions:
             roles.pop("unk", None)  # GPT-2: no text is unknown
         return roles
 
-    def _frame(self, core: tokenizers.Tokenizer, roles: dict[str, int]) -> None:
+    def frame(self, core: tokenizers.Tokenizer, roles: dict[str, int]) -> None:
         """Sets the special tokens that the class puts around a text."""
-        each = CLASSES[self.name or ""]
+        if self.name is None:
+            return
+        each = CLASSES[self.name]
         around: tuple[str | None, str | None] | None = each.around
         data = json.loads(core.to_str())
         if around is None:

@@ -133,6 +133,7 @@ def name_specials(
         check_ids(core)
         usual = find_roles(core) if roles is None else roles
         roles = known if options.is_given else usual | known
+        options.frame(core, roles)
     roles = find_roles(core) if roles is None else dict(roles)
     if sentinels is None:
         has_pieces = options is not None and options.name == "T5Tokenizer"
