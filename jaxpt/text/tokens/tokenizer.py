@@ -1,7 +1,8 @@
 """Makes tokenizers from settings, and reads and writes tokenizer files.
 
 A file is jaxpt's own JSON, which lists every special id, or a `tokenizer.json` of
-Hugging Face, in which special ids are recognized by their usual names.
+Hugging Face. The roles of its special tokens are in the files next to it; in a file
+alone, special tokens are recognized by their usual names.
 """
 
 import hashlib
@@ -45,7 +46,9 @@ class TokenizerSpec(Settings):
         from `path`.
       path: a `tokenizer.json`, BERT's `vocab.txt`, a SentencePiece `.model` (Unigram),
         or a folder with a `tokenizer.json` (such as a prepared store), with
-        encoder.json and vocab.bpe, or with vocab.json and merges.txt.
+        encoder.json and vocab.bpe, or with vocab.json and merges.txt. Files next to
+        these apply, too: tokenizer_config.json, special_tokens_map.json,
+        added_tokens.json and config.json.
       vocab_size: of bpe, wordpiece and unigram, including specials and sentinels.
       specials: keys of `vocab.SPECIALS`, in id order; missing ones of a file are added
         at its end.

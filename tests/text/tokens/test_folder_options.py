@@ -199,6 +199,7 @@ VALUES = {
     "model_input_names": (["input_ids"],),
     "_commit_hash": ("a",),
     **{f"{role}_token": ("the", "<new>", {"content": "old"}, None) for role in ROLES},
+    **{f"{role}_token_id": (5, None) for role in ROLES},
     "image_token": ("<new>",),
     "vocab": ({"a": 0},),
     "merges": ([],),
