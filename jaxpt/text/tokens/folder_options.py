@@ -72,7 +72,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class FolderOptions:
-    """What the files next to a vocabulary say of it.
+    """The content of the files next to a vocabulary.
 
     Attributes:
       folder: where they are.

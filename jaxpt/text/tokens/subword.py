@@ -63,7 +63,7 @@ class SubwordTokenizer(Tokenizer):
             self.vocab = replace(self.vocab, word_starts=())
 
     def _marks_words(self, suffix: str | None) -> bool:
-        """Whether ids tell where words begin, measured on words of the vocabulary.
+        """Whether ids mark where words begin, measured on words of the vocabulary.
 
         They do not if whitespace is dropped before the text is split into tokens, or if
         tokens mark the ends of words.
