@@ -191,6 +191,8 @@ def _find_format_roles(core: tokenizers.Tokenizer, file: Path) -> dict[str, int]
     else:
         kind = "GPT2Tokenizer" if file.suffix == ".json" else "BertTokenizer"
         names = dict(CLASSES[kind].names)
+        if kind == "GPT2Tokenizer":
+            del names["unk"]  # no text is unknown
     ids = {role: core.token_to_id(name) for role, name in names.items()}
     return {role: id_ for role, id_ in ids.items() if id_ is not None}
 
