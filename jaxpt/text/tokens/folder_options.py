@@ -53,8 +53,8 @@ INERT = frozenset(
     return_token_type_ids spaces_between_special_tokens special_tokens_map_file stride
     tokenizer_class tokenizer_file tokenizer_type transformers_version trim_offsets
     truncation truncation_side truncation_strategy use_default_system_prompt use_fast
-    fast bos_token_id eos_token_id pad_token_id unk_token_id
-    cls_token_id sep_token_id mask_token_id verbose vocab_file vocab_size wordpieces_prefix
+    fast bos_token_id eos_token_id pad_token_id unk_token_id cls_token_id
+    sep_token_id mask_token_id verbose vocab_file vocab_size wordpieces_prefix
     add_prefix_space do_lower_case legacy split_by_punct strip_accents
     tokenize_chinese_chars
     """.split()
