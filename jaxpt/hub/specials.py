@@ -1,8 +1,7 @@
 """Reads which special ids a checkpoint of transformers puts around texts.
 
-The ids around a text are those of `AutoTokenizer`: those of tokenizer.json's template,
-else of the family's tokenizer class, else, for a vocabulary in other files, those of
-tokenizer_config.json (`add_bos_token`). The ids that begin and end generated text are
+The ids around a text are those of the tokenizer's template, which is `AutoTokenizer`'s
+(`jaxpt.text.tokens.folder_options`). The ids that begin and end generated text are
 those of generation_config.json, else of config.json, else of the family's config class.
 """
 
@@ -44,19 +43,6 @@ DEFAULTS = {
         "forced_eos_token_id": 2,
     },
 }
-# The roles of the ids that a family's tokenizer class puts before and after a text.
-CLASSES = {
-    "bert": ("cls", "sep"),
-    "electra": ("cls", "sep"),
-    "distilbert": ("cls", "sep"),
-    "roberta": ("cls", "sep"),
-    "xlm-roberta": ("cls", "sep"),
-    "camembert": ("cls", "sep"),
-    "mpnet": ("cls", "sep"),
-    "bart": ("cls", "sep"),
-    "t5": (None, "eos"),
-    "mt5": (None, "eos"),
-}
 # Options of transformers' generation that an import keeps, those of sampling only with
 # `do_sample`.
 SAMPLING = ("temperature", "top_k", "top_p")
@@ -77,8 +63,6 @@ OPTIONS: dict[str, object] = {
     )
     for name in names.split()
 }
-# Tokenizer classes that add no ids, without the suffix "Fast".
-PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 def read_framing(
@@ -97,7 +81,7 @@ def read_framing(
     """
     if (place / NAME).exists():
         return from_json(read_json(place, NAME))
-    before, after = _read_around(place, kind, tokenizer)
+    before, after = _read_around(place, tokenizer)
     values = DEFAULTS.get(kind, {}) | config
     overrides = _read_optional(place, "generation_config.json")
     values |= {name: value for name, value in overrides.items() if value is not None}
@@ -188,43 +172,18 @@ def write_generation(defaults: Defaults) -> dict[str, Any]:
 
 
 def _read_around(
-    place: Path, kind: str, tokenizer: Tokenizer
+    place: Path, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that `AutoTokenizer` puts before and after a text."""
     if is_byt5(tokenizer):
         return (), (tokenizer.vocab.require("eos"),)
     if not isinstance(tokenizer, SubwordTokenizer):
         return (), ()
-    settings, vocab = _read_optional(place, "tokenizer_config.json"), tokenizer.vocab
-
-    def find(role: str | None) -> tuple[int, ...]:
-        token = settings.get(f"{role}_token")
-        text = token.get("content") if isinstance(token, dict) else token
-        id_ = tokenizer.find_id(text) if isinstance(text, str) else None
-        id_ = getattr(vocab, role or "", None) if id_ is None else id_
-        return () if id_ is None else (id_,)
-
     template = tokenizer.to_json()["core"]["post_processor"]
-    if template is not None:
-        try:
-            return read_template(template)
-        except UserError as error:
-            raise DataError(f"{place / 'tokenizer.json'}: {error}") from error
-    roles: tuple[str | None, ...] = CLASSES.get(kind, (None, None))
-    name = settings.get("tokenizer_class")
-    if not isinstance(name, str | None):
-        raise DataError(
-            f"{place / 'tokenizer_config.json'}: tokenizer_class={name!r}: must be the "
-            "name of a class"
-        )
-    if name and name.removesuffix("Fast") in PLAIN:
-        roles = None, None
-    if roles == (None, None) and not (place / "tokenizer.json").exists():
-        roles = tuple(
-            role if settings.get(f"add_{role}_token") else None
-            for role in ("bos", "eos")
-        )
-    return find(roles[0]), find(roles[1])
+    try:
+        return read_template(template)
+    except UserError as error:
+        raise DataError(f"{place / 'tokenizer.json'}: {error}") from error
 
 
 def _read_optional(place: Path, name: str) -> dict:

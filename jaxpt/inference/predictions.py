@@ -383,6 +383,11 @@ def neighbour_words(
     if not word.strip(neighbours.MARKS):
         raise ConfigError(f"--word={word!r}: must be a word")
     program, tokenizer, params, _ = load_run(workdir)
+    if not tokenizer.vocab.word_starts:
+        raise ConfigError(
+            f"--workdir={workdir}: the tokens of its tokenizer do not mark where words "
+            "begin; those of tokenizer.kind=bpe, wordpiece and unigram do"
+        )
     task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
     limit = max(1, train.num_tokens // task.spec.row_length)
     rows = likelihood_rows(task, train, min(num_rows, limit))

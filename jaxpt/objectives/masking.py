@@ -5,8 +5,9 @@ The settings and the draw that MLM, ELECTRA and the objectives built on them sha
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, NamedTuple
+import logging
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
 from jaxpt.objectives.objective import get_segments, keep_keys
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import noise, word_masking
@@ -24,6 +26,11 @@ from jaxpt.text.tokens.vocab import Vocab
 # The loss term of masked tokens.
 MASKED = Term("masked token", positions="masked_positions")
 MASKINGS = ("tokens", "words", "spans")
+NUM_CHECKED = 64  # rows in which words are measured before training
+# The least share of tokens in words that can be hidden, and of `mask_rate` that is
+# hidden without a warning.
+LEAST_SHARE, NEAR = 0.1, 0.8
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +74,46 @@ class Masking(ObjectiveSpec):
     def needs(self) -> Needs:
         words = f"{self.SECTION}.masking={self.masking}: must be tokens"
         return Needs(specials=("mask",), word_starts=words * (self.masking != "tokens"))
+
+    def check_rows(self, rows: Mapping[str, np.ndarray], vocab: Vocab) -> None:
+        """Measures whether rows have words that can be hidden, and warns if few.
+
+        Raises:
+          ConfigError: hardly any token is in a word that a row can hide: the text has
+            no spaces, or the tokens do not mark words.
+        """
+        if self.masking == "tokens":
+            return
+        few = {key: jnp.asarray(rows[key][:NUM_CHECKED]) for key in rows}
+        tokens = few["tokens"]
+        segments = get_segments(cast(Rows, few)).astype(jnp.int32)
+        real = segments > 0
+        row = _Row(tokens, segments, real & ~jnp.asarray(vocab.is_special)[tokens])
+        words = jax.vmap(lambda *parts: _Row(*parts).find_words(vocab)[0])(*row)
+        count = jax.vmap(lambda at, own: jnp.bincount(at, own, length=at.size + 1))
+        sizes = count(words, row.eligible.astype(jnp.int32))
+        size_of = jnp.take_along_axis(sizes, words, 1)
+        fits = row.eligible & (size_of <= self.num_masked)
+        share = float(fits.sum() / jnp.maximum(row.eligible.sum(), 1))
+        setting = f"{self.SECTION}.masking={self.masking}"
+        if share < LEAST_SHARE:
+            raise ConfigError(
+                f"{setting}: {1 - share:.0%} of the tokens of {len(tokens)} rows are "
+                f"in words of more than the {self.num_masked} tokens that a row hides, "
+                "as the text has no spaces, the rows are short, or the tokenizer's "
+                "tokens do not mark where words begin; must be tokens for this text "
+                "and tokenizer"
+            )
+        keys = row_keys(jax.random.key(0), jnp.arange(len(tokens)))
+        draw = functools.partial(choose, vocab=vocab, spec=self)
+        num = float(jax.vmap(draw)(keys, tokens, segments)[1].sum())
+        rate = num / max(float(real.sum()), 1.0)
+        if rate < NEAR * self.last_rate:
+            _log.warning(
+                f"{setting}: hides {rate:.1%} of the tokens of {len(tokens)} rows, "
+                f"fewer than {self.SECTION}.mask_rate={self.last_rate}: many words "
+                f"are longer than the {self.num_masked} tokens that a row hides"
+            )
 
     @property
     def last_rate(self) -> float:

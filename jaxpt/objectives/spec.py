@@ -299,6 +299,16 @@ class ObjectiveSpec(Settings):
             )
         return kind
 
+    def check_rows(self, rows: Mapping[str, np.ndarray], vocab: Vocab) -> None:
+        """Checks rows of the text before training: whether they can be corrupted.
+
+        Args:
+          rows: the first rows of training, arrays [B, ...] by name.
+
+        Raises:
+          UserError: the objective would have next to nothing to predict in them.
+        """
+
 
 def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:
     """Raises UserError unless a vocabulary has what an objective needs."""
@@ -306,7 +316,8 @@ def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:
         vocab.require(role)
     if needs.word_starts and not vocab.word_starts:
         raise ConfigError(
-            f"{needs.word_starts} with a tokenizer that does not know where words begin"
+            f"{needs.word_starts} with a tokenizer whose tokens do not mark where "
+            "words begin; those of tokenizer.kind=bpe, wordpiece and unigram do"
         )
     if needs.pieces and not vocab.pieces:
         raise ConfigError(f"tokenizer: must know the text of its tokens, for {name}")

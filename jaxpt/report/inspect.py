@@ -196,10 +196,12 @@ def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
     for key in ROW_KEYS:
         if key in row and key not in ("tokens", "index", "segment_ids"):
             lines += _wrap(key, _runs(np.atleast_1d(row[key])), width)
-    words = int(np.array(tokenizer.vocab.word_starts)[tokens[segments > 0]].sum())
-    lines.append(
-        f"  words            {words} begin in {int((segments > 0).sum())} tokens"
-    )
+    if tokenizer.vocab.word_starts:
+        starts = np.array(tokenizer.vocab.word_starts)[tokens[segments > 0]]
+        line = f"{int(starts.sum())} begin in {len(starts)} tokens"
+    else:
+        line = "not known: the tokenizer's tokens do not mark where words begin"
+    lines.append(f"  words            {line}")
     return lines
 
 

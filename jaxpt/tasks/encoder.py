@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.tasks.writing import Writing
@@ -68,10 +68,12 @@ class Words:
     Attributes:
       ids: int32 [n].
       word_ids: int32 [n], ascending.
+      is_first: bool [n], the first token of each word; a space alone is not one.
     """
 
     ids: Ids
     word_ids: Ids
+    is_first: Bool[np.ndarray, "n"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,20 +111,29 @@ class TextEncoder:
         return self.tokenizer.decode(ids).strip()
 
     def words(self, words: Sequence[str]) -> Words:
-        """The ids of a list of words, as in a text with spaces between them.
+        """The ids of the words joined by spaces, and the word of each.
 
-        A word may have no ids (a character that the vocabulary strips).
+        The word of a token is that of its first character that is not a space, so a
+        space alone belongs to the word after it. A word may have no ids: its characters
+        are stripped by the vocabulary, or are in a token of the word before it.
         """
-        kind = self.tokenizer.kind
-        # WordPiece and Unigram tokenizers start every text as a new word.
-        space = "" if kind in ("wordpiece", "unigram") else " "
-        parts = [
-            self.ids(word if i == 0 else space + word) for i, word in enumerate(words)
-        ]
-        counts = [len(part) for part in parts]
-        empty = np.zeros(0, np.int32)
-        ids = np.concatenate([empty, *parts]).astype(np.int32)
-        return Words(ids, np.repeat(np.arange(len(words)), counts).astype(np.int32))
+        text = " ".join(words)
+        ids, sizes = self.tokenizer.encode_sized(text)
+        data = text.encode("utf-8", "surrogatepass")
+        lengths = [len(word.encode("utf-8", "surrogatepass")) for word in words]
+        # The word of each byte; a space's is the next one. The end has the last word.
+        numbers = np.arange(len(words))
+        word_of = np.repeat(numbers, np.array(lengths, int) + (numbers > 0))
+        word_of = np.append(word_of, max(len(words) - 1, 0))
+        ends = np.minimum(np.cumsum(sizes), len(data)).astype(np.int64)
+        begins = np.append(0, ends[:-1])[: len(ids)]
+        # Text that the vocabulary strips precedes the token that it is counted for.
+        pieces = [self.tokenizer.vocab.pieces[i].lstrip() for i in ids.tolist()]
+        widths = np.array([max(len(piece), 1) for piece in pieces], int)
+        starts = np.where(ends > begins, np.maximum(begins, ends - widths), begins)
+        word_ids = np.maximum.accumulate(word_of[starts]).astype(np.int32)
+        is_first = _mark_first(word_ids, np.array([bool(piece) for piece in pieces]))
+        return Words(ids, word_ids, is_first)
 
     def spans(self, text: str) -> tuple[Ids, Ids, Ids]:
         """The ids of a text, and the start and end of each in characters.
@@ -203,6 +214,24 @@ class TextEncoder:
                 framed = self.texts(first, second)
                 rows.append(framed.row(number, targets=targets[number]))
         return rows
+
+
+def _mark_first(word_ids: Ids, is_text: Bool[np.ndarray, "n"]) -> Bool[np.ndarray, "n"]:
+    """The first token of each word that is not only a space; else its first token.
+
+    Tokenizers of characters, and some of SentencePiece's form, have a token for the
+    space before a word.
+
+    >>> _mark_first(np.array([0, 0, 1, 1]), np.array([True, True, False, True]))
+    array([ True, False, False,  True])
+    """
+    is_first = np.zeros(len(word_ids), bool)
+    texts = np.flatnonzero(is_text)
+    found, places = np.unique(word_ids[texts], return_index=True)
+    is_first[texts[places]] = True
+    words, places = np.unique(word_ids, return_index=True)
+    is_first[places[~np.isin(words, found)]] = True
+    return is_first
 
 
 def cut_pair(first: int, second: int, room: int) -> tuple[int, int]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.statistics.examples import Examples
-from jaxpt.tasks.encoder import TextEncoder, Words
+from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head, class_loss
 from jaxpt.tasks.span_metrics import SCHEMES, entity_metrics, find_scheme, need_seqeval
 from jaxpt.tasks.task import (
@@ -147,30 +147,16 @@ def encode(
         index = {label: i for i, label in enumerate(example.labels)}
         tags = np.array([index[tag] for tag in example.tags], np.int32)
         words = encoder.words(example.words)
-        is_first = find_first(words, encoder)
         room = encoder.max_len - encoder.frame.num_special(is_pair=False)
         for start, stop in cut_words(words.word_ids, room):
             framed = encoder.row(words.ids[start:stop])
             place = np.where(framed.sources > 0, framed.places + start, 0)
-            is_word = (framed.sources > 0) & is_first[place]
+            is_word = (framed.sources > 0) & words.is_first[place]
             word_ids = words.word_ids[place]
             targets = np.where(is_word, tags[word_ids], IGNORED).astype(np.int32)
             words_at = np.where(is_word, word_ids, -1).astype(np.int32)
             rows.append(framed.row(number, targets=targets, words=words_at))
     return rows
-
-
-def find_first(words: Words, encoder: TextEncoder) -> np.ndarray:
-    """Which ids are the first of their word, bool [n].
-
-    A tokenizer of characters or bytes puts the space before a word first; there it is
-    the id after the space.
-    """
-    is_first = np.diff(words.word_ids, prepend=-1) != 0
-    if encoder.tokenizer.kind in ("char", "byte"):
-        later = is_first & (words.word_ids > 0)
-        return (is_first & ~later) | np.append(False, later[:-1])
-    return is_first
 
 
 def cut_words(word_ids: np.ndarray, room: int) -> list[tuple[int, int]]:

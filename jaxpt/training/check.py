@@ -67,6 +67,7 @@ def check_run(
     feed = make_feed(task, corpora["train"], program.choose_rows)
     if not has_begun:
         check_start(task, tokenizer)
+        task.spec.check_rows(feed[0], task.vocab)
     on_measures(program, check_measures(program, corpora))
     return program, feed
 

@@ -346,8 +346,11 @@ class _Run:
         ]
         before = call.step - call.num_steps
         limit = min(self.task.plan.optim.max_skips, self.spec.steps)
+        names = self.task.spec.coefficients
+        is_empty = sum(metrics[name][1] for name in names) == 0
+        self._log_empty(before, is_empty)
         for i, loss in enumerate(losses):
-            if not is_skipped[i] and not math.isfinite(loss):
+            if not is_skipped[i] and not is_empty[i] and not math.isfinite(loss):
                 self._diverged(f"the loss is {loss}", before + i + 1)
             if is_skipped[i] and in_a_row[i] == limit:
                 norm = metrics["grad_norm"][0][i]
@@ -358,13 +361,14 @@ class _Run:
         if is_skipped.any():
             self._log_skips(before, is_skipped, losses, metrics["grad_norm"][0])
             self._skipped = int(totals[-1])
-        if not is_skipped.all():  # otherwise the log shows why
-            kept = np.flatnonzero(~is_skipped)
+        if not (left_out := is_skipped | is_empty).all():  # else the log shows why
+            kept = np.flatnonzero(~left_out)
             losses = [losses[i] for i in kept]
             metrics = {k: (a[kept], b[kept]) for k, (a, b) in metrics.items()}
         self.log.check_overflow(metrics)
-        if call.step // self.spec.log_every > self._logged // self.spec.log_every:
-            left_out = {
+        is_due = call.step // self.spec.log_every > self._logged // self.spec.log_every
+        if is_due and not is_empty.all():
+            skipped = {
                 "skipped_updates": self._skipped,
                 "skipped_batches": sum(b - a for a, b in merge(self.feed.skipped)),
             }
@@ -374,10 +378,22 @@ class _Run:
                 metrics,
                 sum(losses) / len(losses),
                 self.watch.seconds,
-                {name: num for name, num in left_out.items() if num},
+                {name: num for name, num in skipped.items() if num},
             )
             self.hooks.on_log(call.step, values)
             self._logged = call.step
+
+    def _log_empty(self, before: int, is_empty: np.ndarray) -> None:
+        """Warns of the batches of a call, after a step, that have nothing to predict.
+
+        Their sums and weights are 0, so they change no mean and are no divergence.
+        """
+        if num := int(np.count_nonzero(is_empty)):
+            self.log.warn(
+                f"steps {before + 1} to {before + len(is_empty)}: {num} batches have "
+                f"no token to predict under {self.task.plan.objective_name}, so they "
+                "have no loss"
+            )
 
     def _log_skips(
         self, before: int, is_skipped: np.ndarray, losses: list, norms: np.ndarray

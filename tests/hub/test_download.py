@@ -35,13 +35,14 @@ def bert(tmp_path):
     return dict.fromkeys(others, b"other") | read_files(tmp_path / "theirs")
 
 
-NEEDED = ["config.json", "model.safetensors", "tokenizer.json"]
+NEEDED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+OPTIONS = ["added_tokens.json", "special_tokens_map.json"]  # of its tokenizer
 
 
 def test_a_name_is_imported_and_only_what_is_needed_is_downloaded(hub, bert, jaxpt):
     old = hub.add("org/bert", bert)
     hub.repos["org/bert"].refs |= {"v1": old, "refs/pr/1": old}
-    new = hub.repos["org/bert"].commit(bert | {"tokenizer_config.json": b"{}"})
+    new = hub.repos["org/bert"].commit(bert | dict(zip(OPTIONS, (b"{}", b"{ }"))))
     command = ["import", "--config.data.seq_len=16", "--from"]
     names = {"": new, "@v1": old, "@refs/pr/1": old, f"@{old}": old}
     commands = [
@@ -51,7 +52,7 @@ def test_a_name_is_imported_and_only_what_is_needed_is_downloaded(hub, bert, jax
     # The first three with the network, of which the last downloads no file again.
     (first,) = jaxpt(hub.address, commands[0])
     assert first[0] == 0 and f"org/bert: commit {new}" in first[1]
-    assert hub.list_fetched() == sorted([*NEEDED, "tokenizer_config.json"])
+    assert hub.list_fetched() == sorted([*NEEDED, *OPTIONS])
     hub.log.clear()
     results = jaxpt(hub.address, *commands[1:])
     assert [code for code, _, _ in results] == [0] * 3, results

@@ -35,6 +35,7 @@ def read(tmp_path, wordpiece):
 
     def get(kind, config, framing=None, num_ids=60, **files):
         tokenizers.export(wordpiece, tmp_path / "tokenizer.json", framing)
+        files.setdefault("config", {"model_type": kind})
         for name, values in files.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(values))
         tokenizer = tokenizers.load(tmp_path)
@@ -135,20 +136,6 @@ def test_a_folder_s_class_counts_where_its_file_says_nothing(read):
     assert read("bert", {}).before == (CLS,) and read("bert", {}).after == (SEP,)
     plain = {"tokenizer_class": "PreTrainedTokenizerFast"}
     assert read("bert", {}, tokenizer_config=plain).before == ()
-
-
-def test_a_vocabulary_in_other_files_has_what_is_asked_for(tmp_path, wordpiece):
-    def ask(**settings):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-        framing = read_framing(tmp_path, "llama", {}, wordpiece, 60)
-        return framing.before, framing.after
-
-    assert ask() == ask(add_bos_token=None) == ((), ())
-    assert ask(add_bos_token=True, bos_token={"content": "[CLS]"}) == ((CLS,), ())
-    assert ask(add_bos_token=False, add_eos_token=True) == ((), (EOS,))
-    # Not with a tokenizer.json, which has its own template or none.
-    tokenizers.export(wordpiece, tmp_path / "tokenizer.json")
-    assert ask(add_bos_token=True) == ((), ())
 
 
 CLASSES = {

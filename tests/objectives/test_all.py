@@ -91,6 +91,10 @@ def eight_rows(case, make_rows):
     return make_rows(case, 8, lengths=[20, 3, 0, 12, 20, 7, 1, 16], with_eos=True)
 
 
+# Rows themselves have a target: whether a pair is random, or swapped.
+ROW_TERMS = ("bert",)
+
+
 def take(batch, places):
     """Some rows of a batch."""
     return jax.tree.map(lambda x: x[places], batch)
@@ -343,6 +347,26 @@ def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
     for key, (total, weight) in sums.items():
         np.testing.assert_allclose(metrics[key][0], total, rtol=1e-5)
         np.testing.assert_allclose(metrics[key][1], weight, rtol=1e-6)
+
+
+@pytest.mark.slow_except("mlm", "electra", "bert", "spanbert", "bart", "ul2", "clm")
+@each
+def test_a_batch_without_targets_adds_nothing(name, make_packed, make_rows, vocab):
+    """Rows of padding alone, and of special tokens alone: sums, gradients are finite.
+
+    A term without targets has the sum 0.
+    """
+    case = make_packed(name)
+    rows = eight_rows(case, make_rows)
+    empty = rows | {"segment_ids": jnp.zeros_like(rows["segment_ids"])}
+    special = rows | {"tokens": jnp.full_like(rows["tokens"], vocab.sep)}
+    for each_rows, is_empty in ((empty, True), (special, False)):
+        grads, metrics = case.gradients(each_rows)
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves((grads, metrics)))
+        for term in case.spec.coefficients:
+            total, weight = metrics[term]
+            assert weight or not total, term
+            assert not (is_empty and weight) or name in ROW_TERMS, term
 
 
 @pytest.mark.slow_cases("clm", "electra")

@@ -228,3 +228,26 @@ def test_words_of_a_tokenizer_that_knows_none_are_refused(name, make_case, refus
     with refuses(f"{name}.masking=spans: must be tokens with a tokenizer"):
         bare = Vocab(size=40, mask=4)
         spec.make_network(case.model_spec, bare)
+
+
+@both
+@pytest.mark.parametrize("masking", ["words", "spans"])
+def test_the_share_that_is_hidden_is_measured_before_training(
+    name, masking, caplog, refuses
+):
+    def check(sizes, rate=0.3):
+        """Rows of words of these sizes, the first id of each marked."""
+        row = [id_ for size in sizes for id_ in [6] + [3] * (size - 1)]
+        rows = {"tokens": np.tile(np.array(row, np.int32), (4, 1))}
+        spec = MODULES[name].Spec(len(row), rate, masking=masking)
+        spec.check_rows(rows, TINY)
+
+    check([1, 2, 3, 2] * 3)
+    assert not caplog.text
+    with refuses(f"{name}.masking={masking}", "100%", "must be tokens"):
+        check([24])
+    check([3, 19])
+    if masking == "words":  # a span is cut to the count
+        assert f"{name}.masking=words: hides 13.6%" in caplog.text
+        assert f"{name}.mask_rate=0.3" in caplog.text
+    MODULES[name].Spec(24, 0.3).check_rows({}, TINY)  # single tokens: nothing to check

@@ -22,7 +22,7 @@ from tiny import CORE, make_config, prepare, slow, slow_but, write_config
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
-from jaxpt.objectives import masked_diffusion
+from jaxpt.objectives import masked_diffusion, mlm
 from jaxpt.objectives.spec import Predictions
 from jaxpt.ops import kernel_choice, packing
 from jaxpt.text.dataset import load_text
@@ -729,3 +729,26 @@ def test_a_result_is_written_after_the_last_checkpoint(speech, tmp_path, monkeyp
     task, tokenizer, corpora = prepare(make_config(speech, train__steps=4))
     loop.train(task, tokenizer, corpora, tmp_path / "run")
     assert order[order.index("result") - 1][-1] == 4
+
+
+NO_SPACES = "abcdefgh" * 800
+
+
+@pytest.mark.parametrize("masking", ["words", "spans"])
+def test_text_without_words_is_refused_before_training(masking, tmp_path, refuses):
+    (tmp_path / "text.txt").write_text(NO_SPACES)
+    config = make_config(tmp_path / "text.txt", "mlm", mlm__masking=masking)
+    with refuses(f"mlm.masking={masking}", "100%", "no spaces", "must be tokens"):
+        run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_batches_without_targets_are_no_divergence(tmp_path, monkeypatch, capsys):
+    """Each row is one word, which is never hidden."""
+    monkeypatch.setattr(mlm.Spec, "check_rows", lambda *_: None)
+    (tmp_path / "text.txt").write_text(NO_SPACES)
+    config = make_config(tmp_path / "text.txt", "mlm", mlm__masking="words")
+    run(config, tmp_path / "run")
+    result = capsys.readouterr()
+    assert "steps 1 to 2: 2 batches have no token" in result.out + result.err
+    assert "nan" not in json.dumps(read_metrics(tmp_path / "run")[1])

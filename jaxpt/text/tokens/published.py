@@ -15,8 +15,14 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
+from jaxpt.text.tokens.folder_options import (
+    FolderOptions,
+    find_unknown,
+    read_options,
+)
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
-from jaxpt.text.tokens.vocab import SPECIALS
+from jaxpt.text.tokens.transformers_classes import CLASSES
+from jaxpt.text.tokens.vocab import MODES, SPECIALS
 
 # The files of a folder; the first complete entry is read.
 FOLDERS = (
@@ -27,6 +33,7 @@ FOLDERS = (
     ("spiece.model",),
     ("sentencepiece.bpe.model",),
 )
+_PAIRS = {names[0]: names[1] for names in FOLDERS if len(names) == 2}
 # The ids of fairseq's models by `model_type`: tokens before the SentencePiece model's
 # pieces, and the number of those that are left out; <mask> is the last id.
 FAIRSEQ = {
@@ -34,7 +41,7 @@ FAIRSEQ = {
     "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1),
 }
 
-# Names of specials; the first that a vocabulary has is used.
+# Usual names of special tokens, for a file that lists special tokens without roles.
 _NAMES = {
     "pad": ("[PAD]", "<pad>", "<|pad|>"),
     "unk": ("[UNK]", "<unk>"),
@@ -57,7 +64,8 @@ def read_published(
     Args:
       path: a `tokenizer.json`, a SentencePiece `.model` (Unigram), BERT's `vocab.txt`,
         or a folder with one of `FOLDERS`. A SentencePiece model in a folder has the ids
-        of the folder's model (config.json): T5's sentinels, XLM-R's shift.
+        of the folder's model (config.json): T5's sentinels, XLM-R's shift. The other
+        files of the folder are read, too (`folder_options`).
       specials: keys of `vocab.SPECIALS` that the vocabulary must have.
       num_sentinels: the number of `<extra_id_*>` that it must have; added ones descend
         from the last id, as T5's do.
@@ -67,8 +75,11 @@ def read_published(
     """
     path = Path(path)
     try:
-        core = _read_core(path)
-        return name_specials(core, specials, num_sentinels)
+        file, options = _find_file(path)
+        core = _read_core(file)
+        has_list = file.suffix == ".json" and file.name not in _PAIRS
+        roles = None if has_list else _find_format_roles(core, file)
+        return name_specials(core, specials, num_sentinels, roles, options=options)
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -99,8 +110,9 @@ def name_specials(
     roles: dict[str, int] | None = None,
     sentinels: tuple[int, ...] | None = None,
     is_own: bool = False,
+    options: FolderOptions | None = None,
 ) -> SubwordTokenizer:
-    """Finds the special ids of a tokenizer by their names, and adds missing ones.
+    """Finds the special ids of a tokenizer, and adds missing ones.
 
     If tokens include the space before a word, a mask or sentinel that becomes special
     here gets `lstrip`, as the token that it replaces includes that space. Tokens that
@@ -109,14 +121,25 @@ def name_specials(
     Args:
       roles: ids by role, if they are known; likewise `sentinels`.
       is_own: whether jaxpt made the tokenizer; then all of these get the flag.
+      options: what the files next to it state. If they name special tokens, `roles`
+        are not used.
 
     Raises:
       UserError: the tokenizer cannot be used as a vocabulary.
     """
     check_ids(core)
+    if options is not None:
+        core, known = options.apply(core)
+        check_ids(core)
+        usual = find_roles(core) if roles is None else roles
+        roles = known if options.is_given else usual | known
+        options.frame(core, roles)
     roles = find_roles(core) if roles is None else dict(roles)
-    sentinels = find_sentinels(core) if sentinels is None else sentinels
-    marked = _mark_special(core, [*roles.values(), *sentinels])
+    if sentinels is None:
+        has_pieces = options is not None and options.name == "T5Tokenizer"
+        sentinels = find_sentinels(core, has_pieces)
+        roles = _find_modes(core) | roles
+    core, marked = _mark_special(core, [*roles.values(), *sentinels])
     lacking_roles = [role for role in specials if role not in roles]
     missing = range(num_sentinels - 1, len(sentinels) - 1, -1)
     for role in lacking_roles:
@@ -137,36 +160,80 @@ def name_specials(
 
 
 def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
-    """Finds the ids of a vocabulary's specials by their usual names."""
-    ids = core.get_vocab(with_added_tokens=True)
-    roles: dict[str, int] = {}
+    """The roles of a tokenizer.json's special tokens, by their usual names.
+
+    For a file alone, which lists special tokens but not what they are for. Ordinary
+    entries of the vocabulary have no role, whatever their names.
+    """
+    added = core.get_added_tokens_decoder()
+    ids = {token.content: id_ for id_, token in added.items() if token.special}
+    unk = find_unknown(core, json.loads(core.to_str())["model"])
+    roles: dict[str, int] = {} if unk is None else {"unk": unk}
     for role, names in _NAMES.items():
         if role in ("cls", "sep") and "<s>" not in ids:
             names = names[:2]  # T5's </s> only ends a text; RoBERTa's also separates
         if present := [name for name in names if name in ids]:
-            roles[role] = ids[present[0]]
+            roles.setdefault(role, ids[present[0]])
     return roles
 
 
-def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
+def _find_modes(core: tokenizers.Tokenizer) -> dict[str, int]:
+    """The ids of UL2's mode tokens, which an export lists as special tokens."""
+    added = core.get_added_tokens_decoder()
+    ids = {token.content: id_ for id_, token in added.items() if token.special}
+    return {mode: ids[SPECIALS[mode]] for mode in MODES if SPECIALS[mode] in ids}
+
+
+def _find_format_roles(core: tokenizers.Tokenizer, file: Path) -> dict[str, int]:
+    """The roles that the format of a vocabulary without other files determines."""
+    if file.suffix == ".model":
+        names = _list_trained(file)
+    else:
+        kind = "GPT2Tokenizer" if file.suffix == ".json" else "BertTokenizer"
+        names = dict(CLASSES[kind].names)
+        if kind == "GPT2Tokenizer":
+            del names["unk"]  # no text is unknown
+    ids = {role: core.token_to_id(name) for role, name in names.items()}
+    return {role: id_ for role, id_ in ids.items() if id_ is not None}
+
+
+def find_sentinels(
+    core: tokenizers.Tokenizer, has_pieces: bool = False
+) -> tuple[int, ...]:
     """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one.
 
-    In mT5's vocabulary they are pieces that begin with "▁".
+    They are added tokens. In mT5's vocabulary they are pieces that begin with "▁".
+
+    Args:
+      has_pieces: whether pieces of the vocabulary count, as for T5.
     """
-    ids = core.get_vocab(with_added_tokens=True)
+    added = core.get_added_tokens_decoder().items()
+    ids = {token.content: id_ for id_, token in added}
+    ids = core.get_vocab(with_added_tokens=True) if has_pieces else ids
     name = "▁<extra_id_{}>" if "▁<extra_id_0>" in ids else "<extra_id_{}>"
     names = itertools.takewhile(ids.__contains__, map(name.format, itertools.count()))
     return tuple(ids[name] for name in names)
 
 
-def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
-    """Makes tokens special, with the same ids; returns those that were not."""
+def _mark_special(
+    core: tokenizers.Tokenizer, ids: list[int]
+) -> tuple[tokenizers.Tokenizer, list[int]]:
+    """Makes tokens special, with the same ids; also returns those that were not."""
     added = core.get_added_tokens_decoder()
     plain = [i for i in ids if i not in added or not added[i].special]
+    if added.keys() & set(plain):  # the library keeps the flags of an added token
+        data = json.loads(core.to_str())
+        for token in data["added_tokens"]:
+            token["special"] = token["special"] or token["id"] in plain
+        core = read_json(data)
     core.add_special_tokens(
-        [AddedToken(core.id_to_token(i), special=True, normalized=False) for i in plain]
+        [
+            AddedToken(core.id_to_token(i), special=True, normalized=False)
+            for i in plain
+            if i not in added
+        ]
     )
-    return plain
+    return core, plain
 
 
 def _append(core: tokenizers.Tokenizer, name: str) -> int:
@@ -175,23 +242,33 @@ def _append(core: tokenizers.Tokenizer, name: str) -> int:
     return core.get_vocab(with_added_tokens=True)[name]
 
 
-def _read_core(path: Path) -> tokenizers.Tokenizer:
-    if path.is_dir():
-        for names in FOLDERS:
-            if all((path / name).is_file() for name in names):
-                if len(names) == 2:
-                    return _read_bpe(path / names[0], path / names[1])
-                if names[0].endswith(".model"):
-                    return _read_sentencepiece_folder(path / names[0])
-                return _read_core(path / names[0])
-        raise DataError(
-            f"the folder must hold {', or '.join(' and '.join(f) for f in FOLDERS)}"
-        )
-    if path.suffix == ".model":
-        return _read_sentencepiece(path)
-    if path.suffix == ".json":
-        return read_json(_parse(path))
-    return _read_wordpiece(path)
+def _find_file(path: Path) -> tuple[Path, FolderOptions | None]:
+    """The file of a vocabulary (of two, the first), and what its folder states of it.
+
+    Raises:
+      UserError: a folder has none.
+    """
+    if not path.is_dir():
+        is_standard = any(path.name in names for names in FOLDERS) and path.is_file()
+        return path, read_options(path.parent) if is_standard else None
+    for names in FOLDERS:
+        if all((path / name).is_file() for name in names):
+            return path / names[0], read_options(path)
+    raise DataError(
+        f"the folder must hold {', or '.join(' and '.join(f) for f in FOLDERS)}"
+    )
+
+
+def _read_core(file: Path) -> tokenizers.Tokenizer:
+    if file.name in _PAIRS:
+        return _read_bpe(file, file.parent / _PAIRS[file.name])
+    if any(file.name in names for names in FOLDERS) and file.suffix == ".model":
+        return _read_sentencepiece_folder(file)
+    if file.suffix == ".model":
+        return _read_sentencepiece(file)
+    if file.suffix == ".json":
+        return read_json(_parse(file))
+    return _read_wordpiece(file)
 
 
 def _read_bpe(vocab_path: Path, merges_path: Path) -> tokenizers.Tokenizer:
@@ -223,6 +300,7 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
         ids[token] = number
     if "[UNK]" not in ids:
         raise DataError("not a WordPiece vocabulary: it lacks [UNK]")
+    # For a file alone: with tokenizer_config.json, `do_lower_case` determines it.
     names = {name for names in _NAMES.values() for name in names}
     is_cased = any(token != token.lower() for token in ids if token not in names)
     return make_wordpiece(ids, not is_cased)
@@ -259,6 +337,18 @@ def _read_sentencepiece_folder(path: Path) -> tokenizers.Tokenizer:
             f"with {path.name}"
         )
     return _read_sentencepiece(path, *FAIRSEQ[kind])
+
+
+def _list_trained(path: Path) -> dict[str, str]:
+    """The special pieces by role that a SentencePiece model declares."""
+    proto = sentencepiece_model_pb2.ModelProto.FromString(disk.read(path))
+    trainer, pieces = proto.trainer_spec, proto.pieces
+    ids = {
+        role: getattr(trainer, f"{role}_id") for role in ("pad", "unk", "bos", "eos")
+    }
+    return {
+        role: pieces[id_].piece for role, id_ in ids.items() if 0 <= id_ < len(pieces)
+    }
 
 
 def _read_sentencepiece(

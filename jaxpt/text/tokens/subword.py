@@ -5,6 +5,7 @@ GPT-2: Radford et al. 2019; WordPiece as in BERT, arXiv:1810.04805; Unigram,
 arXiv:1804.10959, as in T5.
 """
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any, cast
@@ -19,6 +20,7 @@ from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
 # The version of `to_json`. Without it, masks always strip the spaces before them.
 VERSION = 2
+NUM_WORDS = 64  # on which it is measured whether tokens mark words
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 
 
@@ -57,6 +59,21 @@ class SubwordTokenizer(Tokenizer):
         self._bytes = self._list_bytes(names, special, data["model"])
         self.vocab = self._make_vocab(names, special, roles, sentinels, data)
         self._encoder = _make_encoder(data)
+        if not self._marks_words(data["model"].get("end_of_word_suffix")):
+            self.vocab = replace(self.vocab, word_starts=())
+
+    def _marks_words(self, suffix: str | None) -> bool:
+        """Whether ids mark where words begin, measured on words of the vocabulary.
+
+        They do not if whitespace is dropped before the text is split into tokens, or if
+        tokens mark the ends of words.
+        """
+        texts = (self._bytes[i] for i in self.vocab.ordinary_ids.tolist())
+        pieces = (text.decode("utf-8", "replace").strip() for text in texts)
+        plain = (piece.removesuffix(suffix or "") for piece in pieces)
+        words = list(itertools.islice(filter(str.isalpha, plain), NUM_WORDS))
+        starts = np.array(self.vocab.word_starts)[self.encode(" ".join(words))]
+        return len(words) < 2 or int(starts.sum()) > len(words) / 2
 
     def encode(self, text: str) -> np.ndarray:
         return self._encoder.encode(text)
@@ -240,7 +257,8 @@ def _hide_specials(data: dict) -> dict:
     if model.get("unk_token"):
         model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
     if "merges" in model:
-        model["merges"] = [m for m in model["merges"] if "".join(m) not in hidden]
+        merges = [m for m in model["merges"] if not hidden.keys() & set(m)]
+        model["merges"] = [m for m in merges if "".join(m) not in hidden]
     added = [
         token | {"content": hidden.get(token["content"], token["content"])}
         for token in data["added_tokens"]

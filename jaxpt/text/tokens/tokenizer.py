@@ -1,7 +1,8 @@
 """Makes tokenizers from settings, and reads and writes tokenizer files.
 
 A file is jaxpt's own JSON, which lists every special id, or a `tokenizer.json` of
-Hugging Face, in which special ids are recognized by their usual names.
+Hugging Face. The roles of its special tokens are in the files next to it; in a file
+alone, special tokens are recognized by their usual names.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
 from jaxpt.text.tokens.accents import STRIP_ACCENTS
 from jaxpt.text.tokens.encoding import Tokenizer
+from jaxpt.text.tokens.folder_options import read_options
 from jaxpt.text.tokens.framing import (
     Framing,
     Pair,
@@ -45,7 +47,9 @@ class TokenizerSpec(Settings):
         from `path`.
       path: a `tokenizer.json`, BERT's `vocab.txt`, a SentencePiece `.model` (Unigram),
         or a folder with a `tokenizer.json` (such as a prepared store), with
-        encoder.json and vocab.bpe, or with vocab.json and merges.txt.
+        encoder.json and vocab.bpe, or with vocab.json and merges.txt. Files next to
+        these apply, too: tokenizer_config.json, special_tokens_map.json,
+        added_tokens.json and config.json.
       vocab_size: of bpe, wordpiece and unigram, including specials and sentinels.
       specials: keys of `vocab.SPECIALS`, in id order; missing ones of a file are added
         at its end.
@@ -218,7 +222,10 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
     try:
         data = schema.parse(checksums.read(path))
         if isinstance(data, dict) and "model" in data:
-            return name_specials(read_json(data), specials, num_sentinels)
+            is_standard = path.name == "tokenizer.json"
+            options = read_options(path.parent) if is_standard else None
+            core = read_json(data)
+            return name_specials(core, specials, num_sentinels, options=options)
         if isinstance(data, dict) and {"kind", "core"} <= set(data):
             return _make_subword(data, specials, num_sentinels)
         tokenizer = from_json(data)

@@ -33,7 +33,10 @@ MAX_COUNTED = 1 << 21  # distinct chunks at a time, about 300 MB; the rarest are
 # Characters that wordpiece and unigram are trained on; for more text, counts are scaled
 # down. SentencePiece repeats a word by its count, at about 25 bytes per character.
 MAX_CHARS = 1 << 24
-MAX_WORD = 1000  # characters; SentencePiece ignores words of more than 4192 bytes
+# Characters; longer words are cut. SentencePiece ignores words of more than 4192 bytes,
+# and the time of the other trainers is quadratic in the length of a word.
+MAX_WORD = 1000
+_LONG = re.compile(rf"(?<!\S)\S{{{MAX_WORD + 1},}}|(?<!\s)\s{{{MAX_WORD + 1},}}")
 
 
 def train_subword(
@@ -94,7 +97,8 @@ def _train_bpe(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    core.train_from_iterator(texts, trainer)
+    parts = (part for text in texts for part in _cut_long(text))
+    core.train_from_iterator(parts, trainer)
     return core
 
 
@@ -114,7 +118,8 @@ def _train_wordpiece(
     for chunk, count in chunks.items():
         chunk = core.normalizer.normalize_str(chunk)
         for word, _ in core.pre_tokenizer.pre_tokenize_str(chunk):
-            counts[word] += count
+            for part in _cut_word(word):
+                counts[part] += count
     counts = _scale(counts)
     chars: Counter[str] = Counter()
     later: set[str] = set()
@@ -146,8 +151,8 @@ def _train_unigram(
     counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, WORDS).items():
         for word in chunk.split():
-            for start in range(0, len(word), MAX_WORD):
-                counts[word[start : start + MAX_WORD]] += count
+            for part in _cut_word(word):
+                counts[part] += count
     out = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -194,6 +199,27 @@ def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
             counts = Counter({k: n for k, n in counts.items() if n > least})
             least *= 2
     return counts
+
+
+def _cut_word(word: str) -> list[str]:
+    """The parts of a word, of at most MAX_WORD characters."""
+    if len(word) <= MAX_WORD:
+        return [word]
+    return [word[i : i + MAX_WORD] for i in range(0, len(word), MAX_WORD)]
+
+
+def _cut_long(text: str) -> Iterator[str]:
+    """Parts of a text, cut only within text without whitespace, and within whitespace.
+
+    >>> [len(part) for part in _cut_long("a b " + "c" * 2500 + " d")]
+    [1004, 1000, 502]
+    """
+    start = 0
+    for match in _LONG.finditer(text):
+        for end in range(match.start() + MAX_WORD, match.end(), MAX_WORD):
+            yield text[start:end]
+            start = end
+    yield text[start:]
 
 
 def _scale(counts: Counter) -> Counter:

@@ -37,6 +37,7 @@ class Vocab:
         byte; empty if ids do not determine it (see `Tokenizer.encode_sized`).
       word_starts: whether each id begins a word: its text begins with whitespace, or
         does not begin with "##"; True for specials (fairseq's `get_whole_word_mask`).
+        Empty if ids do not mark words.
       pieces: the text of each id in UTF-8; for a special, its name.
       counts: the frequency of each id in the training text, or in an evenly spaced
         sample of a long one; set if the objective needs it.

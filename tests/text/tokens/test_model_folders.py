@@ -88,7 +88,7 @@ def test_mt5s_sentinels_are_pieces(make_folder):
     for i in (1, 0):
         kind = proto.SentencePiece.USER_DEFINED
         proto.pieces.add(piece=f"▁<extra_id_{i}>", score=0.0, type=kind)
-    folder = make_folder("t5", proto.SerializeToString())
+    folder = make_folder("t5", proto.SerializeToString(), extra_ids=0)
     (folder / "config.json").write_text(json.dumps({"model_type": "mt5"}))
     vocab = tokenizers.load(folder).vocab
     assert (vocab.size, vocab.sentinels) == (36, (35, 34))

@@ -16,7 +16,7 @@ from shared import find_shared
 
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.chunks import FINE_WORDS, WITH_SPACE, WORDS
-from jaxpt.text.tokens.published import read_published
+from jaxpt.text.tokens.published import make_wordpiece, read_published
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 BERT = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
@@ -447,23 +447,41 @@ def test_odd_sentencepiece_model(tmp_path, refuses):
         read_published(tmp_path / "x.model")
 
 
-def test_roles_by_name(tmp_path):
-    # </s> is a separator if the vocabulary has <s> (RoBERTa), not otherwise (T5).
-    tokens = ["[UNK]", "</s>", "a"]
-    for more, sep in (([], None), (["<s>"], 1)):
-        (tmp_path / "v.txt").write_text("\n".join(tokens + more))
-        vocab = read_published(tmp_path / "v.txt").vocab
-        assert (vocab.eos, vocab.sep) == (1, sep)
-        assert vocab.bos == vocab.cls == (3 if more else None)
+def write_json(path, names, special):
+    """A WordPiece tokenizer.json, some of whose tokens are special."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    ids = {name: id_ for id_, name in enumerate(names)}
+    added = [
+        {"id": ids[name], "content": name, "special": True} | flags for name in special
+    ]
+    core = make_wordpiece(ids, lowercase=False)
+    path.write_text(json.dumps(json.loads(core.to_str()) | {"added_tokens": added}))
+
+
+def test_roles_of_a_file_that_only_lists_special_tokens(tmp_path):
+    """Ordinary entries of the vocabulary have none, whatever their names."""
+    path = tmp_path / "x.json"
+    names = ["[UNK]", "</s>", "a", "<s>", "[MASK]"]
+    # </s> is a separator if <s> is special (RoBERTa), not otherwise (T5).
+    for special, sep in ((["</s>"], None), (["</s>", "<s>"], 1)):
+        write_json(path, names, special)
+        vocab = tok.load(path).vocab
+        assert (vocab.unk, vocab.eos, vocab.sep, vocab.mask) == (0, 1, sep, None)
+        assert vocab.bos == vocab.cls == (None if sep is None else 3)
         assert vocab.special_names[1] == "</s>"
-
-
-def test_sentinels_by_name(tmp_path):
-    names = ["[UNK]", "<extra_id_1>", "a", "<extra_id_0>", "<extra_id_3>"]
     (tmp_path / "v.txt").write_text("\n".join(names))
-    assert read_published(tmp_path / "v.txt").vocab.sentinels == (3, 1)
+    vocab = read_published(tmp_path / "v.txt").vocab  # BERT's
+    assert (vocab.unk, vocab.mask, vocab.eos, vocab.bos) == (0, 4, None, None)
+
+
+def test_sentinels_are_special_tokens(tmp_path):
+    names = ["[UNK]", "<extra_id_1>", "a", "<extra_id_0>", "<extra_id_3>"]
+    write_json(tmp_path / "x.json", names, ())
+    assert tok.load(tmp_path / "x.json").vocab.sentinels == ()
+    write_json(tmp_path / "x.json", names, [name for name in names if "extra" in name])
+    assert tok.load(tmp_path / "x.json").vocab.sentinels == (3, 1)
     # 2 is added, 3 is there.
-    more = read_published(tmp_path / "v.txt", (), 5).vocab
+    more = read_published(tmp_path / "x.json", (), 5).vocab
     assert more.sentinels == (3, 1, 6, 4, 5)
 
 

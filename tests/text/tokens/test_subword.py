@@ -89,6 +89,7 @@ def test_a_piece_named_as_a_special():
             "byte_fallback": False,
         },
     }
+    data["added_tokens"] = [make_special(1, "</s>")]
     result = name_specials(read_json(data))
     assert (result.vocab.unk, result.vocab.eos) == (0, 1)
     assert result.encode("a</s>").tolist() == [2, 7, 3, 4, 5, 6]
@@ -97,27 +98,29 @@ def test_a_piece_named_as_a_special():
 
 def test_a_special_that_merges_spell():
     merges = [["<", "s"], ["<s", ">"]]
-    data = make(byte_vocab("<s", "<s>"), merges)
+    data = make(byte_vocab("<s", "<s>", "<unk>"), merges)
     data["pre_tokenizer"] = None
-    data["model"]["unk_token"] = "<s"
+    data["model"]["unk_token"] = "<unk>"
+    data["added_tokens"] = [make_special(257, "<s>")]
     result = name_specials(read_json(data))
     assert result.vocab.bos == 257
     assert result.encode("<s>").tolist() == [256, byte_vocab()[">"]]
+    # A merge of the unknown token, which is special.
+    data["model"]["unk_token"] = "<s"
+    result = name_specials(read_json(data))
+    ids = byte_vocab()
+    assert result.vocab.unk == 256
+    assert result.encode("<s>").tolist() == [ids["<"], ids["s"], ids[">"]]
+
+
+def make_special(id_, content):
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": id_, "content": content, "special": True} | flags
 
 
 def test_nothing_is_cut_off_or_added():
     data = make(byte_vocab("[CLS]"))
-    data["added_tokens"] = [
-        {
-            "id": 256,
-            "content": "[CLS]",
-            "special": True,
-            "single_word": False,
-            "lstrip": False,
-            "rstrip": False,
-            "normalized": False,
-        }
-    ]
+    data["added_tokens"] = [make_special(256, "[CLS]")]
     data["truncation"] = {
         "max_length": 2,
         "strategy": "LongestFirst",

@@ -48,6 +48,46 @@ def test_bpe_is_the_library_s_own():
     assert tokenizer.encode(text).tolist() == core.encode(text).ids
 
 
+class Spy:
+    """A tokenizer of the library that records the longest word of its training."""
+
+    longest = 0
+
+    def __init__(self, core):
+        self.core = core
+
+    def __getattr__(self, name):
+        return getattr(self.core, name)
+
+    def train_from_iterator(self, texts, trainer):
+        texts = list(texts)
+        for text in texts:
+            for word, _ in self.core.pre_tokenizer.pre_tokenize_str(text):
+                Spy.longest = max(Spy.longest, len(word))
+        self.core.train_from_iterator(texts, trainer)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+@pytest.mark.parametrize("long", ["abcab" * 4000, " " * 20_000, "中文字" * 4000])
+def test_words_are_bounded(kind, long, monkeypatch):
+    """The time of training is quadratic in the longest word."""
+    make, Spy.longest = getattr(training, f"make_{kind}"), 0
+    monkeypatch.setattr(training, f"make_{kind}", lambda *args: Spy(make(*args)))
+    texts = [f"ab c {long} ab c"]
+    made = train_subword(kind, texts, 300, ("unk",))
+    width = 3 if kind == "bpe" else 1  # characters are bytes
+    assert 0 < Spy.longest <= width * (training.MAX_WORD + 1)
+    assert made.encode("ab").size > 0
+
+
+def test_only_long_words_are_cut():
+    text = "ab " * 1000 + "c" * training.MAX_WORD + "\n" * training.MAX_WORD + "d"
+    assert list(training._cut_long(text)) == [text]
+    longer = f"a {'b' * (2 * training.MAX_WORD + 1)} c"
+    parts = list(training._cut_long(longer))
+    assert "".join(parts) == longer and len(parts) == 3
+
+
 def test_wordpiece_by_hand():
     # Characters by code point, those inside of words with "##", then merges. "lo" comes
     # 4 times, and so does "ow"; of these the one of lower ids is first.

@@ -1,0 +1,353 @@
+"""The files next to a tokenizer's vocabulary: options, added and special tokens.
+
+    tokenizer_config.json      options, special tokens by role, added tokens
+    special_tokens_map.json    special tokens, and
+    added_tokens.json          added tokens, unless tokenizer_config.json lists them
+    config.json                the tokenizer's class by model_type
+    (generation_)config.json   ids of special tokens that no other file names
+
+Each option gives the ids of transformers, changes none, or is refused by name. Special
+tokens are never recognized by a name in the vocabulary.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken
+
+from jaxpt.errors import DataError
+from jaxpt.files import disk, schema
+from jaxpt.text.tokens.framing import Framing, write_template
+from jaxpt.text.tokens.transformers_classes import (
+    CLASSES,
+    apply_class,
+    choose_class,
+)
+
+_log = logging.getLogger(__name__)
+
+CONFIG, MAP, ADDED = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+NAMES = (CONFIG, MAP, ADDED)
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+EXTRA = ("additional_special_tokens", "extra_special_tokens")
+# Options of tokenizer_config.json that change no ids of a text: what it is decoded to,
+# its length, padding, conversation, the names of files, and what transformers ignores.
+INERT = frozenset(
+    """
+    _commit_hash add_bos_token add_eos_token additional_special_tokens
+    added_tokens_decoder backend chat_control_tokens chat_template clean_text
+    clean_up_tokenization_spaces cls_token_type_id device_map do_basic_tokenize errors
+    extra_ids extra_special_tokens from_slow full_tokenizer_file is_fast is_local
+    keep_accents language local_files_only max_len max_length max_seq_length
+    merges_file model_input_names model_max_length model_type name_or_path never_split
+    pad_to_multiple_of pad_token_type_id padding padding_side processor_class
+    remove_space response_schema response_template return_tensors
+    return_token_type_ids spaces_between_special_tokens special_tokens_map_file stride
+    tokenizer_class tokenizer_file tokenizer_type transformers_version trim_offsets
+    truncation truncation_side truncation_strategy use_default_system_prompt use_fast
+    fast bos_token_id eos_token_id pad_token_id unk_token_id cls_token_id
+    sep_token_id mask_token_id verbose vocab_file vocab_size wordpieces_prefix
+    add_prefix_space do_lower_case legacy split_by_punct strip_accents
+    tokenize_chinese_chars
+    """.split()
+)
+# Options that would change ids, with the values at which they change none.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "split_special_tokens": (False, None),
+    "fix_mistral_regex": (False, None),
+    "trust_remote_code": (False, None),  # tokenizer.json as it is, for any class
+    "sp_model_kwargs": ({}, None),
+    "init_inputs": ([], None),
+    "model_specific_special_tokens": ({}, None),
+}
+
+
+@dataclass(frozen=True)
+class FolderOptions:
+    """The content of the files next to a vocabulary.
+
+    Attributes:
+      folder: where they are.
+      options: of tokenizer_config.json, with the tokens of special_tokens_map.json.
+      added: added tokens in the order of their ids, which they must get; None if no
+        file lists them.
+      name: a key of `CLASSES`, or None.
+      is_named: whether a file names the class, not only the model's type.
+      ids: ids of special tokens by role, of generation_config.json and config.json.
+      size: the number of ids of the folder's model, if it has one.
+      is_given: whether a file names special tokens or options.
+    """
+
+    folder: Path
+    options: dict[str, Any]
+    added: dict[int, AddedToken] | None
+    name: str | None
+    is_named: bool
+    ids: dict[str, int]
+    size: int | None
+    is_given: bool
+
+    def apply(
+        self, core: tokenizers.Tokenizer
+    ) -> tuple[tokenizers.Tokenizer, dict[str, int]]:
+        """The tokenizer that transformers makes of the folder, and its special ids.
+
+        Raises:
+          UserError: the class does not fit, or an added token would have another id.
+        """
+        if self.name is None:
+            return core, self._find_roles(core)
+        data = json.loads(core.to_str())
+        where = str(self.folder / CONFIG)
+        own = {token.pop("id"): AddedToken(**token) for token in data["added_tokens"]}
+        kind = CLASSES[self.name].model
+        is_class = kind == data["model"].get("type") or bool(kind and self.is_named)
+        if is_class:
+            data = apply_class(self.name, data, self.options, where)
+            data["added_tokens"] = []
+            own = own if self.added is None else {}
+            core = _parse(data)
+        self._add(core, own | (self.added or {}))
+        self._add_named(core, is_class)
+        return core, self._find_roles(core)
+
+    def _add(self, core: tokenizers.Tokenizer, tokens: dict[int, AddedToken]) -> None:
+        for id_, token in sorted(tokens.items()):
+            core.add_tokens([token])
+            if (given := core.token_to_id(token.content)) != id_:
+                raise DataError(
+                    f"the added token {token.content!r} has the id {id_} in the "
+                    f"folder's files, but transformers gives it {given}"
+                )
+
+    def _add_named(self, core: tokenizers.Tokenizer, is_class: bool) -> None:
+        """Adds the special tokens that the files name and that are not added yet."""
+        defaults = CLASSES[self.name or ""].names if is_class else {}
+        names = [
+            self.options.get(f"{role}_token", defaults.get(role)) for role in ROLES
+        ]
+        names += [
+            value
+            for key, value in self.options.items()
+            if key.endswith("_token")
+            and key.removesuffix("_token") not in ROLES
+            and key not in INERT
+        ]
+        lists = [self.options.get(key) for key in EXTRA]
+        named = [given for given in lists if isinstance(given, dict)]
+        names += [token for given in named for token in given.values()]
+        if is_class:
+            each = CLASSES[self.name or ""]
+            is_listed = any(isinstance(given, list) for given in lists)
+            names += [*each.more, *([] if is_listed else each.extra(self.options))]
+        names += [
+            token for given in lists if isinstance(given, list) for token in given
+        ]
+        known = {token.content for token in core.get_added_tokens_decoder().values()}
+        vocab = core.get_vocab(with_added_tokens=True)
+        for value in names:
+            if (token := _make_token(value)) is None or token.content in known:
+                continue
+            if token.content not in vocab and len(vocab) == self.size:
+                if value not in defaults.values():
+                    _log.warning(
+                        f"{self.folder}: the special token {token.content!r} is not in "
+                        f"the vocabulary, and the model has no id for it (vocab_size="
+                        f"{self.size}): left out"
+                    )
+                continue
+            core.add_tokens([token])
+            known.add(token.content)
+            vocab = core.get_vocab(with_added_tokens=True)
+
+    def _find_roles(self, core: tokenizers.Tokenizer) -> dict[str, int]:
+        """The ids by role: those of the files, the class, and the model's config."""
+        defaults = CLASSES[self.name].names if self.name else {}
+        roles = {}
+        for role in ROLES:
+            value = self.options.get(f"{role}_token", defaults.get(role))
+            token = _make_token(value)
+            id_ = None if token is None else core.token_to_id(token.content)
+            if id_ is None and (id_ := self.ids.get(role)) is not None:
+                id_ = id_ if core.id_to_token(id_) is not None else None
+            if id_ is not None:
+                roles[role] = id_
+        model = json.loads(core.to_str())["model"]
+        if (unk := find_unknown(core, model)) is not None:
+            roles["unk"] = unk  # what the model makes of unknown text
+        elif roles.get("unk") == roles.get("eos"):
+            roles.pop("unk", None)  # GPT-2: no text is unknown
+        return roles
+
+    def frame(self, core: tokenizers.Tokenizer, roles: dict[str, int]) -> None:
+        """Sets the special tokens that the class puts around a text."""
+        if self.name is None:
+            return
+        each = CLASSES[self.name]
+        around: tuple[str | None, str | None] | None = each.around
+        data = json.loads(core.to_str())
+        if around is None:
+            has_file = (self.folder / "tokenizer.json").exists()
+            if has_file or data["post_processor"] is not None:
+                return
+            flags = [self.options.get(f"add_{role}_token") for role in ("bos", "eos")]
+            around = ("bos" if flags[0] else None, "eos" if flags[1] else None)
+        before, after = (
+            tuple(id_ for role, id_ in roles.items() if role == name) for name in around
+        )
+        framing = Framing(before, after)
+        names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
+        between = after * 2 if each.is_double else after
+        if each.around is None:
+            between = after + before
+        pair = before, between, after, int(each.has_types)
+        data["post_processor"] = write_template(framing, names, each.has_types, pair)
+        core.post_processor = _parse(data | {"added_tokens": []}).post_processor
+
+
+def read_options(folder: Path) -> FolderOptions | None:
+    """Reads the files next to a vocabulary; None if the folder has none of them.
+
+    Raises:
+      UserError: an option is unknown, or would change ids in a way that jaxpt lacks.
+    """
+    files = {name: _read(folder, name) for name in (*NAMES, "config.json")}
+    general = files["config.json"] or {}
+    kind = general.get("model_type")
+    if not any(files[name] is not None for name in NAMES) and kind is None:
+        return None
+    options = files[CONFIG] or {}
+    _check(options, str(folder / CONFIG))
+    listed = options.get("added_tokens_decoder")
+    added = None
+    if listed is not None:
+        added = _read_decoder(listed, str(folder / CONFIG))
+    else:
+        options = options | (files[MAP] or {})
+        if files[ADDED] is not None:
+            added = _read_added(files[ADDED] or {}, options, str(folder / ADDED))
+    where = str(folder / CONFIG)
+    named = options.get("tokenizer_class") or general.get("tokenizer_class")
+    name = choose_class(named, kind, _has_bytes(folder), where)
+    ids = {}
+    for values in (general, _read(folder, "generation_config.json") or {}):
+        for role in ROLES:
+            value = values.get(f"{role}_token_id")
+            first = value[0] if isinstance(value, list) and value else value
+            if type(first) is int and first >= 0:
+                ids[role] = first
+    size = general.get("vocab_size")
+    size = size if type(size) is int else None
+    is_given = any(files[each] is not None for each in NAMES)
+    is_named = named is not None
+    return FolderOptions(folder, options, added, name, is_named, ids, size, is_given)
+
+
+def find_unknown(core: tokenizers.Tokenizer, model: dict) -> int | None:
+    """The id that a tokenizer's model gives to unknown text, or None."""
+    if model.get("type") == "Unigram":
+        return model.get("unk_id")
+    name = model.get("unk_token")
+    return None if name is None else core.token_to_id(name)
+
+
+def _check(options: dict, where: str) -> None:
+    """Refuses options that are unknown or that change ids."""
+    for name, value in options.items():
+        if name in NEUTRAL:
+            if value not in NEUTRAL[name]:
+                allowed = " or ".join(map(json.dumps, NEUTRAL[name]))
+                raise DataError(f"{where}: {name}={value!r}: must be {allowed}")
+        elif name == "auto_map":
+            if not isinstance(value, dict) or value.get("AutoTokenizer"):
+                raise DataError(
+                    f"{where}: auto_map={value!r}: is not supported: it names code of "
+                    "the repository, which jaxpt does not run"
+                )
+        elif name in EXTRA:
+            tokens = value.values() if isinstance(value, dict) else value or []
+            if not isinstance(value, list | dict | None) or not all(
+                map(_make_token, tokens)
+            ):
+                raise DataError(f"{where}: {name}={value!r}: must be a list of tokens")
+        elif name.endswith("_token") and name not in INERT:
+            if value is not None and _make_token(value) is None:
+                raise DataError(f"{where}: {name}={value!r}: must be a token or null")
+        elif name not in INERT:
+            raise DataError(
+                f"{where}: {name}={value!r}: is not known, so it might change ids; "
+                "remove it if it does not"
+            )
+
+
+def _make_token(value: Any) -> AddedToken | None:
+    """A special token of a file: a string, or its fields."""
+    if isinstance(value, str):
+        return AddedToken(value, special=True, normalized=False)
+    if isinstance(value, dict) and isinstance(value.get("content"), str):
+        flags = {
+            flag: value[flag]
+            for flag in ("single_word", "lstrip", "rstrip", "normalized")
+            if type(value.get(flag)) is bool
+        }
+        return AddedToken(value["content"], special=True, **flags)
+    return None
+
+
+def _read_decoder(listed: Any, where: str) -> dict[int, AddedToken]:
+    tokens = {}
+    try:
+        for id_, token in listed.items():
+            known = {k: v for k, v in token.items() if k != "__type"}
+            tokens[int(id_)] = AddedToken(**known)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{where}: added_tokens_decoder: must map ids to tokens: {error}"
+        ) from error
+    return tokens
+
+
+def _read_added(ids: dict, options: dict, where: str) -> dict[int, AddedToken]:
+    names = [options.get(f"{role}_token") for role in ROLES]
+    for key in EXTRA:
+        names += list(options.get(key) or [])
+    special = {t.content for value in names if (t := _make_token(value))}
+    tokens = {}
+    for name, id_ in ids.items():
+        if type(id_) is not int:
+            raise DataError(f"{where}: {name}={id_!r}: must be an id")
+        is_special = name in special
+        tokens[id_] = AddedToken(name, normalized=not is_special, special=is_special)
+    return tokens
+
+
+def _has_bytes(folder: Path) -> bool:
+    """Whether a folder's tokenizer.json is byte-level, as transformers tests it."""
+    path = folder / "tokenizer.json"
+    return path.is_file() and b'"ByteLevel"' in disk.read(path)
+
+
+def _parse(data: dict) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(data))
+    except Exception as error:  # the library has no finer exceptions
+        raise DataError(f"not a Hugging Face tokenizer.json: {error}") from error
+
+
+def _read(folder: Path, name: str) -> dict | None:
+    """The content of a JSON file, or None without the file."""
+    path = folder / name
+    if not path.is_file():
+        return None
+    try:
+        return schema.parse(disk.read(path), {str: object})
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error

@@ -1,0 +1,375 @@
+"""Tokenizer classes of transformers, and what each makes of a tokenizer.json.
+
+    TokenizersBackend (PreTrainedTokenizerFast)   the file as it is
+    BertTokenizer, GPT2Tokenizer, ...             the file's vocabulary and merges; all
+                                                  else is the class's, with the options
+                                                  of tokenizer_config.json
+
+So the ids of a folder depend on its class. Source: `AutoTokenizer` and the `__init__`
+of the classes in transformers 5.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+
+from jaxpt.errors import DataError
+from jaxpt.text.tokens.chunks import flatten_steps
+
+Options = Mapping[str, Any]
+PLAIN = "TokenizersBackend"
+_QWEN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+"
+    r"[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def _keep(data: dict, options: Options) -> dict:
+    return {}
+
+
+@dataclass(frozen=True)
+class TokenizerClass:
+    """A class of transformers.
+
+    Attributes:
+      model: the type of the tokenizer's model; "" allows any.
+      rebuild: (tokenizer.json, options) -> the parts that the class replaces.
+      options: those of tokenizer_config.json that it reads, all true, false or null.
+      names: its special tokens by role, if tokenizer_config.json names no others.
+      around: the roles of the ids before and after a text; None keeps the file's.
+      is_double: whether two separators are between two texts, as in RoBERTa.
+      has_types: whether the second of two texts has type ids 1.
+      extra: options -> the names of further special tokens, which it adds at the end
+        if tokenizer_config.json lists none.
+      more: of special tokens that it always adds.
+    """
+
+    model: str = ""
+    rebuild: Callable[[dict, Options], dict] = _keep
+    options: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    around: tuple[str | None, str | None] | None = None
+    is_double: bool = False
+    has_types: bool = False
+    extra: Callable[[Options], list[str]] = lambda options: []
+    more: tuple[str, ...] = ()
+
+
+def _describe(component: Any) -> dict:
+    """The JSON of a component of the library."""
+    return json.loads(component.__getstate__())
+
+
+def _flag(options: Options, name: str, default: bool) -> bool:
+    value = options.get(name)
+    return default if value is None else value
+
+
+def _make_bert(data: dict, options: Options) -> dict:
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=_flag(options, "tokenize_chinese_chars", True),
+        strip_accents=options.get("strip_accents"),
+        lowercase=_flag(options, "do_lower_case", True),
+    )
+    unk = _name(options.get("unk_token")) or "[UNK]"
+    model = {"unk_token": unk, "continuing_subword_prefix": "##"}
+    return {
+        "normalizer": _describe(normalizer),
+        "pre_tokenizer": _describe(pre_tokenizers.BertPreTokenizer()),
+        "decoder": _describe(decoders.WordPiece(prefix="##")),
+        "model": data["model"] | model | {"max_input_chars_per_word": 100},
+    }
+
+
+def _name(token: Any) -> str | None:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _change_bpe(data: dict, **fields: Any) -> dict:
+    """A model with the given fields, and defaults elsewhere."""
+    empty = {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
+    plain = {"dropout": None, "unk_token": None, "fuse_unk": False}
+    plain |= {"byte_fallback": False, "ignore_merges": False}
+    return data["model"] | empty | plain | fields
+
+
+def _make_byte_level(
+    data: dict, options: Options, normalizer: Any = None, first: Any = None
+) -> dict:
+    """Byte-level BPE: GPT-2's split, or that of `first`."""
+    space = _flag(options, "add_prefix_space", False)
+    split: Any = pre_tokenizers.ByteLevel(space, use_regex=first is None)
+    if first is not None:
+        split = pre_tokenizers.Sequence([first, split])
+    return {
+        "normalizer": normalizer and _describe(normalizer),
+        "pre_tokenizer": _describe(split),
+        "decoder": _describe(decoders.ByteLevel()),
+        "model": _change_bpe(data),
+    }
+
+
+def _make_neox(data: dict, options: Options) -> dict:
+    made = _make_byte_level(data, options, normalizers.NFC())
+    return made | {"post_processor": None}
+
+
+def _make_qwen(data: dict, options: Options) -> dict:
+    split = pre_tokenizers.Split(Regex(_QWEN), behavior="isolated", invert=False)
+    return _make_byte_level(data, options, normalizers.NFC(), split)
+
+
+def _make_spaced(data: dict, space: bool, scheme: str, **fields: Any) -> dict:
+    """SentencePiece's BPE with byte fallback."""
+    steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback()]
+    steps += [decoders.Fuse()] + [decoders.Strip(content=" ", left=1)] * space
+    split = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    fields |= {"continuing_subword_prefix": None, "end_of_word_suffix": None}
+    return {
+        "normalizer": None,
+        "pre_tokenizer": _describe(split),
+        "decoder": _describe(decoders.Sequence(steps)),
+        "model": _change_bpe(data, fuse_unk=True, byte_fallback=True, **fields),
+    }
+
+
+def _make_llama(data: dict, options: Options) -> dict:
+    space = _flag(options, "add_prefix_space", True)
+    scheme = "always" if _flag(options, "legacy", False) else "first"
+    return _make_spaced(data, space, scheme if space else "never")
+
+
+def _make_code_llama(data: dict, options: Options) -> dict:
+    space = _flag(options, "add_prefix_space", True)
+    unk = _name(options.get("unk_token")) or "<unk>"
+    made = _make_spaced(data, True, "first" if space else "never", unk_token=unk)
+    return made
+
+
+def _make_gemma(data: dict, options: Options) -> dict:
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    unk = _name(options.get("unk_token")) or "<unk>"
+    split = pre_tokenizers.Split(" ", behavior="merged_with_previous", invert=False)
+    return _make_spaced(data, False, "never", unk_token=unk) | {
+        "normalizer": _describe(normalizers.Replace(" ", "▁")),
+        "pre_tokenizer": _describe(split),
+        "decoder": _describe(decoders.Sequence(steps)),
+    }
+
+
+def _make_unigram(data: dict, scheme: str, unk_id: int) -> dict:
+    charsmaps = [s for s in flatten_steps(data["normalizer"]) if s.get(_CHARSMAP)]
+    space = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=True)
+    steps = [pre_tokenizers.WhitespaceSplit(), space]
+    return {
+        "normalizer": charsmaps[0] if charsmaps else None,
+        "pre_tokenizer": _describe(pre_tokenizers.Sequence(steps)),
+        "decoder": _describe(decoders.Metaspace(prepend_scheme=scheme, split=True)),
+        "model": data["model"] | {"unk_id": unk_id, "byte_fallback": False},
+    }
+
+
+_CHARSMAP = "precompiled_charsmap"
+
+
+def _make_t5(data: dict, options: Options) -> dict:
+    return _make_unigram(data, "always", 2)
+
+
+def _list_sentinels(options: Options) -> list[str]:
+    num = options.get("extra_ids", 100)
+    if type(num) is not int or not 0 <= num <= 1000:
+        raise DataError(f"extra_ids={num!r}: must be from 0 to 1000")
+    return [f"<extra_id_{i}>" for i in range(num)]
+
+
+def _make_xlm_roberta(data: dict, options: Options) -> dict:
+    is_spaced = options.get("add_prefix_space", True)  # null is false here
+    return _make_unigram(data, "always" if is_spaced else "never", 3)
+
+
+def _make_camembert(data: dict, options: Options) -> dict:
+    is_spaced = options.get("add_prefix_space", True)  # null is false here
+    unk = _name(options.get("unk_token")) or "<unk>"
+    names = [name for name, _ in data["model"]["vocab"]]
+    unk_id = names.index(unk) if unk in names else 0
+    return _make_unigram(data, "always" if is_spaced else "never", unk_id)
+
+
+_BERT = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+_ROBERTA = {"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>"}
+_ROBERTA |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+_GPT2 = dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>")
+_LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+_GEMMA = {role: f"<{role}>" for role in ("pad", "eos", "bos", "unk", "mask")}
+_FOLDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+_SPACE = ("add_prefix_space",)
+_FRAMED = ("cls", "sep")
+
+CLASSES = {
+    PLAIN: TokenizerClass(),
+    "BertTokenizer": TokenizerClass(
+        "WordPiece", _make_bert, _FOLDS, _BERT, _FRAMED, has_types=True
+    ),
+    "MPNetTokenizer": TokenizerClass(
+        "WordPiece",
+        _make_bert,
+        _FOLDS,
+        _ROBERTA | {"unk": "[UNK]"},
+        _FRAMED,
+        is_double=True,
+    ),
+    "RobertaTokenizer": TokenizerClass(
+        "BPE", _make_byte_level, _SPACE, _ROBERTA, _FRAMED, is_double=True
+    ),
+    "GPT2Tokenizer": TokenizerClass("BPE", _make_byte_level, _SPACE, _GPT2),
+    "GPTNeoXTokenizer": TokenizerClass(
+        "BPE", _make_neox, _SPACE, _GPT2 | {"pad": "<|padding|>"}
+    ),
+    "Qwen2Tokenizer": TokenizerClass(
+        "BPE",
+        _make_qwen,
+        _SPACE,
+        dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
+    ),
+    "LlamaTokenizer": TokenizerClass("BPE", _make_llama, (*_SPACE, "legacy"), _LLAMA),
+    "CodeLlamaTokenizer": TokenizerClass(
+        "BPE",
+        _make_code_llama,
+        _SPACE,
+        _LLAMA,
+        more=("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>", "<FILL_ME>"),
+    ),
+    "GemmaTokenizer": TokenizerClass("BPE", _make_gemma, (), _GEMMA),
+    "T5Tokenizer": TokenizerClass(
+        "Unigram",
+        _make_t5,
+        (),
+        {"eos": "</s>", "pad": "<pad>", "unk": "<unk>"},
+        (None, "eos"),
+        extra=_list_sentinels,
+    ),
+    "XLMRobertaTokenizer": TokenizerClass(
+        "Unigram", _make_xlm_roberta, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
+    ),
+    "CamembertTokenizer": TokenizerClass(
+        "Unigram",
+        _make_camembert,
+        _SPACE,
+        _ROBERTA,
+        ("bos", "eos"),
+        is_double=True,
+        extra=lambda options: ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"],
+    ),
+}
+# Other names of these classes, without the suffix "Fast".
+_ALIASES = {
+    "PreTrainedTokenizer": PLAIN,
+    "PythonBackend": PLAIN,
+    "BloomTokenizer": PLAIN,
+    "DistilBertTokenizer": "BertTokenizer",
+    "ElectraTokenizer": "BertTokenizer",
+    "MobileBertTokenizer": "BertTokenizer",
+    "ConvBertTokenizer": "BertTokenizer",
+    "BartTokenizer": "RobertaTokenizer",
+    "LongformerTokenizer": "RobertaTokenizer",
+    "CodeGenTokenizer": "GPT2Tokenizer",
+    # Unknown to transformers 5, which reads the file as it is.
+    "MT5Tokenizer": PLAIN,
+    "GPTNeoTokenizer": PLAIN,
+    "OPTTokenizer": PLAIN,
+    "PhiTokenizer": PLAIN,
+}
+PLAIN_NAMES = ("PreTrainedTokenizerFast", PLAIN)
+# The class of a model_type; `PLAIN` there overrides the class that a folder names.
+KINDS: dict[str, str | None] = {
+    **dict.fromkeys(("bert", "distilbert", "electra"), "BertTokenizer"),
+    **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
+    **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi"), "GPT2Tokenizer"),
+    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("gemma2", "gemma3_text"), "GemmaTokenizer"),
+    **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
+    **dict.fromkeys(("mistral", "olmo2", "phi3"), PLAIN),
+    **dict.fromkeys(("modernbert", "modernbert-decoder"), PLAIN),
+    **dict.fromkeys(("llama", "smollm3"), None),  # without a registered class
+    "gpt_neox": "GPTNeoXTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "camembert": "CamembertTokenizer",
+}
+# Model types whose folders often name a wrong class: theirs counts.
+_CORRECTED = ("qwen2",)
+
+
+def choose_class(named: Any, kind: Any, is_byte_level: bool, where: str) -> str | None:
+    """The class of a folder's tokenizer, as `AutoTokenizer` chooses it.
+
+    Args:
+      named: `tokenizer_class` of tokenizer_config.json or config.json; None if neither
+        has it.
+      kind: `model_type` of config.json, or None.
+      is_byte_level: whether the folder's tokenizer.json is byte-level.
+      where: the file with the name, for errors.
+
+    Returns:
+      a key of `CLASSES`; None if nothing determines it.
+
+    Raises:
+      UserError: the class is not one of these, or not known for the model.
+    """
+    name: str | None
+    registered = KINDS.get(kind) if isinstance(kind, str) else None
+    if named is None and kind is None:
+        return None
+    if kind is not None and kind not in KINDS and named not in PLAIN_NAMES:
+        raise DataError(
+            f"config.json: model_type={kind!r} with tokenizer_class={named!r}: is not "
+            f"supported; model_type must be one of {', '.join(KINDS)}, or "
+            f"tokenizer_class one of {', '.join(PLAIN_NAMES)}"
+        )
+    if named is None:
+        return registered or PLAIN
+    if not isinstance(named, str):
+        raise DataError(
+            f"{where}: tokenizer_class={named!r}: must be the name of a class"
+        )
+    short = named if named in PLAIN_NAMES else named.removesuffix("Fast")
+    if registered == PLAIN or kind in _CORRECTED:
+        name = registered
+    elif short == "LlamaTokenizer" and is_byte_level:
+        name = PLAIN  # Llama 3
+    else:
+        name = PLAIN if short in PLAIN_NAMES else _ALIASES.get(short, short)
+    if name not in CLASSES:
+        raise DataError(
+            f"{where}: tokenizer_class={named!r}: is not supported; must be one of "
+            f"{', '.join([*CLASSES, *_ALIASES])}"
+        )
+    return name
+
+
+def apply_class(name: str, data: dict, options: Options, where: str) -> dict:
+    """A tokenizer.json as a class of transformers reads it, without added tokens.
+
+    Args:
+      data: the content of a tokenizer.json.
+      options: those of tokenizer_config.json.
+
+    Raises:
+      UserError: the class has another kind of model, or an option another type.
+    """
+    each, kind = CLASSES[name], data["model"].get("type")
+    if each.model not in ("", kind):
+        raise DataError(
+            f"{where}: tokenizer_class is {name}, which needs a {each.model} model: "
+            f"the tokenizer is a {kind}"
+        )
+    for option in each.options:
+        if not isinstance(value := options.get(option), bool | None):
+            raise DataError(f"{where}: {option}={value!r}: must be true, false or null")
+    return data | each.rebuild(data, options)
