@@ -11,6 +11,7 @@ checksums.json has the checksums of the files next to it. Absolute paths are sho
 (`short_paths`).
 """
 
+import dataclasses
 import json
 import shlex
 from collections.abc import Iterable
@@ -18,11 +19,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxpt.comparison import compared_tasks
-from jaxpt.comparison.assembly import measure_references
+from jaxpt.comparison.assembly import (
+    NOTES,
+    describe_count,
+    judge_runs,
+    measure_references,
+)
 from jaxpt.comparison.collect_runs import describe_run
 from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
+    PLANS_FORM,
     load_compared_config,
     load_plans,
     run_name,
@@ -30,7 +37,7 @@ from jaxpt.comparison.plan_runs import (
 )
 from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.config.metric_names import rename_result
-from jaxpt.config.plan import make_compare_spec
+from jaxpt.config.plan import make_compare_spec, make_plan
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
@@ -43,18 +50,18 @@ from jaxpt.files.folder import (
     write_json,
 )
 from jaxpt.report.answer import list_shared
-from jaxpt.report.conventions import judge_conventions, with_costs
+from jaxpt.report.conventions import with_costs
+from jaxpt.report.costs import EXTRA_COLUMNS, add_costs
 from jaxpt.report.formats import to_plain
-from jaxpt.report.studies import REPORT, STUDY, Study, load_study
-from jaxpt.report.summary import summarise
-from jaxpt.report.tables import format_differences
-from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.report.studies import FOLDER_HINT, REPORT, STUDY, Study, load_study
+from jaxpt.report.tables import format_differences, format_results
 from jaxpt.statistics.assumptions import describe_seeds
 from jaxpt.statistics.intervals import repeat_interval
+from jaxpt.text.tokens import tokenizer
 from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.metrics_log import METRICS_FILE
 from jaxpt.training.result import SCHEMA
-from jaxpt.training.task import make_task
+from jaxpt.training.task import Task, make_task
 from jaxpt.training.workdir import NAMES, load_examples, write_examples
 
 REFERENCES, SOURCE = "references.npz", "config.txt"
@@ -278,8 +285,16 @@ def check_study(folder: Path) -> Study:
     return study
 
 
-def redraw_verdicts(study: Study) -> list[dict]:
-    """The "metrics" of a study's report, from the stored results of its runs."""
+class _Results(NamedTuple):
+    """What a study's folder stores of its runs, as `assembly.judge_runs` takes it."""
+
+    runs: list[dict]
+    examples: dict[tuple[str, int], dict]
+    references: dict[str, dict]
+
+
+def _load_results(study: Study) -> _Results:
+    """The results of a study's runs and baselines, with the costs of its report."""
     folder, report = study.folder, study.report
     spec = make_compare_spec(load_compared_config(folder))
     runs, examples = [], {}
@@ -297,19 +312,20 @@ def redraw_verdicts(study: Study) -> list[dict]:
     for key, values in load_examples(folder, REFERENCES).items():
         name, _, metric = key.rpartition("/")
         references.setdefault(name, {})[metric] = values
-    family = report["alpha"], report.get("control", "")
-    summary = summarise(runs, examples, references, None, *family)
-    if conventions := report.get("conventions"):
-        kind = conventions.get("budget", "")
-        judge_conventions(runs, summary, kind, examples, None, *family)
-    return json.loads(json.dumps(to_plain(summary)))
+    return _Results(runs, examples, references)
+
+
+def redraw_verdicts(study: Study) -> list[dict]:
+    """The "metrics" of a study's report, from the stored results of its runs."""
+    judged = judge_runs(study.report, *_load_results(study))
+    return json.loads(json.dumps(to_plain(judged["metrics"])))
 
 
 def redraw(folder: Path) -> tuple[dict, dict]:
     """Writes a study's report again, from the stored results of its runs.
 
-    For a study whose verdicts were computed by an earlier version. Nothing is trained;
-    pictures show no verdicts and are kept.
+    For a study whose costs were counted or whose verdicts were computed by an earlier
+    version. Nothing is trained; pictures show no verdicts and are kept.
 
     Returns:
       The report before and after.
@@ -320,19 +336,58 @@ def redraw(folder: Path) -> tuple[dict, dict]:
     """
     study = load_study(folder)
     spec = make_compare_spec(load_compared_config(folder))
-    report = study.report | {"metrics": redraw_verdicts(study)}
-    seeds = spec.seeds, spec.earlier_seeds, report["alpha"]
-    report["seeds_note"] = describe_seeds(*seeds)
-    budget = report["budget"]["kind"]
-    whole = judge_whole_cost(report["runs"], budget, report["alpha"])
-    report |= {"whole_cost": to_plain(whole)} if whole else {}
+    results, tasks = _load_results(study), _load_tasks(study)
+    tuning = study.report.get("tuning")
+    known = {(run["name"], run["seed"]): run for run in study.report["runs"]}
+    runs = [
+        run | _keep_costs(run, known[run["name"], run["seed"]])
+        for run in add_costs(results.runs, tasks, tuning)
+    ]
+    report = study.report | {
+        "runs": runs,
+        "budget": describe_count(study.report["budget"], runs),
+        "notes": NOTES,
+        "seeds_note": describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha),
+    }
+    report |= judge_runs(report, runs, results.examples, results.references)
+    report = json.loads(json.dumps(to_plain(report)))
     with hold(folder):
         write_json(folder / "report.json", report)
-        checksums.write(folder / "differences.csv", format_differences(report).encode())
+        for name, write in (
+            ("results.csv", format_results),
+            ("differences.csv", format_differences),
+        ):
+            checksums.write(folder / name, write(report).encode())
         facts = study.facts | {"intervals": list_intervals(report)}
         write_json(folder / STUDY, facts)
         check_study(folder)
     return study.report, report
+
+
+def _load_tasks(study: Study) -> dict[str, Task]:
+    """The task of each name of a study, for the counts of its operations."""
+    plans = load_json(study.folder / PLANS, PLANS_FORM, FOLDER_HINT)
+    tasks = {}
+    for run in study.report["runs"]:
+        name = run["name"]
+        if name in tasks:
+            continue
+        plan = make_plan(plans["plans"][name]["config"], is_stored=True)
+        path = run_path(study.folder, name, run["seed"]) / "tokenizer.json"
+        vocab = tokenizer.load(path).vocab
+        if plan.spec.needs.counts:  # no operation depends on them
+            vocab = dataclasses.replace(vocab, counts=(1,) * vocab.size)
+        tasks[name] = make_task(plan, vocab)
+    return tasks
+
+
+def _keep_costs(run: dict, entry: dict) -> dict:
+    """The costs of an entry that its run does not have: those of a lost teacher."""
+    return {
+        key: entry[key]
+        for key in EXTRA_COLUMNS
+        if run.get(key) is None and entry.get(key) is not None
+    }
 
 
 def is_close(one: Any, other: Any) -> bool:

@@ -212,23 +212,17 @@ def assemble(
       alpha, control: of the verdicts, as in `report.summary.summarise`.
       tuning: the records of `tuning.tune`, by name.
     """
-    counted = add_costs(runs, tasks, tuning)
-    kind, most = budget["kind"], budget["amount"] * (1 + ROUNDING)
-    if kind == "flops" and any(run["flops"] > most for run in counted):
-        kind, budget = "", budget | {"note": budget["note"] + OLD_COUNT}
-    runs = add_parts(counted, tasks)
+    runs = add_parts(add_costs(runs, tasks, tuning), tasks)
     references = _measure_each_text(tasks, corpora_of)
     report: dict[str, Any] = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "config": config,
-        "budget": budget,
+        "budget": describe_count(budget, runs),
         "data": data,
         "runs": runs,
         "alpha": alpha,
-        "metrics": summarise(runs, examples, references, tests, alpha, control),
-        "reliability": measure_reliability(runs, examples),
         "notes": NOTES,
         "figures": {},
     }
@@ -236,13 +230,51 @@ def assemble(
         report["control"] = control
     if diverged:
         report["diverged"] = diverged
-    costs = judge_conventions(
-        runs, report["metrics"], kind, examples, tests, alpha, control
-    )
-    if lines := word_conventions(costs, report["metrics"]):
-        report["conventions"] = {"budget": kind, "costs": costs, "lines": lines}
+    return report | judge_runs(report, runs, examples, references, tests)
+
+
+def describe_count(budget: Mapping[str, Any], runs: list[dict]) -> dict[str, Any]:
+    """The budget, with a note if its FLOPs were counted without the optimizer's.
+
+    Args:
+      budget: "kind", "amount" and "note".
+      runs: with the columns of `report.costs`.
+    """
+    note = budget["note"].removesuffix(OLD_COUNT)
+    most = budget["amount"] * (1 + ROUNDING)
+    if budget["kind"] == "flops" and any(run["flops"] > most for run in runs):
+        note += OLD_COUNT
+    return {**budget, "note": note}
+
+
+def judge_runs(
+    report: Mapping[str, Any],
+    runs: list[dict],
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]],
+    references: Mapping[str, Mapping[str, Examples]],
+    tests: Mapping[str, list[set[str]]] | None = None,
+) -> dict[str, Any]:
+    """What a report states about its runs: metrics with verdicts, and at equal costs.
+
+    Args:
+      report: "budget", "alpha" and "control" are read.
+      runs: its runs with the columns of `report.costs`.
+      examples, references, tests: as in `report.summary.summarise`.
+
+    Returns:
+      "metrics", "reliability", and if there are any "conventions" and "whole_cost".
+    """
+    budget, alpha = report["budget"], report["alpha"]
+    control = report.get("control", "")
+    metrics = summarise(runs, examples, references, tests, alpha, control)
+    parts: dict[str, Any] = {"metrics": metrics}
+    parts["reliability"] = measure_reliability(runs, examples)
+    kind = "" if budget["note"].endswith(OLD_COUNT) else budget["kind"]
+    costs = judge_conventions(runs, metrics, kind, examples, tests, alpha, control)
+    if lines := word_conventions(costs, metrics):
+        parts["conventions"] = {"budget": kind, "costs": costs, "lines": lines}
     whole = judge_whole_cost(runs, budget["kind"], examples, alpha, control)
-    return report | ({"whole_cost": whole} if whole else {})
+    return parts | ({"whole_cost": whole} if whole else {})
 
 
 def publish(
