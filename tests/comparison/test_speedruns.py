@@ -63,13 +63,14 @@ def test_a_record_has_its_cost(submitted):
 
 
 def test_a_records_flops_are_counted_again_with_the_optimizers():
-    """Its result was written before the products of Muon were counted."""
+    """Its results were written before the products of Muon were counted."""
     folder = SPEEDRUNS / "mlm" / "muon-rotary"
     runs = load_study(folder).report["runs"]
-    stored = sum(run["flops"] for run in runs) / len(runs)
     (run, *_) = load_runs(folder / "runs" / f"mlm-seed{r['seed']}" for r in runs)
+    stored = run.result["flops"]
     added = run.result["steps"] * run.task.update_flops
     assert check_record(folder).flops == pytest.approx(stored + added)
+    assert {r["flops"] for r in runs} == {stored + added}  # all seeds take equal steps
     assert added > 0.05 * stored
 
 
@@ -255,6 +256,21 @@ def test_the_documentation_has_the_options_of_the_studies():
                 names = (objective, "") if option == "none" else names
                 expected.append(word_cell(metric, *names))
             assert cells.split(" | ") == expected, (section, option)
+
+
+def test_the_documentation_has_the_accuracies_beyond_bigrams():
+    """Printed by results/beyond_bigrams.py, for each budget of the orderings."""
+    text = (ROOT / "docs" / "results" / "orderings.md").read_text(encoding="utf-8")
+    part = text.partition("| accuracy beyond bigrams |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", part, re.M))
+    command = [sys.executable, RESULTS / "beyond_bigrams.py"]
+    folders = [RESULTS / name for name in ORDERINGS]
+    done = subprocess.run([*command, *folders], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(rows) == 6 and done.stdout.count("bigrams 0.862") == 3
+    for name, cells in rows.items():
+        found = re.findall(rf"  {name}: ([\d.]+) where", done.stdout)
+        assert cells.split(" | ") == found, name
 
 
 def read_metric(study, name):
