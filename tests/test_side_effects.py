@@ -10,6 +10,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from stores import new_url
 from tiny import make_config
 
 import jaxpt
@@ -110,7 +111,7 @@ def test_drivers_of_object_stores_are_silent_during_requests():
     levels, loggers = [], [logging.getLogger(name) for name in LOUD]
     for each in loggers:
         each.setLevel(logging.INFO)
-    store = ObjectStore("memory://bucket/folder")
+    store = ObjectStore(new_url())
 
     class Driver:
         def __getattr__(self, name):

@@ -5,6 +5,7 @@ A config file is Python and is executed: run only your own. What a run stores is
 
 import dataclasses
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Mapping
@@ -387,14 +388,19 @@ def list_flag_names(command: Command, argv: list[str]) -> set[str]:
 def repeat_flag(command: Command, name: str, argv: list[str]) -> list[str]:
     """The arguments with a flag before each of the words that follow it.
 
-    So a flag takes all the words of a shell's glob.
+    So a flag takes all the words of a shell's glob. If a flag follows, it has none.
 
     >>> report = Command("report", lambda *_: 0, "", flags={"runs": ((), "folders")})
     >>> repeat_flag(report, "runs", ["--runs", "a", "b", "--workdir", "c"])
     ['--runs=a', '--runs=b', '--workdir=c']
     """
+    filled = [
+        word
+        for word, following in itertools.zip_longest(argv, argv[1:], fillvalue="")
+        if word not in (f"-{name}", f"--{name}") or not _is_known(command, following)
+    ]
     rest, is_open = [], False
-    for arg in expand(command, argv):
+    for arg in expand(command, filled):
         if arg.startswith("-"):
             is_open = _name_flag(arg) == name
             rest.append(arg)

@@ -305,7 +305,8 @@ def _load_results(study: Study) -> _Results:
         run = describe_run(result, name, place, folder, spec)
         if (run["objective"], run["seed"]) != (entry["objective"], seed):
             raise UserError(f"{place}: is not the run {run_name(name, seed)}")
-        runs.append(with_costs(run, entry) | {"parts": entry.get("parts", {})})
+        parts = {"parts": entry["parts"]} if "parts" in entry else {}
+        runs.append(with_costs(run, entry) | parts)
         task_examples = compared_tasks.describe_tasks(spec, place)[2]
         examples[name, seed] = load_examples(place) | task_examples
     references: dict[str, dict] = {}

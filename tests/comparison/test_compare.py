@@ -116,8 +116,7 @@ def test_verdicts_are_also_given_at_other_equal_costs(report):
             assert set(pair["under"]) == kinds
             assert pair["under"]["flops"] == pair["outcome"]
             assert None not in pair["under"].values()
-    assert written["conventions"]["costs"].keys() == kinds
-    assert set(written["conventions"]["costs"]["flops"]["read"].values()) == {1}
+    assert "conventions" not in written  # two seeds give no verdicts
     assert f"jaxlib {jaxlib.__version__}" in written["notes"]["operations"]
     page = (workdir / "report.html").read_text()
     assert "at other equal costs" in page and "operations" in page

@@ -166,7 +166,12 @@ A_CALL = 2  # train.steps_per_call of the tests
         ({}, {}, {"version": "0.3.0"}, "version of jaxpt: "),
         ({}, {}, {"tokenizer_sha256": "f" * 64}, "tokenizer: char of "),
         ({}, {}, {"text": {"train": "a", "valid": "b"}}, "validation text: "),
-        ({}, {"seed": 7}, {}, "seeds: 0, 1 (clm); 7, 7 (mlm); two are judged by"),
+        (
+            {},
+            {"seed": 7},
+            {},
+            "seeds: 0, 1 (clm); 7, 7 (mlm); each is judged",
+        ),
     ],
 )
 def test_what_differs_is_said(settings, result, fields, line, loaded_runs):

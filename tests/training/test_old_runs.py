@@ -51,7 +51,9 @@ def test_they_resume_to_the_same_result(old, tmp_path):
         (run / name).unlink()
     assert main(["train", f"--workdir={run}", "--quiet"]) == 0
     result = json.loads((run / "result.json").read_text())
-    assert result["metrics"].keys() == expected["metrics"].keys()
+    new = {"pair_accuracy", "pair_nats"}  # on by default since
+    new |= {f"{name}_random" for name in new}
+    assert result["metrics"].keys() == expected["metrics"].keys() | new
     for name, value in expected["metrics"].items():
         assert result["metrics"][name] == pytest.approx(value, rel=1e-3), name
     assert [point["step"] for point in result["curve"]] == [0, 4, 8, 12]
