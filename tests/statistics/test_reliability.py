@@ -80,13 +80,13 @@ def test_weights_count():
 @pytest.mark.parametrize(
     ("study", "metric", "low", "high"),
     [
-        ("quickstart", "choice_bayes_accuracy", 0.98, 1.0),
+        ("quickstart", "pair_accuracy", 0.98, 1.0),
         ("options-clm", "choice_bayes_accuracy", -0.1, 0.3),
         ("options-clm", "bits_per_byte", 0.97, 1.0),
     ],
 )
 def test_of_archived_studies(study, metric, low, high):
-    """Objectives are told apart; of one objective's options the choice is noise."""
+    """Objectives are ranked; of one objective's options the choice is noise."""
     folders = sorted((RESULTS / study / "runs").glob("*-seed*"))
     if not folders or not load_examples(folders[0]).get(metric):
         pytest.skip(f"results/{study} has no such values")
