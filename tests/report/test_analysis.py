@@ -1,6 +1,7 @@
 """`jaxpt analyse`: runs of several architectures on one text, and refusals."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -144,10 +145,12 @@ def test_again_into_the_same_folder_and_from_a_file(folders, analysed, tmp_path)
     file = tmp_path / "text.txt"
     file.write_text("the people of the states and the congress " * 9, encoding="utf-8")
     spec = AnalysisSpec(file=str(file), **SHORT)
-    results = analysis.analyse(folders[:1], spec, analysed)
+    to = shutil.copytree(analysed, tmp_path / "again")
+    assert (to / "attention.png").exists()
+    results = analysis.analyse(folders[:1], spec, to)
     assert results["text"] == str(file) and "sentence" not in results
-    assert json.loads((analysed / "analysis.json").read_text())["rows"] == 8
-    assert not (analysed / "attention.png").exists()  # of an earlier call
+    assert json.loads((to / "analysis.json").read_text())["rows"] == 8
+    assert not (to / "attention.png").exists()  # of an earlier call
 
 
 @pytest.mark.parametrize(
