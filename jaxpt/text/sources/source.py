@@ -39,6 +39,8 @@ _DOCUMENTS = (
     *(".html", ".htm", ".xhtml", ".mhtml", ".xml", ".svg", ".rtf", ".ipynb"),
     *(".pdf", ".ps", ".epub", ".mobi", ".djvu", ".doc", ".docx", ".odt", ".pages"),
     *(".xls", ".xlsx", ".ods", ".ppt", ".pptx", ".odp"),
+    *(".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".vert"),
+    *(".srt", ".vtt", ".tmx", ".xliff", ".xlf", ".po", ".bib", ".tei"),
 )
 # Files of records that are read only from these formats.
 _OTHER_RECORDS = (
@@ -228,8 +230,9 @@ def _list_folder(root: Path) -> tuple[list[_File], list[str]]:
                 else:
                     skipped.append(name)
     if not files:
+        listed = f"{', '.join(FOLDER_SUFFIXES[:-1])} or {FOLDER_SUFFIXES[-1]}"
         raise DataError(
-            f"data.path={root}: the folder has no .txt, .jsonl or .parquet file; for "
+            f"data.path={root}: the folder has no {listed} file; for "
             f"others name them, as {root}/*"
         )
     return sorted(files, key=lambda file: file.name), sorted(skipped)

@@ -247,7 +247,7 @@ def test_bad_paths(tmp_path, refuses):
     ):
         with refuses(f"data.path={tmp_path}/gone.txt: No such file"):
             reads(tmp_path / "gone.txt")
-        with refuses(f"data.path={tmp_path}: ", "no .txt, .jsonl or .parquet"):
+        with refuses(f"data.path={tmp_path}: ", "no .txt, .jsonl, .ndjson or .parquet"):
             reads(tmp_path)
         with refuses(f"data.path={tmp_path}/*.txt: no file matches"):
             reads(tmp_path / "*.txt")
