@@ -22,7 +22,7 @@ METRIC = "choice_bayes_accuracy"
 
 
 def split_accuracy(folder: Path) -> tuple[float, dict[str, tuple[float, float]]]:
-    """The accuracy of bigrams, and of each name where they are wrong and right.
+    """The accuracy of bigrams, and of each name if they are wrong and if right.
 
     Raises:
       UserError: the folder holds no study with this metric.
@@ -58,7 +58,7 @@ def main(folders: list[str]) -> int:
             return 1
         print(f"{folder}: bigrams {share:.3f}")
         for name, (wrong, right) in parts.items():
-            print(f"  {name}: {wrong:.3f} where they are wrong, {right:.3f} elsewhere")
+            print(f"  {name}: {wrong:.3f} if they are wrong, {right:.3f} otherwise")
     return 0
 
 

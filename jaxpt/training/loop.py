@@ -386,7 +386,7 @@ class _Run:
     def _log_empty(self, before: int, is_empty: np.ndarray) -> None:
         """Warns of the batches of a call, after a step, that have nothing to predict.
 
-        Their sums and weights are 0, so they change no mean and are no divergence.
+        Their sums and weights are 0, so they change no mean and are not a divergence.
         """
         if num := int(np.count_nonzero(is_empty)):
             self.log.warn(

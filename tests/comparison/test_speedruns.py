@@ -269,7 +269,7 @@ def test_the_documentation_has_the_accuracies_beyond_bigrams():
     assert (done.returncode, done.stderr) == (0, "")
     assert len(rows) == 6 and done.stdout.count("bigrams 0.862") == 3
     for name, cells in rows.items():
-        found = re.findall(rf"  {name}: ([\d.]+) where", done.stdout)
+        found = re.findall(rf"  {name}: ([\d.]+) if", done.stdout)
         assert cells.split(" | ") == found, name
 
 

@@ -1,4 +1,4 @@
-"""Tells values that are missing from data."""
+"""Detects missing values in data."""
 
 import math
 from typing import Any

@@ -120,6 +120,11 @@ def test_a_tsv_without_quoting(tmp_path):
         ("a.log", '[{"text": "x"},\n{"text": "y"}]', "has JSON, not plain text"),
         ("a", '{\n  "text": "x"\n}', "has JSON, not plain text"),
         ("a.txt", "one\0two", "not text: byte 3 is a NUL"),
+        *((f"a{s}", "x", "is not plain text") for s in (".pdf", ".html", ".conllu")),
+        *((f"a{s}", "x", "is not plain text") for s in (".docx", ".ipynb", ".srt")),
+        *((f"a{s}", "x", "is not read; convert") for s in (".arrow", ".yaml", ".pkl")),
+        *((f"a{s}", "x", "an archive") for s in (".tar", ".zip", ".7z")),
+        # The lists as a whole.
         *((f"a{s}", "x", f"{s} is not plain text") for s in source._DOCUMENTS),
         *((f"a{s}", "x", f"{s} is not read; convert") for s in source._OTHER_RECORDS),
         *((f"a{s}", "x", "an archive; unpack it") for s in source._ARCHIVES),
