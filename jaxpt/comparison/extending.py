@@ -49,7 +49,8 @@ class Scale(NamedTuple):
     def find_next(self, value: float, side: int) -> float | None:
         """The next value above (side 1) or below (side -1); None at a limit.
 
-        A step that would pass an excluded limit halves the distance to it.
+        A value has three digits where they are beyond the last one. A step that would
+        pass an excluded limit halves the distance to it.
 
         >>> dropout = Scale(limits=Limits(least=0, below=1))
         >>> [dropout.find_next(value, 1) for value in (0.2, 0.5, 0.9)]
@@ -65,7 +66,7 @@ class Scale(NamedTuple):
             new = new if new != value else value + side * (value != 0)
         else:
             rounded = float(f"{exact:.3g}")
-            new = rounded if rounded != value else exact
+            new = rounded if (rounded - value) * side > 0 else exact
         new = self._keep_within(value, new, side)
         return None if new == value else new
 

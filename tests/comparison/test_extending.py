@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxpt.comparison.extending import (
@@ -223,6 +223,7 @@ def write(values_of):
 
 
 @given(st.lists(LISTS, min_size=1, max_size=2), st.floats(1e-7, 100), st.integers(1, 9))
+@example([[10.0, 9.98]], 11.0, 2)
 def test_a_search_is_bounded_and_ends_inside_or_at_the_cap(values_of, optimum, num):
     """Unimodal values: an end before the cap brackets the optimum."""
     names = SETTINGS[: len(values_of)]
@@ -244,6 +245,15 @@ def test_a_search_is_bounded_and_ends_inside_or_at_the_cap(values_of, optimum, n
         )
     # Nothing but the trials and their values decides.
     assert search(write(values_of), score, num)[0] == trials
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.0001, 10), st.sampled_from([1, -1]))
+def test_the_next_value_is_beyond(value, factor, side):
+    """Also where three digits would step back: 10.02 * 1.002 is not 10.0."""
+    scale = Scale(factor, factor)
+    for signed in (value, -value):
+        assert (scale.find_next(signed, side) - signed) * side > 0
+    assert Scale(above=1.002).find_next(10.02, 1) == pytest.approx(10.04004)
 
 
 @given(LISTS, st.integers(1, 9), st.sampled_from([1, -1]))
