@@ -11,12 +11,12 @@ from pathlib import Path
 
 # From the highest to the lowest: what a layer is for, and its subpackages.
 LAYERS = (
-    ("entry points", "commands api applets"),
+    ("entry points", "cli api"),
     ("comparisons and reports", "comparison report finetuning"),
-    ("runs", "hub inference training config"),
-    ("measurements", "tasks analysis zero_shot generation evaluation statistics"),
+    ("runs", "hub training runs config"),
+    ("measurements", "tasks zero_shot evaluation"),
     ("objectives and networks", "objectives learn nn ops"),
-    ("text", "text"),
+    ("text and statistics", "text judge"),
     ("foundations", "files distributed"),
 )
 # The flow of data: steps on the host, and those inside one compiled step.

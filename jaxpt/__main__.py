@@ -27,7 +27,7 @@ def main() -> int:
     open_streams()
     try:
         with interrupts.deferred():
-            from jaxpt.cli import main as run
+            from jaxpt.cli.main import main as run
     except KeyboardInterrupt:
         print("jaxpt: error: interrupted", file=sys.stderr)
         return 130

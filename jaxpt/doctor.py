@@ -14,8 +14,8 @@ from jaxpt.distributed.processes import set_up_jax
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import LOCK
+from jaxpt.runs import manifest
 from jaxpt.text.stores import draft, store
-from jaxpt.training import manifest
 
 LOG = "metrics.jsonl"  # grows: its checksum is that of a prefix
 RESULT, CELLS = "result.json", "cells/*/result.json"

@@ -16,7 +16,7 @@ from jaxpt.comparison.plan_runs import run_path
 from jaxpt.errors import UserError
 from jaxpt.report.formats import group_by_name
 from jaxpt.report.studies import load_study
-from jaxpt.training.workdir import load_examples
+from jaxpt.runs.workdir import load_examples
 
 METRIC = "choice_bayes_accuracy"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from jaxpt.comparison.archive import redraw
 from jaxpt.errors import UserError
+from jaxpt.judge.verdicts import MIN_SEEDS
 from jaxpt.report.formats import format_number, is_number
 from jaxpt.report.studies import STUDY
-from jaxpt.statistics.verdicts import MIN_SEEDS
 
 
 def list_outcomes(report: dict) -> dict[tuple, tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Simulated comparisons: measurements of objectives whose true difference is known.
 
 `judge_many` gives their verdicts by the code under test. `judge_arrays` gives the same
-ones for thousands of comparisons at once; `tests/statistics/test_verdicts.py` compares
+ones for thousands of comparisons at once; `tests/judge/test_verdicts.py` compares
 them.
 """
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from jaxpt.statistics.examples import Examples
-from jaxpt.statistics.unpaired import Sample, half_width
-from jaxpt.statistics.verdicts import ALPHA, Pair, Results, judge
+from jaxpt.judge.examples import Examples
+from jaxpt.judge.unpaired import Sample, half_width
+from jaxpt.judge.verdicts import ALPHA, Pair, Results, judge
 
 PER_DOCUMENT = 5  # examples
 

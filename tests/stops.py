@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from tiny import prepare
 
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.program import Program
+from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.training import loop
-from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch, Stopped
 
 
 def stop_after(num_calls: int) -> type[SignalWatch]:

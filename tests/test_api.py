@@ -15,7 +15,7 @@ from tiny import make_config, write_config, write_run
 import jaxpt
 from jaxpt.config.finetuning import default_finetune_config
 from jaxpt.hub.export import export_run
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.workdir import load_run
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import pytest
 from tiny import make_config, write_run
 
 import jaxpt
-from jaxpt import cli
-from jaxpt.commands import training
-from jaxpt.commands.flags import parse_config
+from jaxpt.cli import main as cli
+from jaxpt.cli import training
+from jaxpt.cli.flags import parse_config
 from jaxpt.config.plan import make_plan
-from jaxpt.inference import predictions
+from jaxpt.runs import predictions
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
 ROOT = Path(__file__).resolve().parents[1]

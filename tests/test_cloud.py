@@ -16,7 +16,7 @@ from stores import Killed, killed_at, machine, read_all
 from tiny import write_config
 
 import jaxpt
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.files import lease
 from jaxpt.finetuning import grid
 

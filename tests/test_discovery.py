@@ -9,7 +9,7 @@ from subprocess import PIPE
 import pytest
 
 import jaxpt
-from jaxpt.cli import COMMANDS, GROUPS, main
+from jaxpt.cli.main import COMMANDS, GROUPS, main
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.config.shipped import find_config, list_configs
@@ -157,7 +157,7 @@ def test_what_is_misspelt_is_one_line(argv, near, capsys, tmp_path, monkeypatch)
 
 
 def test_a_reader_who_has_enough_is_no_error():
-    code = "import sys; from jaxpt.cli import main; sys.exit(main())"
+    code = "import sys; from jaxpt.cli.main import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "settings", "train"]
     with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
         process.stdout.close()

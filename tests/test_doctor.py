@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.doctor import examine
 from jaxpt.files import checksums
 from jaxpt.training.finished_runs import METRICS_FILE

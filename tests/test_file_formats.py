@@ -10,7 +10,7 @@ import pytest
 from tiny import make_config
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.text.stores import store
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference" / "files.md"

@@ -6,14 +6,14 @@ import pytest
 from tiny import make_config, write_stored
 
 from jaxpt import trust
-from jaxpt.cli import COMMANDS, main
-from jaxpt.commands.flags import (
+from jaxpt.cli.flags import (
     expand,
     list_flag_names,
     parse,
     parse_config,
     repeat_flag,
 )
+from jaxpt.cli.main import COMMANDS, main
 
 NAMES = sorted({name for each in COMMANDS.values() for name in each.all_flags})
 VALUES = [

@@ -8,7 +8,7 @@ import pytest
 from tiny import make_config, write_config
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 
 
 @pytest.fixture(scope="module")

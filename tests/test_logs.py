@@ -13,7 +13,7 @@ from tiny import make_config, write_config
 
 import jaxpt
 from jaxpt import logs
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.errors import CheckpointError, DivergedError
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from tiny import write_config
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 
 
 @pytest.fixture(scope="module")

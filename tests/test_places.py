@@ -15,7 +15,7 @@ from tiny import make_config, write_config
 
 import jaxpt
 from jaxpt import trust
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.errors import UserError
 from jaxpt.files import folder, objects, remote
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.plan import make_plan
 from jaxpt.hub.describe import describe_export
+from jaxpt.runs.program import DEVICE_PEAKS
+from jaxpt.runs.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.program import DEVICE_PEAKS
-from jaxpt.training.task import make_task
 
 ROOT = Path(__file__).resolve().parents[1]
 MFU = 0.4

@@ -16,7 +16,7 @@ from tiny import make_config
 import jaxpt
 from jaxpt.files.loggers import silenced
 from jaxpt.files.objects import LOUD, ObjectStore
-from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.runs.checkpoint import Checkpointer
 
 # Of a process, which any call may set if nobody has (`jaxpt.load`).
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]

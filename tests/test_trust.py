@@ -11,7 +11,7 @@ from tiny import make_config, write_config
 
 import jaxpt
 from jaxpt import trust
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.comparison.compare import Part
 from jaxpt.comparison.compared_tasks import list_compare_tasks, make_task_plan
 from jaxpt.comparison.on_ray import _do_part

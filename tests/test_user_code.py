@@ -6,7 +6,7 @@ import pytest
 from tiny import make_config, write_stored
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.config_files import read_config_file
 
 EXITS = {

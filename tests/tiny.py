@@ -256,9 +256,9 @@ def prepare(config):
     """A config's task, with the tokenizer and the corpora that it trains on."""
     # Not above: a config that is read imports this file, and needs none of them.
     from jaxpt.config.plan import make_plan
+    from jaxpt.runs.data import with_token_counts
+    from jaxpt.runs.task import make_task
     from jaxpt.text.dataset import load_text
-    from jaxpt.training.data import with_token_counts
-    from jaxpt.training.task import make_task
 
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
@@ -268,7 +268,7 @@ def prepare(config):
 
 def claim_run(config, folder):
     """What a run's folder says before it has a checkpoint; and its task."""
-    from jaxpt.training.workdir import lock_workdir
+    from jaxpt.runs.workdir import lock_workdir
 
     task, tokenizer, corpora = prepare(config)
     lock_workdir(folder, task.plan, tokenizer, corpora)
@@ -277,8 +277,8 @@ def claim_run(config, folder):
 
 def write_run(config, folder):
     """A run's folder as it stands before its first step, which compiles little."""
-    from jaxpt.training.checkpoint import Checkpointer
-    from jaxpt.training.program import Program
+    from jaxpt.runs.checkpoint import Checkpointer
+    from jaxpt.runs.program import Program
 
     task = claim_run(config, folder)
     with Checkpointer(folder / "checkpoints") as checkpointer:

@@ -1,4 +1,4 @@
-// Bundles web/src into jaxpt/applets/static: what a site written by `jaxpt applet` needs
+// Bundles web/src into jaxpt/hub/applets/static: what a site written by `jaxpt applet` needs
 // besides the models. The output depends on nothing but the sources and the lock file.
 
 import { createHash } from "node:crypto";
@@ -7,7 +7,7 @@ import { join, relative } from "node:path";
 import { build } from "esbuild";
 import { bundleOptions, here, wasm } from "./bundle.mjs";
 
-const out = join(here, "..", "jaxpt", "applets", "static");
+const out = join(here, "..", "jaxpt", "hub", "applets", "static");
 
 // Each package in the bundle, with its license.
 const LICENSES = {

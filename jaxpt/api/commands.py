@@ -16,11 +16,11 @@ from jaxpt.distributed.processes import set_up_jax
 from jaxpt.files import remote
 from jaxpt.finetuning.grid import finetune as run_grid
 from jaxpt.hub.describe import describe_export
-from jaxpt.inference.zero_shot_results import evaluate_tasks
 from jaxpt.logs import terminal
+from jaxpt.runs.workdir import check_workdir
+from jaxpt.runs.zero_shot_results import evaluate_tasks
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.train_run import train_run
-from jaxpt.training.workdir import check_workdir
 from jaxpt.zero_shot.outcomes import Options
 
 

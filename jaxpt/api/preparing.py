@@ -24,15 +24,15 @@ from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.logs import terminal
 from jaxpt.objectives import find, find_section
+from jaxpt.runs.data import make_feed, with_token_counts
+from jaxpt.runs.initial_state import check_start, make_start
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.train_calls import make_step
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.data import make_feed, with_token_counts
-from jaxpt.training.initial_state import check_start, make_start
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher
-from jaxpt.training.train_calls import make_step
 
 # A config, or its file: "configs/quickstart.py", "FILE.py:ARGUMENT", "config.json".
 Config = Any

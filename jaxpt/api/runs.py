@@ -21,21 +21,21 @@ from jaxpt.errors import (
     DataError,
     RandomWeightsWarning,
 )
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files import remote
 from jaxpt.finetuning.embedding import Embedder
-from jaxpt.generation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.shipped import find_model
-from jaxpt.inference.predictions import fill_text, generate_texts
-from jaxpt.inference.scorer import make_scorer
 from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
+from jaxpt.runs.predictions import fill_text, generate_texts
+from jaxpt.runs.random_parts import describe_random_parts
+from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import measure
-from jaxpt.training.random_parts import describe_random_parts
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
 
 Folder = str | os.PathLike

@@ -49,20 +49,20 @@ from jaxpt.files.folder import (
     replaced_folder,
     write_json,
 )
+from jaxpt.judge.assumptions import describe_seeds
+from jaxpt.judge.intervals import repeat_interval
 from jaxpt.report.answer import list_shared
 from jaxpt.report.conventions import with_costs
 from jaxpt.report.costs import EXTRA_COLUMNS, add_costs
 from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import FOLDER_HINT, REPORT, STUDY, Study, load_study
 from jaxpt.report.tables import format_differences, format_results
-from jaxpt.statistics.assumptions import describe_seeds
-from jaxpt.statistics.intervals import repeat_interval
+from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.workdir import NAMES, load_examples, write_examples
 from jaxpt.text.tokens import tokenizer
 from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.metrics_log import METRICS_FILE
 from jaxpt.training.result import SCHEMA
-from jaxpt.training.task import Task, make_task
-from jaxpt.training.workdir import NAMES, load_examples, write_examples
 
 REFERENCES, SOURCE = "references.npz", "config.txt"
 # What is copied of the comparison's folder, and of each run's.

@@ -15,6 +15,7 @@ from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
+from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
 from jaxpt.report.conventions import judge_conventions, word_conventions
 from jaxpt.report.costs import add_costs
@@ -25,19 +26,18 @@ from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
 from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.report.wording import FREQUENCY_SUFFIX
-from jaxpt.statistics.examples import Examples
+from jaxpt.runs.data import likelihood_bytes, likelihood_documents, likelihood_rows
+from jaxpt.runs.task import Task
+from jaxpt.runs.xla_flops import describe_counter
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.data import likelihood_bytes, likelihood_documents, likelihood_rows
 from jaxpt.training.measure import (
     list_choices,
     list_pairs,
     list_parts,
     list_questions,
 )
-from jaxpt.training.task import Task
-from jaxpt.training.xla_flops import describe_counter
 from jaxpt.version import __version__
 
 FLOPS_NOTE = (

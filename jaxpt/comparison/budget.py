@@ -18,13 +18,13 @@ from jaxpt.config.sections import CompareSpec, TrainSpec
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files.folder import load_measured, write_json
+from jaxpt.runs.data import make_feed
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.xla_flops import count_phases
 from jaxpt.text.dataset import Split
 from jaxpt.text.phases import split_steps
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.data import make_feed
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task, make_task
-from jaxpt.training.xla_flops import count_phases
 
 
 def without_schedule(plan: Plan) -> Plan:

@@ -34,7 +34,7 @@ from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files.folder import hold, refuse_links
 from jaxpt.report.summary import format_table
-from jaxpt.training.workdir import DIVERGED
+from jaxpt.runs.workdir import DIVERGED
 
 PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
 

@@ -42,13 +42,13 @@ from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.results import load_scores
 from jaxpt.finetuning.reuse import Reuse
-from jaxpt.inference.zero_shot_results import evaluate_tasks, load_main
+from jaxpt.judge.examples import Examples
 from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.report.wording import NGRAMS_SUFFIX
-from jaxpt.statistics.examples import Examples
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import load_examples, load_task, write_examples
+from jaxpt.runs.zero_shot_results import evaluate_tasks, load_main
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import load_examples, load_task, write_examples
 from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
@@ -56,7 +56,7 @@ PREFIX = "task"  # of the metrics' names
 DATA_PATHS = ("train", "dev", "test")  # settings of `data`
 RANDOM_SUFFIX = "_random"  # of metrics of a random initialization
 CORRELATIONS = ("mcc", "pearson", "spearman")
-MARGIN = 0.01  # of equivalence: see `jaxpt.statistics.verdicts`
+MARGIN = 0.01  # of equivalence: see `jaxpt.judge.verdicts`
 RESULTS, EXAMPLES = "tasks.json", "task_examples.npz"
 # The schema of tasks.json.
 RESULTS_FORM = {

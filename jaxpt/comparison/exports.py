@@ -9,7 +9,7 @@ from jaxpt.files.folder import load_json, new_folder
 from jaxpt.hub.export import ExportOptions, write_export
 from jaxpt.report.studies import REPORT
 from jaxpt.report.summary import format_budget, list_verdicts
-from jaxpt.training.first_seeds import list_first_seeds
+from jaxpt.runs.first_seeds import list_first_seeds
 
 FILE = "report.json"
 

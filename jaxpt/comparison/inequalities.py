@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxpt.comparison.naming import format_value, list_own_settings
+from jaxpt.judge.examples import Examples
 from jaxpt.report.metrics import METRICS
-from jaxpt.statistics.examples import Examples
 from jaxpt.training.finished_runs import (
     FoundRun,
     is_same_text,

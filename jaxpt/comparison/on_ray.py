@@ -22,7 +22,7 @@ from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import DeviceError, UserError
-from jaxpt.training.signals import Stopped
+from jaxpt.runs.signals import Stopped
 
 _log = logging.getLogger(__name__)
 

@@ -35,17 +35,17 @@ from jaxpt.files import remote
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.runs.data import with_token_counts
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.workdir import flatten, with_defaults
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.check import check_run
-from jaxpt.training.data import with_token_counts
 from jaxpt.training.measure import explain_no_pairs
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher, with_teacher
-from jaxpt.training.workdir import flatten, with_defaults
 
 _log = logging.getLogger(__name__)
 CONFIG, PLANS = "compare.json", "plans.json"

@@ -22,7 +22,7 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import LOCK, hold, load_json, write_config, write_json
 from jaxpt.report.formats import format_number, is_number
 from jaxpt.report.studies import REPORT, Study
-from jaxpt.training.workdir import DATA
+from jaxpt.runs.workdir import DATA
 
 TOLERANCE = 1e-6  # by which a mean may lie outside an interval of no width
 

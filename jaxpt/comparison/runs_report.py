@@ -15,14 +15,14 @@ from jaxpt.comparison.naming import name_runs
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
+from jaxpt.judge import ALPHA
+from jaxpt.judge.assumptions import MERGED
 from jaxpt.report.diverged import check_any_finished, split_runs
-from jaxpt.statistics import ALPHA
-from jaxpt.statistics.assumptions import MERGED
+from jaxpt.runs import manifest
+from jaxpt.runs.workdir import load_corpora
+from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter
 from jaxpt.text.dataset import Split
-from jaxpt.training import manifest
 from jaxpt.training.finished_runs import FoundRun, is_same_text, load_runs
-from jaxpt.training.workdir import load_corpora
-from jaxpt.training.xla_flops import add_phases, count_phases, describe_counter
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Kinds of budget; a report has the first one of which all runs spent the same amount.

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 
 from jaxpt.evaluation.bigram_pairs import ACCURACY
+from jaxpt.judge.bounds import SUFFIX
 from jaxpt.report.metrics import METRICS
-from jaxpt.statistics.bounds import SUFFIX
 
 
 def list_notes(

@@ -42,12 +42,12 @@ from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
 from jaxpt.report.metrics import METRICS
+from jaxpt.runs.task import make_task
+from jaxpt.runs.xla_flops import count_operations
 from jaxpt.text.dataset import Split, hold_out
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.loop import train
-from jaxpt.training.task import make_task
-from jaxpt.training.xla_flops import count_operations
 
 # Settings and sections that are the same for all trials and objectives, and why.
 BUDGET = "the budget and the seeds decide it"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from jaxpt.config.trials import has_range, list_trials
 from jaxpt.errors import ConfigError
+from jaxpt.judge import ALPHA
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.setting_types import (
     Fraction,
@@ -21,7 +22,6 @@ from jaxpt.setting_types import (
     Rule,
     Settings,
 )
-from jaxpt.statistics import ALPHA
 from jaxpt.text.feed import MAX_RANGES
 from jaxpt.text.phases import Phases, is_schedule, make_phases
 from jaxpt.zero_shot.tasks import TASKS

@@ -52,7 +52,7 @@ from jaxpt.evaluation.choices import (
     find_gaps,
     score_candidates,
 )
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.vocab import Vocab
 

@@ -45,7 +45,7 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from jaxpt.evaluation.likelihood import map_batches
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import window_starts
 from jaxpt.text.tokens.vocab import Vocab

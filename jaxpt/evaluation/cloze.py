@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.evaluation.likelihood import batches
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 
 CLOZE_RATE = 0.15
 CLOZE_SEED = 0

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxpt.judge.examples import Examples
 from jaxpt.ops import metrics as sums
 from jaxpt.rng import stream
-from jaxpt.statistics.examples import Examples
 from jaxpt.text.tokens.vocab import Vocab
 
 # Held-out rows have the same corruption at every evaluation of every run.

@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.evaluation.linear_probe import fit_logistic
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import passages
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxpt.evaluation.cloze import sample_positions
 from jaxpt.evaluation.probe import find_passages
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.vocab import Vocab
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from jaxpt.evaluation.likelihood import map_batches
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.vocab import Vocab

@@ -27,13 +27,13 @@ from jaxpt.nn.networks.one_stack import (
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.rng import stream
+from jaxpt.runs.run_framing import find_frame, find_framing
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import load_run, load_task
 from jaxpt.tasks.encoder import Frame, TextEncoder
 from jaxpt.tasks.writing import Writing
 from jaxpt.text.tokens.framing import read_pair_template
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.run_framing import find_frame, find_framing
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import load_run, load_task
 
 SCRATCH = "scratch:"
 BASE = "base"  # in a fine-tuning's folder: the run imported from transformers

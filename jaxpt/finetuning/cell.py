@@ -36,10 +36,10 @@ from jaxpt.finetuning.evaluation import (
 from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
+from jaxpt.judge.examples import Examples as ItemScores
 from jaxpt.learn.skips import make_rule
-from jaxpt.statistics.examples import Examples as ItemScores
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.signals import SignalWatch, Stopped
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.signals import SignalWatch, Stopped
 
 # The schema of history.json; metrics and losses may be NaN.
 METRICS = {str: numbers.Real}

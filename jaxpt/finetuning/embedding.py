@@ -9,8 +9,8 @@ from jaxtyping import Float
 from jaxpt.errors import ConfigError
 from jaxpt.finetuning.base import make_encoder
 from jaxpt.finetuning.batches import choose_lengths, collate, count_lengths, cut_all
+from jaxpt.runs.workdir import LoadedRun
 from jaxpt.tasks.encoder import Framed
-from jaxpt.training.workdir import LoadedRun
 
 POOLS = ("mean", "first", "last", "none")
 BATCH_SIZE = 32

@@ -18,7 +18,7 @@ from jaxpt.finetuning.batches import (
     row_length,
 )
 from jaxpt.finetuning.program import TuneProgram
-from jaxpt.statistics.examples import Examples as ItemScores
+from jaxpt.judge.examples import Examples as ItemScores
 from jaxpt.tasks.task import Described, Row
 
 MIN_BATCHES = 16  # batches that justify compiling one more length

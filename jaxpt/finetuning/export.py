@@ -37,8 +37,8 @@ from jaxpt.hub.task_heads import (
 )
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.run_framing import find_framing
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.run_framing import find_framing
 
 IDENTITY = "identity.json"
 # Its schema: the base and the data of a fine-tuning.

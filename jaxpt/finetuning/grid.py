@@ -35,11 +35,11 @@ from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import summarise
+from jaxpt.runs import manifest
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.signals import SignalWatch, Stopped
+from jaxpt.runs.workdir import flatten
 from jaxpt.tasks.task import Labels
-from jaxpt.training import manifest
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.signals import SignalWatch, Stopped
-from jaxpt.training.workdir import flatten
 
 Log = Callable[[str], None]
 

@@ -36,8 +36,8 @@ from jaxpt.nn.networks.one_stack import (
 )
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.task_heads import FORMS
-from jaxpt.training.run_framing import find_framing
-from jaxpt.training.task import Task
+from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.task import Task
 
 
 def choose_form(task: Task, head: str, network: Network, class_suffix: str = "") -> str:

@@ -10,8 +10,8 @@ from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.cell import HISTORY, METRICS, Cell, Trained
-from jaxpt.statistics.examples import Examples
-from jaxpt.training.workdir import load_examples, write_examples
+from jaxpt.judge.examples import Examples
+from jaxpt.runs.workdir import load_examples, write_examples
 
 # The schema of a run's result.json.
 SCHEMA = HISTORY | {

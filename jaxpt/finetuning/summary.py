@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.statistics.intervals import expected_best
+from jaxpt.judge.intervals import expected_best
 
 LEVEL = 0.95
 MAX_LABELS = 10  # of a table by label in the terminal

@@ -9,7 +9,7 @@ import jax
 from jaxpt.errors import UserError
 from jaxpt.hub.families import write_config
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.training.task import Task
+from jaxpt.runs.task import Task
 
 
 def describe_export(task: Task) -> list[str]:

@@ -29,9 +29,9 @@ from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
 from jaxpt.hub.shipped import find_model
 from jaxpt.hub.source_folder import PARTS
+from jaxpt.runs.run_framing import NAME
 from jaxpt.text.tokens.folder_options import NAMES as OPTIONS
 from jaxpt.text.tokens.published import FOLDERS
-from jaxpt.training.run_framing import NAME
 
 CONFIGS = ("config.json", "generation_config.json", INDEX)
 TOKENIZERS = (

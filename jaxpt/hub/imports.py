@@ -35,19 +35,19 @@ from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Teacher
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.generation_defaults import Defaults, write_defaults
+from jaxpt.runs.initial_state import check_start
+from jaxpt.runs.program import Program
+from jaxpt.runs.random_parts import write_random_parts
+from jaxpt.runs.run_framing import NAME
+from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.generation_defaults import Defaults, write_defaults
-from jaxpt.training.initial_state import check_start
-from jaxpt.training.program import Program
-from jaxpt.training.random_parts import write_random_parts
-from jaxpt.training.run_framing import NAME
-from jaxpt.training.task import Task, make_task
-from jaxpt.training.workdir import load_run
 
 TOKENIZER = "tokenizer.json"
 Networks = dict[str, Network]

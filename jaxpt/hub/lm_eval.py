@@ -26,12 +26,12 @@ import numpy as np
 
 import jaxpt.trust
 from jaxpt.errors import DataError, UserError
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files.remote import fetch
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.inference.predictions import Writer
-from jaxpt.inference.scorer import make_scorer
-from jaxpt.training.run_framing import find_framing
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.predictions import Writer
+from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.workdir import load_run
 from jaxpt.zero_shot.continuations import pick_rule
 
 NAME = "jaxpt"

@@ -25,11 +25,11 @@ import numpy as np
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import ConfigError
 from jaxpt.hub.convert import flatten
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task, make_task
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task, make_task
 
 Ids = list[int]
 

@@ -19,11 +19,11 @@ from jaxpt.hub.onnx_graphs import list_graphs
 from jaxpt.nn.networks.abilities import FillsMasks, name_writing
 from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
+from jaxpt.runs.random_parts import check_networks
+from jaxpt.runs.run_framing import find_frame, find_framing
+from jaxpt.runs.task import find_banned
+from jaxpt.runs.workdir import LoadedRun, load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.training.random_parts import check_networks
-from jaxpt.training.run_framing import find_frame, find_framing
-from jaxpt.training.task import find_banned
-from jaxpt.training.workdir import LoadedRun, load_run
 
 VERSION = 1
 # The kind of a run by the heads of its networks; a causal one that reads ahead is

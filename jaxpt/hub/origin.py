@@ -25,8 +25,8 @@ from jaxpt.files import folder as folders
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
 from jaxpt.objectives import OBJECTIVES, is_outside
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import BASE_MODEL
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import BASE_MODEL
 
 FOLDER, RUN, FORMAT = "jaxpt", "run.json", 1
 

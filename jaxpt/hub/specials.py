@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError, UserError
-from jaxpt.generation.scores import SampleSpec
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.hub.files import read_json
+from jaxpt.runs.generation_defaults import Defaults, check_defaults
+from jaxpt.runs.run_framing import NAME
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.generation_defaults import Defaults, check_defaults
-from jaxpt.training.run_framing import NAME
 
 # Defaults of transformers' config classes, by model_type.
 DEFAULTS = {

@@ -10,7 +10,7 @@ save memory is not counted. With N parameters in kernels and in the head's table
 6 N + 12 L D T per token (PaLM, appendix B).
 
 The products of a compiled step are counted exactly, except for windows. XLA's count of
-all operations (`jaxpt.training.xla_flops`) is higher, the more so in narrower models.
+all operations (`jaxpt.runs.xla_flops`) is higher, the more so in narrower models.
 """
 
 from jaxpt.nn.layers import ValueEmbedding

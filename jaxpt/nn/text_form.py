@@ -12,7 +12,7 @@ class TextForm:
     """The special tokens that a network reads around a text and in place of a gap.
 
     An objective declares the first group (`ObjectiveSpec.text_form`), a run adds the
-    second (`jaxpt.training.run_framing.find_form`).
+    second (`jaxpt.runs.run_framing.find_form`).
 
     Attributes:
       before, after: ids around a text that is read in both directions, or by an

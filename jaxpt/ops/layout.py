@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
-# The mesh axes that rows are sharded over (`jaxpt.training.sharding` makes the mesh).
+# The mesh axes that rows are sharded over (`jaxpt.runs.sharding` makes the mesh).
 ROW_AXES = ("data", "fsdp")
 
 

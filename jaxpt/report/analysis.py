@@ -15,23 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxpt.analysis import attention_maps, similarity
-from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.evaluation import attention_maps, similarity
+from jaxpt.evaluation.attention_maps import HeadCounter
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
 from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
 from jaxpt.report.formats import to_plain
+from jaxpt.runs import inspection
+from jaxpt.runs.program import Program
+from jaxpt.runs.run_framing import find_frame
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import load_corpora, load_run, load_task
 from jaxpt.text.dataset import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training import inspection
-from jaxpt.training.program import Program
-from jaxpt.training.run_framing import find_frame
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import load_corpora, load_run, load_task
 from jaxpt.version import __version__
 
 NAME = "analysis.json"

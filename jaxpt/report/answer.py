@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from jaxpt.judge.verdicts import MIN_SEEDS
 from jaxpt.report.diverged import word_left_out
 from jaxpt.report.formats import (
     MISSING,
@@ -32,7 +33,6 @@ from jaxpt.report.wording import (
     word_at_most,
     word_untested,
 )
-from jaxpt.statistics.verdicts import MIN_SEEDS
 
 MAX_NAMES = 4  # listed in a sentence; more are counted
 CHOICE = "choice_bayes_accuracy"  # has a chance level of 1 / eval.num_choices

@@ -30,8 +30,8 @@ from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.results import CELLS, PREDICTIONS
 from jaxpt.finetuning.summary import align
-from jaxpt.inference.zero_shot_results import evaluate_tasks, load_columns
-from jaxpt.statistics.intervals import DRAWS, SEED, Interval, find_ends, mean_interval
+from jaxpt.judge.intervals import DRAWS, SEED, Interval, find_ends, mean_interval
+from jaxpt.runs.zero_shot_results import evaluate_tasks, load_columns
 from jaxpt.zero_shot import babylm, pairs
 from jaxpt.zero_shot.tasks import TASKS
 

@@ -22,11 +22,11 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jaxpt.judge.examples import Examples
 from jaxpt.report.costs import KEYS, WRITE
 from jaxpt.report.formats import group_by_name, is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.summary import summarise
-from jaxpt.statistics.examples import Examples
 
 # Of an equal cost: runs end after whole calls of steps.
 TOLERANCE = 0.02

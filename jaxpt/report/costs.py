@@ -4,7 +4,7 @@ The columns of a run's entry in report.json:
 
     flops                counted as today, also for runs that were trained before the
                          products of the optimizer were counted
-    operations           XLA's count of its training (`jaxpt.training.xla_flops`)
+    operations           XLA's count of its training (`jaxpt.runs.xla_flops`)
     flops_left_out       the share of XLA's count that FLOPs leave out
     teacher_flops ...    the cost of its teacher and the teacher's own teacher, if any
     tuning_flops ...     the cost of all trials of its objective, if any was tuned
@@ -23,14 +23,14 @@ from pathlib import Path
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
-from jaxpt.training.result import SCHEMA
-from jaxpt.training.task import Task, make_task
-from jaxpt.training.xla_flops import (
+from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.xla_flops import (
     add_phases,
     count_operations,
     count_phases,
     count_step,
 )
+from jaxpt.training.result import SCHEMA
 
 LEFT_OUT = "flops_left_out"
 KINDS = ("teacher", "tuning")

@@ -8,20 +8,20 @@ import numpy as np
 
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.generation.scores import SampleSpec, next_distribution
-from jaxpt.generation.unmasking import fill_masks
+from jaxpt.evaluation.scores import SampleSpec, next_distribution
+from jaxpt.evaluation.unmasking import fill_masks
 from jaxpt.report import passage, plots
 from jaxpt.report.answer import find_levels, list_shared
 from jaxpt.report.formats import first_runs, group_by_name
 from jaxpt.report.tuned_curves import list_tuned
 from jaxpt.report.tuned_plot import finetuning_curves
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import load_run
 
 TEMPERATURES = (0.5, 1.0, 1.5)
 NUM_EXAMPLES = 4

@@ -23,10 +23,10 @@ from jaxpt.report import pages, passage
 from jaxpt.report.passage import View
 from jaxpt.report.passage_plot import COLORS, describe_costs, draw_mask_png, draw_views
 from jaxpt.report.plots import save_figure, show_token
+from jaxpt.runs.data import describe_rows, make_feed
+from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.data import describe_rows, make_feed
-from jaxpt.training.task import Task
 from jaxpt.training.text_progress import make_reporter
 
 MASK_COLUMNS = 40

@@ -19,11 +19,11 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Term
 from jaxpt.ops.masks import materialise
 from jaxpt.rng import split_step, stream
+from jaxpt.runs.data import make_feed, with_token_counts
+from jaxpt.runs.task import Task, make_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.data import make_feed, with_token_counts
-from jaxpt.training.task import Task, make_task
 
 # The kinds of a strip's cells: a token of the text as it is, a token that is masked in
 # the input, a token of the input that replaces it, a target of a loss, and no token.

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from jaxpt.judge.examples import Examples
+from jaxpt.judge.reliability import LEAST, split_half
 from jaxpt.report.formats import group_by_name
 from jaxpt.report.metrics import list_metrics
-from jaxpt.statistics.examples import Examples
-from jaxpt.statistics.reliability import LEAST, split_half
 
 
 def measure_reliability(

@@ -9,8 +9,8 @@ import pathlib
 from typing import Any
 
 from jaxpt.errors import CheckpointError
+from jaxpt.evaluation.samples import Piece, show_blank
 from jaxpt.files import checksums, disk, remote
-from jaxpt.generation.samples import Piece, show_blank
 from jaxpt.report import page_tables, page_views, pages
 from jaxpt.report.answer import (
     find_levels,
@@ -34,7 +34,7 @@ from jaxpt.report.summary import (
     list_verdicts,
     list_whole_cost,
 )
-from jaxpt.training.workdir import flatten
+from jaxpt.runs.workdir import flatten
 
 WIDE = 1000  # pixels; a wider picture gets a separate row
 # Figures that the page draws as SVG.

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt.generation.samples import Piece, write_line
+from jaxpt.evaluation.samples import Piece, write_line
 from jaxpt.report.formats import first_runs
+from jaxpt.runs.program import Program
+from jaxpt.runs.workdir import load_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training import passage_samples
-from jaxpt.training.program import Program
-from jaxpt.training.workdir import load_task
 
 NUM_PASSAGES = 3
 

@@ -20,12 +20,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt.analysis import scaling_laws
-from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
+from jaxpt.judge import scaling_laws
+from jaxpt.judge.scaling_laws import Law, Points
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_plot

@@ -8,7 +8,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from jaxpt.analysis.scaling_laws import Law, Points
+from jaxpt.judge.scaling_laws import Law, Points
 from jaxpt.report.formats import format_count, format_flops
 from jaxpt.report.plots import save_figure, tidy
 from jaxpt.report.styles import BLUE, ORANGE

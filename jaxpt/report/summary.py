@@ -1,7 +1,7 @@
 """Summarizes a comparison: means over seeds, verdicts, and the table in the terminal.
 
 Objectives share their data and their budget, not their losses. So verdicts are given
-only on shared metrics, which have the same task for all (`jaxpt.statistics.verdicts`).
+only on shared metrics, which have the same task for all (`jaxpt.judge.verdicts`).
 """
 
 import math
@@ -10,6 +10,11 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from jaxpt.judge import verdicts
+from jaxpt.judge.assumptions import check_seeds
+from jaxpt.judge.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
+from jaxpt.judge.examples import Examples
+from jaxpt.judge.verdicts import Pair, Results
 from jaxpt.report.answer import format_amount, list_conclusions
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.diverged import add_to_tables, list_diverged, word_left_out
@@ -43,11 +48,6 @@ from jaxpt.report.wording import (
     with_parts,
     word_verdict,
 )
-from jaxpt.statistics import verdicts
-from jaxpt.statistics.assumptions import check_seeds
-from jaxpt.statistics.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
-from jaxpt.statistics.examples import Examples
-from jaxpt.statistics.verdicts import Pair, Results
 
 WIDTH = 100
 VALUE = "{:.3f}".format

@@ -17,12 +17,12 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from jaxpt.judge import verdicts
+from jaxpt.judge.examples import Examples
 from jaxpt.report.conventions import EARLY, TOLERANCE, CostReading, Reading, read_runs
 from jaxpt.report.costs import KEYS, KINDS, WRITE
 from jaxpt.report.formats import group_by_name
 from jaxpt.report.summary import summarise
-from jaxpt.statistics import verdicts
-from jaxpt.statistics.examples import Examples
 
 
 def judge_whole_cost(

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS, Pair
 from jaxpt.report.diverged import word_left_out
 from jaxpt.report.formats import format_number, is_number
-from jaxpt.statistics.verdicts import GOOD_SEEDS, MIN_SEEDS, Pair
 
 MOST_TIES = 3  # listed one by one, in addition to those of the best
 

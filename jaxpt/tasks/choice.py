@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.judge.examples import Examples
 from jaxpt.setting_types import Length
-from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel, class_loss
 from jaxpt.tasks.task import (

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import class_metrics, class_report, label_set_metrics
 from jaxpt.tasks.model import apply_head, class_loss

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxpt.generation.sampling import generate
-from jaxpt.generation.scores import SampleSpec
+from jaxpt.evaluation.sampling import generate
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.nn.adaptation.adapt import adapted
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import make_room

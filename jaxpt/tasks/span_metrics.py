@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.tasks.task import score_items
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")

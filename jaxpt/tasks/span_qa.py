@@ -25,9 +25,9 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jaxpt.errors import ConfigError, DataError
+from jaxpt.judge.examples import Examples
 from jaxpt.ops import losses
 from jaxpt.setting_types import NonNegativeInt, PositiveInt
-from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head
 from jaxpt.tasks.span_metrics import (

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.statistics.examples import Examples
+from jaxpt.judge.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head, class_loss
 from jaxpt.tasks.span_metrics import SCHEMES, entity_metrics, find_scheme, need_seqeval

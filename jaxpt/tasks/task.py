@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.judge.examples import Examples
 from jaxpt.setting_types import Limits, NonNegativeInt, Rule, Settings
-from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel
 from jaxpt.text.labelled.tables import HOW_TO_DROP, Table

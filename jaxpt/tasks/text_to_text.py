@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.generation.scores import NumBeams, SampleSpec
+from jaxpt.evaluation.scores import NumBeams, SampleSpec
+from jaxpt.judge.examples import Examples
 from jaxpt.setting_types import Length, Limits, NonNegativeInt, OneOf
-from jaxpt.statistics.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel, answer_loss, write_answers

@@ -9,16 +9,16 @@ import jax
 import numpy as np
 
 from jaxpt.nn.attention import check_kernel
+from jaxpt.runs.data import make_feed
+from jaxpt.runs.initial_state import check_start
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.data import make_feed
-from jaxpt.training.initial_state import check_start
 from jaxpt.training.measure import FROM_FEATURES, Measured, measure
 from jaxpt.training.memory import check_memory
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task
 from jaxpt.training.trackers import check_installed
 
 # Functions of a program that `measure` calls, if the network has them.

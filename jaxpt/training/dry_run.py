@@ -14,12 +14,12 @@ import jax
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
+from jaxpt.runs.data import with_token_counts
+from jaxpt.runs.program import Program, device_peak
+from jaxpt.runs.task import Task, make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.phases import split_steps
 from jaxpt.training.check import check_run
-from jaxpt.training.data import with_token_counts
-from jaxpt.training.program import Program, device_peak
-from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher
 from jaxpt.training.text_progress import make_reporter
 

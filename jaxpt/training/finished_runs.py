@@ -14,14 +14,9 @@ from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import CONFIG, UNVERSIONED, load_config, load_json
 from jaxpt.files.remote import localise
-from jaxpt.statistics.examples import Examples
-from jaxpt.text.text_spec import TextSpec
-from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.metrics_log import METRICS_FILE
-from jaxpt.training.result import SCHEMA
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import (
+from jaxpt.judge.examples import Examples
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import (
     DATA,
     DIVERGED,
     NAMES,
@@ -30,6 +25,11 @@ from jaxpt.training.workdir import (
     load_examples,
     load_task,
 )
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.metrics_log import METRICS_FILE
+from jaxpt.training.result import SCHEMA
 
 RUNS = "must be folders of finished runs, which jaxpt train or jaxpt compare has made"
 # Settings of the text, which its fingerprint covers.

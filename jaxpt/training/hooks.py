@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxpt.learn.state import TrainState
-from jaxpt.training.task import Task
+from jaxpt.runs.task import Task
 
 
 def _ignore(*args) -> None:

@@ -15,8 +15,20 @@ import numpy as np
 from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, hold
+from jaxpt.judge.examples import means
 from jaxpt.learn.state import TrainState
-from jaxpt.statistics.examples import means
+from jaxpt.runs.checkpoint import Checkpointer, is_finite
+from jaxpt.runs.initial_state import make_start
+from jaxpt.runs.program import Program
+from jaxpt.runs.random_parts import check_networks, read_random_parts
+from jaxpt.runs.signals import SignalWatch, Stopped
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import (
+    check_shared,
+    fingerprint,
+    load_divergence,
+    lock_workdir,
+)
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import (
     MAX_RANGES,
@@ -28,10 +40,8 @@ from jaxpt.text.feed import (
 )
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.check import check_run
-from jaxpt.training.checkpoint import Checkpointer, is_finite
 from jaxpt.training.clock import Stopwatch, make_clock
 from jaxpt.training.hooks import NO_HOOKS, Hooks
-from jaxpt.training.initial_state import make_start
 from jaxpt.training.measure import (
     NO_RESULTS,
     Measured,
@@ -49,8 +59,6 @@ from jaxpt.training.milestones import (
 )
 from jaxpt.training.passage_samples import make_lines
 from jaxpt.training.profile import Profiler
-from jaxpt.training.program import Program
-from jaxpt.training.random_parts import check_networks, read_random_parts
 from jaxpt.training.result import (
     CURVES,
     Cost,
@@ -59,14 +67,6 @@ from jaxpt.training.result import (
     write_result,
 )
 from jaxpt.training.run_log import RunLog
-from jaxpt.training.signals import SignalWatch, Stopped
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import (
-    check_shared,
-    fingerprint,
-    load_divergence,
-    lock_workdir,
-)
 
 
 def train(

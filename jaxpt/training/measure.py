@@ -20,6 +20,7 @@ from jaxpt.evaluation.likelihood import (
 )
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
+from jaxpt.judge.examples import Examples, means
 from jaxpt.nn.networks.abilities import (
     FillsGaps,
     FillsMasks,
@@ -28,17 +29,16 @@ from jaxpt.nn.networks.abilities import (
 )
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
-from jaxpt.statistics.examples import Examples, means
-from jaxpt.text.dataset import Split
-from jaxpt.text.stores.prepare import UNKNOWN_SHARE
-from jaxpt.training.data import (
+from jaxpt.runs.data import (
     held_rows,
     likelihood_bytes,
     likelihood_documents,
     likelihood_rows,
 )
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task
+from jaxpt.text.dataset import Split
+from jaxpt.text.stores.prepare import UNKNOWN_SHARE
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import jax
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import DeviceError
+from jaxpt.runs.program import Program
+from jaxpt.runs.sharding import count_bytes
 from jaxpt.setting_types import list_types, strip
-from jaxpt.training.program import Program
-from jaxpt.training.sharding import count_bytes
 
 # The limits of a container, by version of cgroups; "max" is none.
 CGROUP_LIMITS = (

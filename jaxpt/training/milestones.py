@@ -22,13 +22,13 @@ from jaxpt.config.sections import TrainSpec
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files import checksums
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.workdir import IDENTITY_NAMES
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.phases import count_rows
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.workdir import IDENTITY_NAMES
 
 FOLDER = "words"
 LIMIT = 1_000_000  # tokens that are decoded

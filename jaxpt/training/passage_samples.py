@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.generation import samples
-from jaxpt.generation.samples import Part, Sample
-from jaxpt.generation.sampling import generate, pad_left
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.generation.unmasking import unmask
+from jaxpt.evaluation import samples
+from jaxpt.evaluation.samples import Part, Sample
+from jaxpt.evaluation.sampling import generate, pad_left
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.evaluation.unmasking import unmask
 from jaxpt.nn.networks.abilities import (
     DetectsReplaced,
     FillsGaps,
@@ -35,12 +35,12 @@ from jaxpt.nn.networks.abilities import (
     name_writing,
 )
 from jaxpt.rng import row_keys, stream
+from jaxpt.runs.program import Program
+from jaxpt.runs.run_framing import find_frame, find_framing
+from jaxpt.runs.task import Task, find_banned, find_stops
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.program import Program
-from jaxpt.training.run_framing import find_frame, find_framing
-from jaxpt.training.task import Task, find_banned, find_stops
 
 LENGTH = 64  # tokens of a passage, if the model can read them
 MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples

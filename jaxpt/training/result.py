@@ -8,13 +8,13 @@ import jax
 
 from jaxpt.config.metric_names import rename_result
 from jaxpt.files.folder import load_measured, write_json
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import DIVERGED, write_examples
 from jaxpt.text.feed import Ranges
 from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
 from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import DIVERGED, write_examples
 
 RESULT = "result.json"
 # The metrics of an evaluation that learning curves show.

@@ -13,15 +13,15 @@ from jaxpt import logs
 from jaxpt.distributed import processes
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.ops import metrics as sums
+from jaxpt.runs.data import describe_rows
+from jaxpt.runs.program import MFU_NOTE, Program, device_peak
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import flatten
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.phases import find_phase, split_steps
-from jaxpt.training.data import describe_rows
 from jaxpt.training.measure import explain_no_pairs
 from jaxpt.training.metrics_log import MetricWriter, Progress
-from jaxpt.training.program import MFU_NOTE, Program, device_peak
-from jaxpt.training.task import Task
-from jaxpt.training.workdir import flatten
 
 _log = logging.getLogger(__name__)
 WARN_SECONDS = 2 * 3600.0  # a run that trains longer is warned of when it begins

@@ -7,11 +7,11 @@ from jaxpt.config.plan import Plan, make_plan
 from jaxpt.distributed import processes
 from jaxpt.files import remote
 from jaxpt.objectives import find_section
+from jaxpt.runs.data import with_token_counts
+from jaxpt.runs.task import Task, make_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.data import with_token_counts
 from jaxpt.training.loop import train
-from jaxpt.training.task import Task, make_task
 
 
 def lacks_teacher(plan: Plan) -> bool:

@@ -6,12 +6,12 @@ from pathlib import Path
 from jaxpt.config.plan import make_plan
 from jaxpt.distributed import processes
 from jaxpt.files.folder import hold
+from jaxpt.runs.data import with_token_counts
+from jaxpt.runs.run_framing import with_framing
+from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
-from jaxpt.training.data import with_token_counts
 from jaxpt.training.hooks import NO_HOOKS, Hooks
-from jaxpt.training.run_framing import with_framing
-from jaxpt.training.task import make_task
 from jaxpt.training.teacher import with_teacher
 from jaxpt.training.text_progress import SILENT, make_reporter
 

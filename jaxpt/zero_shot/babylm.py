@@ -28,7 +28,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from jaxpt.errors import DataError
-from jaxpt.statistics.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
+from jaxpt.judge.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
 from jaxpt.zero_shot import pairs
 from jaxpt.zero_shot.continuations import make_score
 from jaxpt.zero_shot.multiple_choice import (

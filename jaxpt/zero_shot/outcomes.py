@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.statistics.intervals import Interval
+from jaxpt.judge.intervals import Interval
 from jaxpt.zero_shot.scoring import TextScorer
 
 

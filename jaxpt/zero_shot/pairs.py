@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import DataError
-from jaxpt.statistics.intervals import Interval, find_ends, mean_interval
+from jaxpt.judge.intervals import Interval, find_ends, mean_interval
 from jaxpt.text.labelled.tables import parse_rows
 from jaxpt.text.sources.files import open_archive, read_whole, unpack_whole
 from jaxpt.text.sources.leftovers import is_leftover

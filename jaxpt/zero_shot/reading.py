@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import DataError
-from jaxpt.statistics.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
+from jaxpt.judge.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.continuations import hide_rest
 from jaxpt.zero_shot.outcomes import EvalContext, Outcome, Task, make_figures

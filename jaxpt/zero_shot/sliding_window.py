@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.statistics.intervals import Interval, map_interval, ratio_interval
+from jaxpt.judge.intervals import Interval, map_interval, ratio_interval
 from jaxpt.zero_shot.scoring import TextScorer
 
 # Rules whose sums are log p of the text, a bound of it, or a pseudo-log-likelihood; the

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.statistics.intervals import mean_interval
+from jaxpt.judge.intervals import mean_interval
 from jaxpt.text.sources.source import SourceSpec, read_documents
 from jaxpt.zero_shot import (
     last_word,

@@ -20,9 +20,9 @@ import numpy as np
 
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
 
 VOCAB = Vocab(size=512, pad=0)
 LENGTH, BATCH, STEPS = 128, 8, 4

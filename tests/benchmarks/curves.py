@@ -38,8 +38,8 @@ def measure_point(curve: str, value: int, args) -> dict:
     from sizes import CASES
 
     from jaxpt.config.plan import make_plan
-    from jaxpt.training.program import Program
-    from jaxpt.training.task import make_task
+    from jaxpt.runs.program import Program
+    from jaxpt.runs.task import make_task
 
     case = CASES["clm-4x256"]
     changes = dict(case.changes)

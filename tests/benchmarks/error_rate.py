@@ -31,9 +31,9 @@ from comparisons import (
     to_results,
 )
 
-from jaxpt.statistics import ALPHA
-from jaxpt.statistics.assumptions import check_seeds
-from jaxpt.statistics.unpaired import Sample, half_width
+from jaxpt.judge import ALPHA
+from jaxpt.judge.assumptions import check_seeds
+from jaxpt.judge.unpaired import Sample, half_width
 
 NUM_SEEDS = (4, 5, 10)
 RESULTS = pathlib.Path(__file__).parents[2] / "results"

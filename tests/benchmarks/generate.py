@@ -21,8 +21,8 @@ import numpy as np
 import torch
 import transformers
 
-from jaxpt.generation.sampling import generate
-from jaxpt.generation.scores import SampleSpec
+from jaxpt.evaluation.sampling import generate
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.hub.convert import from_hf
 from jaxpt.hub.families import read_config
 from jaxpt.nn.decoding import make_decoder

@@ -21,7 +21,7 @@ import jaxpt
 from jaxpt.comparison import runs_report
 from jaxpt.files import checksums
 from jaxpt.files.folder import write_json
-from jaxpt.training.workdir import load_examples, write_examples
+from jaxpt.runs.workdir import load_examples, write_examples
 
 RELEASES = Path(__file__).resolve().parents[1] / "releases"
 

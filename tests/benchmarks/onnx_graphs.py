@@ -23,14 +23,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt.applets.site import name_runs, write_site
 from jaxpt.hub import onnx_files
+from jaxpt.hub.applets.site import name_runs, write_site
 from jaxpt.hub.onnx_graphs import LENGTH, SOURCE, list_graphs
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PrefixLM
 from jaxpt.nn.presets import PRESETS
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.workdir import load_run
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 FAMILIES = {

@@ -28,8 +28,8 @@ from zero_shot.peer_models import write_model, write_wordpiece
 
 from jaxpt.config.settings import default_config
 from jaxpt.hub.imports import import_run
-from jaxpt.inference.scorer import make_scorer
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.workdir import load_run
 from jaxpt.zero_shot.pairs import read_pairs
 
 

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from tiny import make_config
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.comparison import archive as archiving
 from jaxpt.comparison import compare as comparison
 from jaxpt.comparison import plan_runs, reproduce

@@ -15,19 +15,20 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.evaluation import cloze
-from jaxpt.inference.predictions import fill_text, generate_texts
 from jaxpt.report import figures
 from jaxpt.report.probed_layers import list_probed
+from jaxpt.runs import train_calls
+from jaxpt.runs.data import likelihood_rows
+from jaxpt.runs.predictions import fill_text, generate_texts
+from jaxpt.runs.train_calls import TrainCalls
+from jaxpt.runs.workdir import load_corpora, load_examples, load_run, lock_workdir
+from jaxpt.runs.xla_flops import count_operations
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.encoding import make_visible
 from jaxpt.training import clock as clock_module
-from jaxpt.training import loop, train_calls
-from jaxpt.training.data import likelihood_rows
+from jaxpt.training import loop
 from jaxpt.training.measure import measure
-from jaxpt.training.train_calls import TrainCalls
-from jaxpt.training.workdir import load_corpora, load_examples, load_run, lock_workdir
-from jaxpt.training.xla_flops import count_operations
 
 
 def make_comparison(path, **changes):

@@ -30,8 +30,8 @@ from jaxpt.report.tuned_curves import (
     draw_tuned,
     list_tuned,
 )
+from jaxpt.runs.workdir import load_examples
 from jaxpt.training import loop
-from jaxpt.training.workdir import load_examples
 
 CONFIG = """
 from jaxpt.config.finetuning import default_finetune_config

@@ -7,7 +7,7 @@ import pytest
 from reports import make_report, make_run
 from tiny import make_config, write_run
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.files import checksums
 from jaxpt.hub import upload
 

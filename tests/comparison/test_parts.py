@@ -14,7 +14,7 @@ import pytest
 from reports import without_times
 from tiny import make_config, write_config
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.comparison import compare as comparison
 from jaxpt.comparison import plan_runs, train_runs
 from jaxpt.comparison.collect_runs import collect_runs, write_report
@@ -25,7 +25,7 @@ from jaxpt.config.settings import to_dict
 from jaxpt.files.folder import LOCK
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
-from jaxpt.training.workdir import load_examples
+from jaxpt.runs.workdir import load_examples
 
 ROOT = Path(__file__).resolve().parents[2]
 # One objective: most of a run's time here is compiling.
@@ -40,8 +40,8 @@ RUNS = ["clm-seed0", "clm-seed1", "clm-seed2"]
 # A worker that is killed when it has saved the step that is named first, 0 for none.
 WORKER = """
 import os, signal, sys
-from jaxpt import cli
-from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.cli import main as cli
+from jaxpt.runs.checkpoint import Checkpointer
 
 last, save = int(sys.argv[1]), Checkpointer.save
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tiny import make_config
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.comparison import compare as comparison
 from jaxpt.comparison import plan_runs
 from jaxpt.comparison.inequalities import find_tests, list_inequalities
@@ -17,13 +17,13 @@ from jaxpt.comparison.naming import name_runs
 from jaxpt.comparison.runs_report import report_runs
 from jaxpt.config.plan import make_plan
 from jaxpt.files import folder as folders
+from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
 from jaxpt.report.summary import format_table, summarise
-from jaxpt.statistics.examples import Examples
+from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.finished_runs import find_folders, load_runs
-from jaxpt.training.task import make_task
 
 TEXT = {
     "data__label_field": "era",

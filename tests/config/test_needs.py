@@ -9,17 +9,17 @@ import pytest
 from stops import stop_after
 from tiny import TEXTS, make_config, write_stored
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.comparison.budget import fit_warmup
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.runs.task import make_task
+from jaxpt.runs.workdir import flatten, load_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import open_stores
 from jaxpt.training import loop
-from jaxpt.training.task import make_task
-from jaxpt.training.workdir import flatten, load_task
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SEQ2SEQ = {"model.num_decoder_layers": 2}

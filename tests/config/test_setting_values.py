@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tiny import make_config, write_stored
 from trials import settings as trial
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.config import finetuning
 from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config, find_types
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.inference.predictions import check_draws
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.runs.predictions import check_draws
 from jaxpt.setting_types import MAX_TEXT, fits, list_types, show_value
 from jaxpt.training.memory import check_parts, format_bytes
 from jaxpt.training.train_run import train_run

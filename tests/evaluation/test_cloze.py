@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.evaluation import cloze
-from jaxpt.statistics.examples import means
+from jaxpt.judge.examples import means
 
 MASK, EOS, V = 1, 0, 12
 BANNED = [EOS, MASK, V - 1]  # the last one is padding of the model

@@ -10,7 +10,7 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.evaluation import likelihood, probe, references
-from jaxpt.statistics.examples import means
+from jaxpt.judge.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.symbols import CharTokenizer

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny import slow, write_config
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.evaluation import neighbours
 from jaxpt.text.tokens.symbols import CharTokenizer
 

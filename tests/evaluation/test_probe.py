@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxpt.evaluation import probe
-from jaxpt.statistics.examples import means
+from jaxpt.judge.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from tiny import make_config, slow_but, write_config, write_stored
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.comparison.runs_report import report_runs
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import hold, new_folder
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.workdir import load_task
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.workdir import load_task
 
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = "another process is writing into this folder"

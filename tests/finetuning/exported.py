@@ -15,9 +15,9 @@ from jaxpt.finetuning.evaluation import read_outputs
 from jaxpt.finetuning.export import Finetuned, export_finetuned, load_finetuned
 from jaxpt.finetuning.reuse import encode_split
 from jaxpt.nn.presets import get_preset
+from jaxpt.runs.run_framing import NAME
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens.framing import Framing
-from jaxpt.training.run_framing import NAME
-from jaxpt.training.workdir import load_run
 from tests.tasks.tuned import fit, make_run, write_lines
 
 SMALL = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64, "max_len": 128}

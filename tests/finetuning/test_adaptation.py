@@ -20,7 +20,7 @@ from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.adaptation.adapt_spec import METHODS
-from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.runs.checkpoint import Checkpointer
 
 SIZES = {"lora": {"rank": 2}, "houlsby": {"size": 4}, "pfeiffer": {"size": 4}}
 SIZES["prompt"] = {"prompt_length": 4, "prompt_init": "labels"}

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.errors import UserError
 
 CONFIG = "configs/tasks/cola.py"

@@ -17,8 +17,8 @@ from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.results import find_model, load_cells
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary, summarise
+from jaxpt.runs.signals import Stopped
 from jaxpt.tasks.metrics import number_metrics
-from jaxpt.training.signals import Stopped
 from tests.finetuning.folders import silent
 
 

@@ -15,7 +15,7 @@ from jaxpt.hub.convert import to_hf
 from jaxpt.hub.families import FAMILIES, read_config
 from jaxpt.hub.files import read_json, write_json, write_tensors
 from jaxpt.nn.networks.one_stack import MaskedLM
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.workdir import load_run
 
 WORDS = "the cat sat on a mat and dog ran to it good bad".split()
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]

@@ -24,9 +24,9 @@ from jaxpt.hub.task_heads import (
     task_from_hf,
     write_labels,
 )
+from jaxpt.runs.run_framing import NAME
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens.framing import Framing
-from jaxpt.training.run_framing import NAME
-from jaxpt.training.workdir import load_run
 from tests.finetuning.exported import TASKS, make_export, make_family, same, tune
 
 # Family, task, head, and the class of transformers.

@@ -19,8 +19,8 @@ from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.signals import Stopped
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.signals import Stopped
 from tests.finetuning.folders import read_all, silent
 
 FORMS = {

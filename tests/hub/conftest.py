@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import contextlib, io, json, sys
 from huggingface_hub import constants
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 constants.DOWNLOAD_CHUNK_SIZE = 500  # what is written at once; 10 MB otherwise
 results = []
 for argv in json.load(sys.stdin):

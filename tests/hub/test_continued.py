@@ -8,7 +8,7 @@ from hub.test_families import Fixture
 from hub.test_runs import TEXT, write_folder
 from safetensors.numpy import load_file, save_file
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 
 
 def do_import(tmp_path, family, *flags, template=None):

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from tiny import make_config, prepare, write_run
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.hub.describe import describe_export
 from jaxpt.hub.export import export_run
+from jaxpt.runs.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.task import make_task
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 POST = {"model__norm_position": "post", "model__num_types": 1}

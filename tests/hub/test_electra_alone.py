@@ -11,7 +11,7 @@ from hub.test_runs import make_tokenizer, settings, write_folder
 from safetensors.numpy import load_file
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.finetuning.base import load_base
 from jaxpt.hub import onnx_files
 from jaxpt.hub.export import export_run
@@ -19,8 +19,8 @@ from jaxpt.hub.imports import import_run
 from jaxpt.hub.names import COPIES
 from jaxpt.hub.onnx_export import export_onnx
 from jaxpt.hub.task_heads import TEXTS
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.training.workdir import load_run
 
 LACKS = "the checkpoint has no generator; its weights were drawn at random"
 BOTH = "a folder with the folders 'generator' and 'discriminator'"

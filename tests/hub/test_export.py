@@ -13,14 +13,14 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.hub.export import name_ids, write_tokenizer
 from jaxpt.hub.specials import read_framing
+from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.rows.forms import make_rows
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.symbols import ByteTokenizer
 from jaxpt.text.tokens.training import train_subword
-from jaxpt.training.run_framing import find_framing
-from jaxpt.training.task import make_task
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 transformers = pytest.importorskip("transformers")

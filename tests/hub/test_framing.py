@@ -9,21 +9,21 @@ from hub.test_families import Fixture
 from hub.test_runs import SPECIALS, TEXT, make_tokenizer, settings, write_folder
 from tiny import ROWS, make_config, slow_but
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
+from jaxpt.evaluation.sampling import generate, pad_left
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.evaluation.unmasking import fill_masks
 from jaxpt.files.folder import write_config
-from jaxpt.generation.sampling import generate, pad_left
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.generation.unmasking import fill_masks
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
-from jaxpt.inference.predictions import fill_text, generate_texts
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.predictions import fill_text, generate_texts
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import make_task
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
-from jaxpt.training.workdir import load_run
 
 
 def write_run(folder, config, tokenizer):

@@ -11,15 +11,15 @@ from hub.test_runs import make_tokenizer
 from safetensors.numpy import load_file
 from tiny import slow, write_config
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import TOKENIZER, import_run
-from jaxpt.inference.predictions import generate_texts
+from jaxpt.runs.predictions import generate_texts
+from jaxpt.runs.program import Program
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.training.program import Program
-from jaxpt.training.workdir import load_run
 
 
 @pytest.mark.slow_except("gpt2-clm-clm_mlm")

@@ -14,7 +14,7 @@ from jaxpt.hub.export import export_run
 from jaxpt.hub.files import read_tensors, write_tensors
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.names import BODIES
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.workdir import load_run
 
 OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 

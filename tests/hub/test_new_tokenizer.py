@@ -11,10 +11,10 @@ from hub.test_runs import make_tokenizer, settings, write_folder
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.new_tokenizer import map_tokens, move_framing
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.training import train_subword
-from jaxpt.training.workdir import load_run
 
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 WORDS = "ab cd ab cd abcd cdab zz"

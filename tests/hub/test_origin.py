@@ -12,7 +12,7 @@ import pytest
 from hub.conftest import flags, same, stored
 from tiny import make_config, slow, slow_but
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.files.folder import write_config
@@ -22,12 +22,12 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.presets import get_preset
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.program import Program
+from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.task import make_task
+from jaxpt.runs.workdir import load_run, lock_workdir
 from jaxpt.text.dataset import load_text
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.program import Program
-from jaxpt.training.run_framing import find_framing
-from jaxpt.training.task import make_task
-from jaxpt.training.workdir import load_run, lock_workdir
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_len": 48}
 T5, BART = {"num_decoder_layers": 1, "head_dim": 8}, {"num_decoder_layers": 1}

@@ -28,8 +28,8 @@ from hub.cases import (
 from hub.test_fields import INERT, list_values
 from safetensors.numpy import save_file
 
-from jaxpt.generation.sampling import generate, pad_left
-from jaxpt.generation.scores import SampleSpec
+from jaxpt.evaluation.sampling import generate, pad_left
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
 from jaxpt.hub.files import read_tensors

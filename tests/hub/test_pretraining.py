@@ -18,8 +18,8 @@ from jaxpt.hub.imports import import_run
 from jaxpt.hub.names import COPIES
 from jaxpt.objectives import bert
 from jaxpt.ops import masks as attention_masks
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.workdir import load_run
 
 HEAD = {"bert.pooler.dense": (16, 16), "cls.seq_relationship": (2, 16)}
 

@@ -8,12 +8,12 @@ from hub.test_families import Fixture
 from hub.test_runs import settings, write_folder
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.files.folder import write_json
 from jaxpt.hub.imports import import_run
-from jaxpt.training.program import Program
-from jaxpt.training.random_parts import NAME
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.program import Program
+from jaxpt.runs.random_parts import NAME
+from jaxpt.runs.workdir import load_run
 
 LACKS = "the checkpoint has no head"
 RANDOM = "its weights were drawn at random"

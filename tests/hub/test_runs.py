@@ -13,7 +13,7 @@ from hub.test_families import Fixture, roberta_places
 from safetensors.numpy import load_file, save_file
 from tiny import slow, slow_but
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.hub.export import export_run, name_ids, write_notes
@@ -24,13 +24,13 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.task import make_task
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.run_framing import find_framing
-from jaxpt.training.task import make_task
-from jaxpt.training.workdir import load_run
 
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 LETTERS = "abcdefghij"

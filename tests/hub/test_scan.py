@@ -12,7 +12,7 @@ from jaxpt.hub.convert import from_hf, to_hf
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.nn.scan import stack_layers, unstack_layers
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.workdir import load_run
 
 
 @pytest.mark.slow_cases("gpt2", "bart", "gpt2-inner", "llama-tied")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.errors import DataError
 from jaxpt.finetuning.base import import_source
 from jaxpt.hub.shipped import PLACE, PREFIX, find_model, list_models

@@ -17,11 +17,11 @@ from jaxpt.config.settings import default_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.specials import read_framing
-from jaxpt.inference.predictions import fill_text, generate_texts
+from jaxpt.runs.predictions import fill_text, generate_texts
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.training import train_subword
-from jaxpt.training.workdir import load_run
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 from transformers import AutoConfig
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.hub.card import Card, format_card
 from jaxpt.hub.export import ExportOptions, export_run
 from jaxpt.hub.imports import import_run

@@ -18,14 +18,14 @@ from safetensors.numpy import save_file
 from shared import find_shared
 
 from jaxpt.config.settings import default_config
-from jaxpt.generation.sampling import generate
-from jaxpt.generation.scores import SampleSpec
+from jaxpt.evaluation.sampling import generate
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.hub.files import read_tensors
 from jaxpt.hub.imports import import_run
-from jaxpt.inference.predictions import generate_texts
 from jaxpt.nn.decoding import make_decoder
+from jaxpt.runs.predictions import generate_texts
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.training.workdir import load_run
 
 
 def read_checkpoint(path: Path) -> tuple[dict, dict]:

@@ -246,7 +246,7 @@ MESH = """
 import re, jax, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxpt.learn.optimizer import orthogonalise
-from jaxpt.training.sharding import make_mesh
+from jaxpt.runs.sharding import make_mesh
 x = np.random.default_rng(0).normal(size=(6, 16, 48)).astype("f4") / 28
 expected = orthogonalise(x)
 for shape in ((1, 8, 1), (2, 4, 1), (1, 4, 2), (8, 1, 1)):

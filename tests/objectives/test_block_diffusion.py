@@ -11,8 +11,8 @@ import pytest
 from tiny_refusals import check_refusal
 
 from jaxpt.errors import UserError
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.generation.unmasking import cut_blocks, plan_steps, unmask
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.evaluation.unmasking import cut_blocks, plan_steps, unmask
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap
 from jaxpt.objectives import block_diffusion, masked_diffusion

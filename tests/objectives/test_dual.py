@@ -11,15 +11,15 @@ import optax
 import pytest
 
 from jaxpt.evaluation.likelihood import measure_nll_bound
-from jaxpt.generation.sampling import generate
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.generation.unmasking import unmask
+from jaxpt.evaluation.sampling import generate
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.evaluation.unmasking import unmask
+from jaxpt.judge.examples import means
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks import abilities
 from jaxpt.objectives import clm_mlm, dual
 from jaxpt.ops.packing import count_slots
 from jaxpt.rng import split_step
-from jaxpt.statistics.examples import means
 from jaxpt.text.tokens.vocab import Vocab
 
 norm = optax.tree.norm

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tiny import make_config, write_run
 
-from jaxpt.inference.predictions import fill_text
 from jaxpt.nn.networks.abilities import FillsGaps, Gap
 from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.objectives import clm, fill_in_the_middle
 from jaxpt.objectives.fill_in_the_middle import Spec
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.predictions import fill_text
+from jaxpt.runs.workdir import load_run
 
 equal = functools.partial(jax.tree.map, np.testing.assert_array_equal)
 NAME = "fill_in_the_middle"

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from jaxpt.evaluation.likelihood import measure_nll_bound
-from jaxpt.generation.scores import SampleSpec
-from jaxpt.generation.unmasking import unmask
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.evaluation.unmasking import unmask
+from jaxpt.judge.examples import means
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import masked_diffusion
-from jaxpt.statistics.examples import means
 from jaxpt.text.tokens.vocab import Vocab
 
 

@@ -10,7 +10,7 @@ from tiny import write_config
 
 import jaxpt
 from jaxpt import trust
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
 

@@ -154,7 +154,7 @@ MESH = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxpt.ops import packing
-from jaxpt.training.sharding import make_mesh
+from jaxpt.runs.sharding import make_mesh
 rng = np.random.default_rng(0)
 weights = (rng.random((32, 16)) < 0.4).astype("f4")
 states = rng.normal(size=(32, 16, 8)).astype("f4")

@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent))
 from tiny import make_config, write_stored  # noqa: E402
 
 import jaxpt  # noqa: E402
-from jaxpt.cli import main  # noqa: E402
+from jaxpt.cli.main import main  # noqa: E402
 from jaxpt.finetuning.export import load_finetuned  # noqa: E402
 from jaxpt.text.stores.store import open_store  # noqa: E402
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tiny import claim_run, make_config, write_run
 
-from jaxpt import cli
-from jaxpt.analysis import similarity
-from jaxpt.analysis.attention_maps import PLACES
+from jaxpt.cli import main as cli
+from jaxpt.evaluation import similarity
+from jaxpt.evaluation.attention_maps import PLACES
 from jaxpt.report import analysis
 from jaxpt.report.analysis import AnalysisSpec
-from jaxpt.training import inspection
-from jaxpt.training.workdir import load_run
+from jaxpt.runs import inspection
+from jaxpt.runs.workdir import load_run
 
 KINDS = ("clm", "span_corruption", "skip_gram")
 SPECIALS = ("pad", "unk", "mask", "eos")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from reports import make_report, make_run, make_runs
 
+from jaxpt.judge.examples import Examples
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import (
     find_levels,
@@ -12,7 +13,6 @@ from jaxpt.report.answer import (
     word_sizes,
 )
 from jaxpt.report.formats import group_by_name
-from jaxpt.statistics.examples import Examples
 
 PROBE = "linear probe on frozen features"
 

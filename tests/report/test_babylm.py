@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import make_config, write_run
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.report import babylm
 from jaxpt.zero_shot.pairs import Pair
 from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED

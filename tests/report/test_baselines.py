@@ -8,12 +8,12 @@ from reports import make_report, make_run
 from tiny import make_config, prepare
 
 from jaxpt.comparison.assembly import add_parts, measure_references
+from jaxpt.judge.examples import Examples
 from jaxpt.report import forest
 from jaxpt.report.answer import list_answers
 from jaxpt.report.formats import group_by_name
 from jaxpt.report.summary import list_omissions, list_verdicts, summarise
 from jaxpt.report.whole_cost import judge_whole_cost
-from jaxpt.statistics.examples import Examples
 
 CHOICE = "choice_bayes_accuracy"
 PAIRS, CLOZE = ("pair_accuracy", "pair_nats"), ("cloze_accuracy", "cloze_bits")

@@ -13,7 +13,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.files.folder import write_config, write_json
 from jaxpt.report import costs, figures, tables
 from jaxpt.report.summary import format_table
-from jaxpt.training.workdir import load_task
+from jaxpt.runs.workdir import load_task
 
 EXTRA = {"teacher_flops": 8e13, "teacher_raw_tokens": 4e6, "teacher_seconds": 60.0}
 FLOPS = {"kind": "flops", "amount": 1.67e14}

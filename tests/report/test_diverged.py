@@ -12,7 +12,7 @@ from poison import poison
 from reports import make_report, make_runs, without_times
 from tiny import make_config, write_stored
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.comparison import compare as comparison
 from jaxpt.comparison import plan_runs
 from jaxpt.comparison.compare import Part, do_part
@@ -27,10 +27,10 @@ from jaxpt.report.formats import group_by_name, to_plain
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import format_table, list_verdicts
 from jaxpt.report.tables import format_latex, format_results
+from jaxpt.runs.signals import Stopped
+from jaxpt.runs.workdir import load_divergence
 from jaxpt.training import loop
 from jaxpt.training.finished_runs import load_runs
-from jaxpt.training.signals import Stopped
-from jaxpt.training.workdir import load_divergence
 
 # "hot" diverges at its second step: Adam's step is lr itself without clipping.
 SETTINGS = {

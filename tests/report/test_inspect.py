@@ -11,8 +11,8 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
 from jaxpt.rng import split_step, stream
+from jaxpt.runs.data import make_feed
 from jaxpt.text.dataset import load_text
-from jaxpt.training.data import make_feed
 
 
 def make(speech, objective="mlm", **changes):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare
 
-from jaxpt import cli
-from jaxpt.analysis import scaling_laws as laws
-from jaxpt.analysis.scaling_laws import Law
+from jaxpt.cli import main as cli
+from jaxpt.judge import scaling_laws as laws
+from jaxpt.judge.scaling_laws import Law
 from jaxpt.report import scaling
 from jaxpt.training.finished_runs import FoundRun
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
 
+from jaxpt.judge.examples import Examples
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import list_answers
 from jaxpt.report.formats import group_by_name
 from jaxpt.report.metrics import Metric, list_metrics
-from jaxpt.statistics.examples import Examples
 
 
 def judge(values, metric="probe_accuracy"):

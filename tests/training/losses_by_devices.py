@@ -21,9 +21,9 @@ from tiny import make_config, prepare
 
 from jaxpt.evaluation.likelihood import add_up
 from jaxpt.ops import metrics
-from jaxpt.training.data import held_rows, make_feed
+from jaxpt.runs.data import held_rows, make_feed
+from jaxpt.runs.program import Program
 from jaxpt.training.measure import total_loss
-from jaxpt.training.program import Program
 
 
 def remember(inner):

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 from tiny import VARIANTS, make_config, prepare, slow, write_stored
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.comparison.compare import compare
 from jaxpt.nn.networks.abilities import BoundsLikelihood, FillsMasks, HasLikelihood
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.runs.data import make_feed
+from jaxpt.runs.program import Program
+from jaxpt.runs.train_calls import make_train_call
 from jaxpt.training import check
 from jaxpt.training.check import check_run
-from jaxpt.training.data import make_feed
 from jaxpt.training.measure import measure
-from jaxpt.training.program import Program
-from jaxpt.training.train_calls import make_train_call
 
 # Rows that fill the model to its last place, as `data.seq_len=128` and
 # `model.max_len=128` do by default.

@@ -5,7 +5,7 @@ import json
 import jax
 from tiny import make_config, write_config
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.training.dry_run import dry_run, format_costs
 
 

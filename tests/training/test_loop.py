@@ -19,26 +19,26 @@ import pytest
 from stops import stop_after
 from tiny import CORE, make_config, prepare, slow, slow_but, write_config
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.objectives import masked_diffusion, mlm
 from jaxpt.objectives.spec import Predictions
 from jaxpt.ops import kernel_choice, packing
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.program import Program
+from jaxpt.runs.signals import SignalWatch, Stopped
+from jaxpt.runs.task import make_task
+from jaxpt.runs.workdir import load_run, load_task, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import ByteTokenizer
 from jaxpt.training import loop, run_log
 from jaxpt.training.check import check_run
-from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.measure import Measured, measure_valid
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.passage_samples import list_forms
-from jaxpt.training.program import Program
-from jaxpt.training.signals import SignalWatch, Stopped
-from jaxpt.training.task import make_task
-from jaxpt.training.workdir import load_run, load_task, lock_workdir
 
 ROOT = Path(__file__).resolve().parents[2]
 

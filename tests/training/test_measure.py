@@ -17,12 +17,14 @@ from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.probe import pool
 from jaxpt.evaluation.words import count_words
+from jaxpt.judge.examples import Examples, means
 from jaxpt.ops.masks import full
-from jaxpt.statistics.examples import Examples, means
+from jaxpt.runs.data import likelihood_rows
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
 from jaxpt.training import measure as measuring
-from jaxpt.training.data import likelihood_rows
 from jaxpt.training.measure import (
     Measured,
     list_choices,
@@ -32,8 +34,6 @@ from jaxpt.training.measure import (
     measure_frozen,
     total_loss,
 )
-from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
 
 SEED = 8  # by which untrained parameters guess some of few masked tokens
 

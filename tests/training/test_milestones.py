@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.workdir import load_run
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.tokenizer import ByteTokenizer
 from jaxpt.training import loop, milestones
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.workdir import load_run
 
 
 def test_words_are_separated_by_white_space_and_documents(monkeypatch):

@@ -8,11 +8,11 @@ import pytest
 from stops import stop_after
 from tiny import make_config, prepare, slow_but
 
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.program import Program
+from jaxpt.runs.signals import Stopped
+from jaxpt.runs.workdir import load_run
 from jaxpt.training import loop
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.program import Program
-from jaxpt.training.signals import Stopped
-from jaxpt.training.workdir import load_run
 
 # Of 12 steps, in calls of 2, with updates after 4, 8 and 12.
 CHANGES = {

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.training.result import load_result
 
 ARCHIVE = Path(__file__).parent / "old" / "runs.tar.xz"

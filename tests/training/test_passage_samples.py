@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare, slow_but, write_run
 
-from jaxpt.generation import samples
-from jaxpt.inference.predictions import generate_texts
+from jaxpt.evaluation import samples
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.report.samples import FORMS as TITLES
+from jaxpt.runs.predictions import generate_texts
+from jaxpt.runs.program import Program
+from jaxpt.runs.workdir import load_corpora, load_run
 from jaxpt.training import passage_samples
-from jaxpt.training.program import Program
-from jaxpt.training.workdir import load_corpora, load_run
 
 FORMS = {
     "clm": ["continuation"],

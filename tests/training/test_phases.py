@@ -8,14 +8,14 @@ import pytest
 from stops import check_stopped_run, run
 from tiny import make_config, prepare, slow_but, write_stored
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.config_files import load_config
 from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
-from jaxpt.training.data import make_feed
+from jaxpt.runs.data import make_feed
+from jaxpt.runs.train_calls import make_train_call
+from jaxpt.runs.workdir import list_settings
 from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.train_calls import make_train_call
-from jaxpt.training.workdir import list_settings
 
 # Of 12 steps, in calls of 2: causal to step 4, then masked to step 8, then a mixture.
 PHASES = {

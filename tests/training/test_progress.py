@@ -6,8 +6,8 @@ import pytest
 from tiny import make_config, prepare
 
 from jaxpt.learn.state import make_state
-from jaxpt.training.data import make_feed
-from jaxpt.training.train_calls import make_train_call
+from jaxpt.runs.data import make_feed
+from jaxpt.runs.train_calls import make_train_call
 
 
 @pytest.mark.slow

@@ -10,16 +10,16 @@ from poison import poison
 from stops import stop_after
 from tiny import CORE, make_config, prepare, slow, slow_but
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.errors import DivergedError
 from jaxpt.learn import skips
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.program import Program
+from jaxpt.runs.signals import Stopped
 from jaxpt.text.feed import unpad_ranges
 from jaxpt.training import loop
-from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.program import Program
 from jaxpt.training.run_log import RunLog
-from jaxpt.training.signals import Stopped
 
 NAN, INF = float("nan"), float("inf")
 TIMES = {"seconds", "first_step_seconds", "tokens_per_second"}

@@ -12,17 +12,17 @@ import pytest
 from stops import stop_after
 from tiny import claim_run, make_config, slow, slow_but, write_run, write_stored
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.ops import masks as attention_masks
+from jaxpt.runs.initial_state import check_start, make_start
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import make_task, resolve_dtype
+from jaxpt.runs.workdir import load_run, load_task, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
-from jaxpt.training.initial_state import check_start, make_start
-from jaxpt.training.program import Program
-from jaxpt.training.task import make_task, resolve_dtype
 from jaxpt.training.teacher import lacks_teacher, make_teacher_task, with_teacher
-from jaxpt.training.workdir import load_run, load_task, lock_workdir
 
 LAYERS = (2, 0)
 

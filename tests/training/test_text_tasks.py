@@ -5,7 +5,7 @@ import json
 import pytest
 from tiny import make_config, write_run
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 
 TASK = {
     "table": {"path": "dev.tsv", "header": False},

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from tiny import many_devices, write_config
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.files.folder import hold, load_json
+from jaxpt.runs.workdir import check_shared
 from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.workdir import check_shared
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "training" / "train_part.py"
@@ -128,7 +128,7 @@ def test_each_part_began_where_the_last_one_had_ended(moved):
 
 USES = """
 import sys
-from jaxpt import cli
+from jaxpt.cli import main as cli
 workdir, folder = sys.argv[1:]
 assert cli.main(["evaluate", "--workdir", workdir]) == 0
 writing = ["--prompt", "the ", "--num_tokens=12", "--temperature=0", "--num_samples=2"]

@@ -8,9 +8,9 @@ import sys
 
 import jax
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
+from jaxpt.runs.signals import SignalWatch
 from jaxpt.training import loop
-from jaxpt.training.signals import SignalWatch
 
 
 class FakeWatch(SignalWatch):

@@ -42,7 +42,7 @@ def restore(folder: Path) -> tuple[int, bool, list[str]]:
     import jax
     import numpy as np
 
-    from jaxpt.training.checkpoint import Checkpointer
+    from jaxpt.runs.checkpoint import Checkpointer
 
     lines: list[str] = []
     with Checkpointer(folder, warn=lines.append) as checkpointer:
@@ -65,7 +65,7 @@ def add_foreign(folder: Path, source: Path) -> None:
 def main() -> int:
     values = read_arguments(__doc__, 2)
     count, draw = Count(), random.Random(values.seed)
-    from jaxpt.training.checkpoint import Checkpointer
+    from jaxpt.runs.checkpoint import Checkpointer
 
     with tempfile.TemporaryDirectory() as place:
         whole, folder = Path(place) / "whole", Path(place) / "copy"

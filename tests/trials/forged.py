@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 from tiny import write_config
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.files import checksums
 
 # What stands for a whole file; the last is nested deeper than a parser may go.

@@ -36,7 +36,7 @@ def count(event, args):
         if num == last:
             os._exit(9)
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 sys.addaudithook(count)
 code = main(sys.argv[3:])
 print("changes:", num)

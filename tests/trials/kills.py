@@ -35,7 +35,7 @@ def kill_training(repeat: int, seed: int, count: Count) -> None:
     from tiny import write_config
     from training.test_loop import final_hash
 
-    from jaxpt.training.workdir import load_task
+    from jaxpt.runs.workdir import load_task
 
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:

@@ -122,7 +122,7 @@ def list_defaults() -> Iterator[tuple[str, str, str, Any]]:
     """Every setting: kind of config, section, name, default."""
     from jaxpt.config.finetuning import default_finetune_config
     from jaxpt.config.settings import default_config
-    from jaxpt.generation.scores import SampleSpec
+    from jaxpt.evaluation.scores import SampleSpec
     from jaxpt.tasks import TASKS
 
     for section, fields in default_config().to_dict().items():
@@ -175,8 +175,8 @@ def begin(case: Case, text: Path) -> None:
 
 
 def _begin_generation(case: Case) -> None:
-    from jaxpt.generation.scores import SampleSpec
-    from jaxpt.inference.predictions import check_draws
+    from jaxpt.evaluation.scores import SampleSpec
+    from jaxpt.runs.predictions import check_draws
 
     is_field = case.field in {field.name for field in dataclasses.fields(SampleSpec)}
     (SampleSpec if is_field else check_draws)(**{case.field: case.value})
@@ -229,10 +229,10 @@ def _begin_comparison(case: Case, text: Path) -> None:
 
 def _begin_training(case: Case, text: Path) -> None:
     from jaxpt.config.plan import make_plan
+    from jaxpt.runs.program import Program
+    from jaxpt.runs.task import make_task
     from jaxpt.text.dataset import load_text
     from jaxpt.training.memory import check_memory
-    from jaxpt.training.program import Program
-    from jaxpt.training.task import make_task
     from jaxpt.training.teacher import lacks_teacher
 
     name = f"{case.section}.{case.field}"

@@ -41,15 +41,15 @@ from poison import poison
 from stops import stop_after
 from tiny import make_config, prepare, write_stored
 
-from jaxpt import cli
+from jaxpt.cli import main as cli
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.errors import DivergedError
 from jaxpt.learn import skips
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.program import Program
+from jaxpt.runs.signals import Stopped
 from jaxpt.text.feed import find_batch, unpad_ranges
 from jaxpt.training import loop
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.program import Program
-from jaxpt.training.signals import Stopped
 
 NAN, INF = float("nan"), float("inf")
 STEPS = 20

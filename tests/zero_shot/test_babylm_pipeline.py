@@ -18,7 +18,7 @@ import pytest
 from report.test_babylm import write_lines, write_reading
 from tiny import make_config, write_run
 
-from jaxpt.cli import main
+from jaxpt.cli.main import main
 from jaxpt.report.babylm import PARTS
 from jaxpt.zero_shot.pairs import read_rows
 

@@ -9,8 +9,8 @@ from zero_shot.peer_models import write_byte_bpe, write_model, write_wordpiece
 
 from jaxpt.config.settings import default_config
 from jaxpt.hub.imports import import_run
-from jaxpt.inference.scorer import make_scorer
-from jaxpt.training.workdir import load_run
+from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.workdir import load_run
 
 transformers = pytest.importorskip("transformers")
 reference = pytest.importorskip("minicons.scorer")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare
 
-from jaxpt.inference.scorer import find_form
+from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot import reading
 from jaxpt.zero_shot.outcomes import EvalContext
 from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED, Reading

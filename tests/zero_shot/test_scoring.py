@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import MODELS, VARIANTS, make_config, prepare, slow_but
 
-from jaxpt.inference.scorer import find_form
 from jaxpt.nn.networks.skip_gram import SkipGram
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
+from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     RANDOM_RULES,

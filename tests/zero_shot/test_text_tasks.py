@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 from tiny import make_config, prepare
 
-from jaxpt.inference.scorer import find_form
+from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot import text_tasks
 from jaxpt.zero_shot.last_word import Passage
 from jaxpt.zero_shot.outcomes import EvalContext, Options

@@ -36,11 +36,11 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.errors import UserError
 from jaxpt.nn.presets import get_preset
+from jaxpt.runs import sharding
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task, make_task
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training import sharding
-from jaxpt.training.program import Program
-from jaxpt.training.task import Task, make_task
 
 STEPS = 2  # in a call
 NUM_SENTINELS = 100

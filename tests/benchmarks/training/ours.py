@@ -1,4 +1,4 @@
-"""Our side: whole training steps of `jaxpt.training.program.Program`, on random rows.
+"""Our side: whole training steps of `jaxpt.runs.program.Program`, on random rows.
 
 Started by `__main__`. Prints lines of JSON: the lengths of its inputs; after the first
 steps, what it made; then the seconds for every number of steps that it reads.
@@ -17,9 +17,9 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.nn.presets import get_preset
+from jaxpt.runs.program import Program, device_peak
+from jaxpt.runs.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.training.program import Program, device_peak
-from jaxpt.training.task import make_task
 
 
 def make_config(case, dtype: str, dropout: float, steps_per_call: int):

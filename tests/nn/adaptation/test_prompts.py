@@ -17,7 +17,7 @@ from nn.adaptation.networks import (
 )
 from tiny import slow_but
 
-from jaxpt.generation.scores import SampleSpec
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import check_length
 from jaxpt.tasks.model import TaskModel, write_answers

@@ -1,0 +1,172 @@
+"""The command line: `jaxpt COMMAND [flags]`. `jaxpt.cli` has the commands."""
+
+import errno
+import logging
+import sys
+
+from jaxpt import interrupts, logs, trust, user_code
+from jaxpt.cli import (
+    discovery,
+    downstream,
+    models,
+    results,
+    texts,
+    training,
+)
+from jaxpt.cli.flags import Command, HelpPrinted, command
+from jaxpt.errors import ConfigError, UserError, is_out_of_memory, suggest
+from jaxpt.version import __version__
+
+
+@command(
+    "completion",
+    example='eval "$(jaxpt completion bash)"',
+    words="bash|zsh",
+    common=(),
+)
+def completion(command: Command, argv: list[str]) -> int:
+    """Print a completion script for bash or zsh."""
+    return discovery.print_completion(COMMANDS, command, argv)
+
+
+# In the order in which a user meets them.
+GROUPS: dict[str, dict[str, Command]] = {
+    "Data": {
+        "tokenizer": texts.tokenizer,
+        "prepare": texts.prepare,
+        "inspect": texts.inspect,
+    },
+    "Train": {"train": training.train, "finetune": downstream.finetune},
+    "Use": {
+        "generate": models.generate,
+        "fill": models.fill,
+        "neighbours": models.neighbours,
+        "applet": models.applet,
+    },
+    "Evaluate": {
+        "evaluate": downstream.evaluate,
+        "babylm": downstream.babylm,
+        "analyse": downstream.analyse,
+    },
+    "Compare": {
+        "compare": training.compare,
+        "report": training.report,
+        "fit-scaling": downstream.fit_scaling,
+        "archive": results.archive,
+        "reproduce": results.reproduce,
+    },
+    "Check": {"doctor": results.doctor},
+    "Import and export": {"import": models.import_, "export": models.export},
+    "Help": {
+        "settings": discovery.settings,
+        "list": discovery.list_,
+        "completion": completion,
+    },
+}
+COMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
+
+NOTES = """\
+Examples:
+  jaxpt train --config quickstart:mlm --workdir runs/mlm
+  jaxpt compare --config quickstart --workdir runs/quickstart
+  jaxpt fill --workdir runs/mlm --text "the st[MASK]te of the union"
+
+Settings of a config are flags: --config.optim.lr=3e-4 or --config.optim.lr 3e-4.
+Short forms: --objective, --data, --steps and --lr.
+--config takes a Python file, a run's config.json, or the name of a config that comes
+with jaxpt (jaxpt list configs).
+train, compare and evaluate run on several processes with --distributed; compare spreads
+its runs over machines with --part or --ray (see launch/).
+A stored run whose objective is a module outside jaxpt needs --trust MODULE; one whose
+text is a URL or a data set to download needs --trust URL, or the URL in another flag.
+
+jaxpt COMMAND --help describes a command, with an example and its flags.
+Exit codes: 0 success, 2 bad input or out of memory, 3 diverged (of several runs, all),
+1 a bug, 128 + N stopped by signal N; of reproduce, 1 is a mean outside its interval; of
+doctor, 1 is damage; of export, 1 is an objective of a comparison that was left out.
+"""
+
+
+def _format_usage() -> str:
+    """The commands by group, each with its summary."""
+    lines = ["usage: jaxpt COMMAND [flags]", ""]
+    for group, commands in GROUPS.items():
+        lines.append(f"{group}:")
+        for name, each in commands.items():
+            lines.append(f"  {name:12} {each.summary.rstrip('.')}")
+        lines.append("")
+    return "\n".join([*lines, NOTES])
+
+
+USAGE = _format_usage()
+OUT_OF_MEMORY = (
+    "out of memory ({}): train.num_microbatches above 1, model.remat=full or a smaller "
+    "train.batch_size, eval.batch_size, data.seq_len or model needs less; jaxpt train "
+    "--dry_run reports what a run needs"
+)
+# Errors of files that no command has turned into a `UserError`, but which are not bugs.
+SYSTEM = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EIO, errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP, errno.EMFILE),
+    *(errno.EPIPE, errno.ENFILE, errno.ENXIO, errno.ENODEV, errno.EBUSY, errno.ESTALE),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code, as `jaxpt.errors` lists them."""
+    argv = sys.argv[1:] if argv is None else argv
+    # An objective's module may import others of the current folder while it runs.
+    importable = user_code.importable("")
+    with logs.terminal(), interrupts.repeated(), importable:
+        code = _run(argv)
+        error = logs.flush_output()
+        if error is None:
+            return code
+        if not isinstance(error, BrokenPipeError):  # jaxpt list ... | head
+            logging.getLogger(__name__).error(f"standard output: {error.strerror}")
+        return 141 if isinstance(error, BrokenPipeError) else code or 2
+
+
+def _run(argv: list[str]) -> int:
+    if argv[:1] == ["help"] and len(argv) > 1:
+        argv = [argv[1], "--help"]
+    if not argv or argv[0] in ("help", "-h", "--help", "-help"):
+        print(USAGE, end="")
+        return 0 if argv else 2
+    if argv[0] in ("version", "--version", "-version"):
+        print(f"jaxpt {__version__}")
+        return 0
+    log = logging.getLogger(__name__)
+    trust.trust_places(argv)
+    try:
+        if argv[0] not in COMMANDS:
+            raise ConfigError(
+                f"{argv[0]}: unknown command{suggest(argv[0], COMMANDS)}; must be one "
+                f"of {', '.join(COMMANDS)}"
+            )
+        return COMMANDS[argv[0]](argv[1:])
+    except UserError as error:
+        log.error(str(error))
+        return error.exit_code
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        log.error(OUT_OF_MEMORY.format(" ".join(str(error).split())[:120]))
+        return 2
+    except OSError as error:
+        if error.errno not in SYSTEM:
+            raise
+        if error.filename is None:  # of standard output; files have names
+            logs.drop_output(error)  # `main` reports it
+            return 2
+        log.error(f"{error.filename}: {error.strerror}")
+        return 2
+    except HelpPrinted:
+        return 0
+    except SystemExit as error:  # of a user's objective: jaxpt itself returns
+        text = f"code outside jaxpt: {user_code.describe_exit(error)}"
+        log.error(" ".join(text.split()))
+        return 2
+    except KeyboardInterrupt:
+        log.error("interrupted")
+        return 130

@@ -1,0 +1,103 @@
+"""What commands share: flags, processes, signals, and how results are printed."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from jaxpt.errors import ConfigError
+from jaxpt.files import remote
+
+PROCESSES = {
+    "distributed": (False, "run as one of several processes"),
+    "heartbeat_seconds": (
+        100,
+        "seconds without a heartbeat until a process counts as dead",
+    ),
+}
+QUIET = {"quiet": (False, "print only the result, no progress")}
+OUTPUT = QUIET | {"json": (False, "print only the result, as JSON")}
+RUNS = {
+    "runs": (
+        (),
+        "folders of finished runs, or globs of them: one or several, separated by "
+        "spaces or commas; may be repeated",
+    )
+}
+
+
+def show_result(values: flags.FlagValues, result: Any, lines: Iterable[str]) -> None:
+    """Prints a result as JSON if --json was given, else as lines."""
+    show([json.dumps(result)] if values.json else lines)
+
+
+def show(lines: Iterable[str]) -> int:
+    """Prints lines of a result, with URLs for local copies; returns the exit code 0."""
+    for line in lines:
+        print(remote.describe(line))
+    return 0
+
+
+def list_metrics(metrics: dict[str, float]) -> list[str]:
+    """A line for each metric."""
+    return [f"{name:28s} {value:.4f}" for name, value in metrics.items()]
+
+
+def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
+    """Runs a command's work, together with the other processes if there are any.
+
+    A signal that stops a run gives the exit code 128 + its number.
+    """
+    start_jax()
+    from jaxpt.distributed import processes
+    from jaxpt.runs.signals import Stopped
+
+    if "distributed" in values and values.distributed:
+        processes.start(values.heartbeat_seconds)
+    else:
+        processes.check_alone()
+    try:
+        return processes.guard(function)
+    except Stopped as stop:
+        if processes.is_first():
+            logging.getLogger(__name__).warning(str(stop))
+        return 128 + stop.signum
+
+
+def read_workdir(values: flags.FlagValues, leaves_out: str = "") -> Path:
+    """The folder of --workdir; `leaves_out` as of `check_workdir`.
+
+    Raises:
+      UserError: it was not given, or is a file.
+    """
+    from jaxpt.runs.workdir import check_workdir
+
+    return check_workdir(values.workdir, leaves_out)
+
+
+def read_to(values: flags.FlagValues) -> Path:
+    """The path of --to; of a URL the local copy.
+
+    Raises:
+      UserError: it was not given, or its store cannot be read.
+    """
+    if not values.to:
+        raise ConfigError("--to: must name the folder to write")
+    return remote.fetch(values.to)
+
+
+def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:
+    """Raises ConfigError if one of these flags was given."""
+    for name in names:
+        if values[name].present:
+            raise ConfigError(f"--{name}={values[name].value}: {reason}")
+
+
+def start_jax() -> None:
+    """As `jaxpt.distributed.processes.set_up_jax`, which imports JAX."""
+    from jaxpt.distributed.processes import set_up_jax
+
+    set_up_jax()

@@ -1,0 +1,123 @@
+"""Commands on text: train a tokenizer, prepare a corpus, look at corrupted rows."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+from jaxpt import trust
+from jaxpt.cli.flags import Command, command, parse, parse_config
+from jaxpt.cli.running import read_to, refuse, show, start_jax
+from jaxpt.errors import ConfigError
+from jaxpt.files import remote
+from jaxpt.files.objects import is_url
+from jaxpt.objectives import OBJECTIVES
+
+READS_TEXT = {
+    "config": "pretraining",
+    "sections": ("data", "tokenizer"),
+    "short": ("objective", "data"),
+    "needs_config": False,
+    "common": ("trust",),
+}
+
+
+@command(
+    "tokenizer train",
+    example="""\
+jaxpt tokenizer train --data my.txt --config.tokenizer.kind=bpe \\
+    --config.tokenizer.vocab_size=8192 --to tokenizer.json""",
+    flags={"to": ("", "the .json file to write")},
+    **READS_TEXT,
+)
+def tokenizer(command: Command, argv: list[str]) -> int:
+    """Train a tokenizer on text and write it as one file.
+
+    The text and the tokenizer are those of the config; without --config all settings
+    are at their defaults. Use it with tokenizer.kind=file and tokenizer.path=FILE.
+    """
+    if argv[:1] != ["train"]:
+        if argv and argv[0] in ("--help", "-h", "-help"):
+            parse(command, argv)
+        word = argv[0] if argv else "nothing"
+        raise ConfigError(f"tokenizer {word}: must be tokenizer train")
+    config, values, _ = parse_config(command, argv[1:])
+    if not values.to:
+        raise ConfigError("--to: must name the file to write, such as tokenizer.json")
+    from jaxpt.training.prepare_text import write_tokenizer
+
+    if not is_url(values.to):
+        write_tokenizer(config, Path(values.to))
+        return 0
+    remote.check_new(values.to)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, values.to.rpartition("/")[2])
+        write_tokenizer(config, path)
+        remote.upload(path, values.to)
+    return 0
+
+
+@command(
+    "prepare",
+    example="jaxpt prepare --config quickstart --data my.txt --to stores/my",
+    flags={
+        "to": ("", "the new folder; default: in the cache"),
+        "workers": (0, "processes; 0: one per core"),
+    },
+    **READS_TEXT,
+)
+def prepare(command: Command, argv: list[str]) -> int:
+    """Tokenize the text of a config and store it on disk.
+
+    `jaxpt train` does this automatically for a new text. A folder written with --to can
+    be used in place of the text: --data FOLDER.
+    """
+    config, values, _ = parse_config(command, argv)
+    from jaxpt.training.prepare_text import prepare_text
+
+    to = read_to(values) if values.to else None
+    with remote.hold_output(to) if to else contextlib.nullcontext():
+        prepare_text(config, to, values.workers)
+    return 0
+
+
+@command(
+    "inspect",
+    example="""\
+jaxpt inspect --config quickstart:mlm --num_rows 3
+jaxpt inspect --config quickstart --objectives clm,mlm,electra --to pages/passage""",
+    flags={
+        "step": (0, "the step whose rows are shown"),
+        "num_rows": (2, "how many rows to show"),
+        "to": ("", "folder: write one passage as a page"),
+        "objectives": ([], "objectives of the page; default: all that are compared"),
+        "length": (16, "tokens of the page's passage"),
+    },
+    **READS_TEXT | {"sections": ("data", "tokenizer", "model", "train", *OBJECTIVES)},
+)
+def inspect(command: Command, argv: list[str]) -> int:
+    """Show rows of tokens before and after an objective's corruption.
+
+    With --to, writes a web page that shows one passage under several objectives.
+    """
+    config, values, explicit_names = parse_config(command, argv)
+    trust.trust(values.objectives)
+    start_jax()
+    if values.to:
+        from jaxpt.report.inspect import inspect_passage
+
+        to = read_to(values)
+        options = values.objectives, to, values.length, values.step
+        with remote.hold_output(to):
+            return show(inspect_passage(config, *options, explicit_names))
+    refuse(values, ("objectives", "length"), "is for a page, with --to")
+    from jaxpt.config.plan import make_plan
+    from jaxpt.report.inspect import inspect_rows
+    from jaxpt.runs.data import with_token_counts
+    from jaxpt.runs.task import make_task
+    from jaxpt.text.dataset import load_text
+    from jaxpt.training.text_progress import make_reporter
+
+    plan = make_plan(config, explicit_names)
+    text, corpora = load_text(plan.text, reporter=make_reporter())
+    task = make_task(plan, with_token_counts(plan, text.vocab, corpora["train"]))
+    return show(inspect_rows(task, text, corpora, values.step, values.num_rows))

@@ -1,0 +1,423 @@
+"""Text generation, mask filling and nearest words with a trained run."""
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt.errors import ConfigError
+from jaxpt.evaluation import neighbours
+from jaxpt.evaluation.sampling import check_lengths, generate, pad_left, slide
+from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.evaluation.unmasking import cut_rows, fill_masks, unmask
+from jaxpt.files import disk
+from jaxpt.nn.decoding import Decoder
+from jaxpt.nn.networks.abilities import FillsGaps, Unmasks
+from jaxpt.rng import stream
+from jaxpt.runs.data import likelihood_rows
+from jaxpt.runs.generation_defaults import Defaults
+from jaxpt.runs.program import Program
+from jaxpt.runs.random_parts import check_language_model
+from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.task import find_banned, find_stops
+from jaxpt.runs.workdir import LoadedRun, load_corpora, load_run
+from jaxpt.setting_types import Limits, NonNegativeInt, check_value
+
+GAP, GAP_TOKENS = "[MASK]", 64  # of a text with a gap; the longest that is written
+NumSamples = Annotated[int, Limits(least=1, most=100_000)]
+SIDE = 12  # tokens of context shown on each side of a word
+Ability = TypeVar("Ability")
+
+
+def generate_texts(
+    run: LoadedRun,
+    prompts: list[str],
+    num_tokens: int = 0,
+    num_samples: int = 1,
+    seed: int = 0,
+    stop: str = "",
+    num_steps: int = 0,
+    **sampling,
+) -> list[str]:
+    """`num_samples` texts for each prompt in turn, cut at an [EOS] and at `stop`.
+
+    The text of a causal run begins with the prompt; that of an encoder-decoder is its
+    output for the prompt.
+
+    Args:
+      num_tokens: maximum number of new tokens; 0 for all positions of the model.
+      stop: string that ends a text and is left out of it; "" for none.
+      num_steps: passes of a model that generates by unmasking; 0 for one per token, or
+        from left to right if it can.
+      sampling: fields of `SampleSpec`; others are those of an imported model.
+
+    Raises:
+      UserError: the run cannot generate, or a flag is out of range.
+    """
+    check_draws(num_samples, seed, num_tokens, num_steps)
+    spec = _merge_settings(run.program.task.generation, sampling, num_samples)
+    if spec.num_beams > 1 and num_samples > 1:
+        raise ConfigError(
+            f"--num_samples={num_samples}: must be 1 with --num_beams="
+            f"{spec.num_beams}, which finds one text"
+        )
+    program = run.program
+    check_language_model(program.task, "generate")
+    writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
+    model = program.task.model
+    if isinstance(model, Unmasks) and (num_steps or program.decoder is None):
+        writer.check_unmasking()
+        samples = [
+            writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts
+        ]
+        return [text for texts in samples for text in texts]
+    if num_steps:
+        raise ConfigError(
+            f"--num_steps={num_steps}: must be 0 for a {writer.name} run, which does "
+            f"not unmask"
+        )
+    kind = "causal one or an encoder-decoder"
+    names = "clm or span_corruption"
+    decoder = _require(program.decoder, program, kind, names)
+    return writer.decode(decoder, prompts, num_tokens, num_samples)
+
+
+def check_draws(
+    num_samples: int = 1, seed: int = 0, num_tokens: int = 0, num_steps: int = 0
+) -> None:
+    """Raises ConfigError unless these are numbers that generation can have."""
+    check_value("--num_samples", num_samples, NumSamples)
+    check_value("--seed", seed, int)
+    check_value("--num_tokens", num_tokens, NonNegativeInt)
+    check_value("--num_steps", num_steps, NonNegativeInt)
+
+
+def _merge_settings(
+    defaults: Defaults, sampling: dict[str, Any], num_samples: int
+) -> SampleSpec:
+    """The user's settings, and others of the model that do not contradict them."""
+    kept = dict(defaults)
+    drawn = ("temperature", "top_k", "top_p")
+    if "num_beams" in sampling:
+        kept = {name: value for name, value in kept.items() if name not in drawn}
+    elif num_samples > 1 or any(name in sampling for name in drawn):
+        kept.pop("num_beams", None)
+    return SampleSpec(**kept | sampling)
+
+
+def _decode(params, prompts, lengths, seed, *, function, decoder, **options):
+    """`generate` or `slide`, with the keys of a seed."""
+    rng = stream(seed, 0, "sample")
+    return function(decoder, params, prompts, lengths, rng=rng, **options)
+
+
+def _unmask(params, rows, seed, *, model, **options):
+    """`unmask`, with the keys of a seed."""
+    rng = stream(seed, 0, "sample")
+    return unmask(model.fill_logits, params, rows, rng=rng, **options)
+
+
+class Writer:
+    """Generates with a run, from left to right or by unmasking."""
+
+    def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
+        self.program, self.tokenizer, self.params = program, tokenizer, params
+        self.spec, self.stop = spec, stop
+        self.seed = np.int64(seed).astype(np.int32)  # JAX reads 32 bits of a key
+        self.framing = find_framing(program.task)
+        self.name = program.task.plan.objective_name
+
+    def wrap(self, ids: np.ndarray) -> np.ndarray:
+        """A prompt's ids, framed as in training."""
+        return self.framing.wrap(ids) if len(ids) else ids
+
+    def decode(
+        self, decoder: Decoder, prompts: list[str], num_tokens: int, num_samples: int
+    ) -> list[str]:
+        """Texts of all prompts at once, token by token."""
+        prompt_ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
+        return self.decode_ids(decoder, prompt_ids, num_tokens, num_samples)
+
+    def decode_ids(
+        self,
+        decoder: Decoder,
+        prompts: list[np.ndarray],
+        num_tokens: int,
+        num_samples: int,
+    ) -> list[str]:
+        """`decode` for the ids of prompts."""
+        framing, is_answer = self.framing, decoder.start_id is not None
+        rows = [self.wrap(ids) for ids in prompts]
+        padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
+        if not num_tokens:
+            num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
+        options: dict[str, Any] = {
+            "spec": self.spec,
+            "stop": find_stops(self.tokenizer, framing, self.stop),
+            "banned": find_banned(self.program.task, framing, is_answer),
+        }
+        room = decoder.max_len - padded.shape[1]
+        is_short = num_tokens <= max(0, room)
+        if is_answer or self.spec.num_beams > 1 or is_short:
+            check_lengths(decoder, padded.shape[1], num_tokens)
+            first = framing.first if is_answer else None
+            options |= {"function": generate, "first": first, "last": framing.last}
+        else:
+            options |= {"function": slide}
+        arrays = self.params, padded, lengths, self.seed
+        options |= {"decoder": decoder, "num_tokens": num_tokens}
+        tokens, counts = jax.device_get(self.program.write(_decode, *arrays, **options))
+        texts = []
+        for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
+            ids = row[:count]
+            if is_answer and count and ids[0] == framing.first:
+                ids = ids[1:]
+            if len(ids) and ids[-1] in (*framing.ends, framing.last):
+                ids = ids[:-1]
+            before = ids[:0] if is_answer else prompts[i // num_samples]
+            texts.append(_cut_text(self.tokenizer, before, ids, self.stop))
+        return texts
+
+    def continue_texts(self, prompts: list[str], num_tokens: int) -> list[str]:
+        """The continuation of each prompt; long prompts are cut at their beginning.
+
+        Raises:
+          UserError: the run cannot generate, or has fewer positions than tokens.
+        """
+        prompt_ids = [self.tokenizer.encode(prompt) for prompt in prompts]
+        decoder = self.program.decoder
+        if decoder is None:
+            raise ConfigError(f"a {self.name} run cannot continue a text from its left")
+        is_answer = decoder.start_id is not None
+        around = len(self.framing.before) + len(self.framing.after)
+        room = decoder.max_len - around - (0 if is_answer else num_tokens)
+        if room < 1:
+            raise ConfigError(
+                f"max_gen_toks={num_tokens}: must leave room for a prompt among the "
+                f"model's {decoder.max_len} positions"
+            )
+        cut = [ids[-room:] for ids in prompt_ids]
+        continuations = self.decode_ids(decoder, cut, num_tokens, num_samples=1)
+        if is_answer:
+            return continuations
+        # The whole text is decoded: its first token may depend on the one before it.
+        return [
+            text[len(self.tokenizer.decode(ids)) :]
+            for text, ids in zip(continuations, cut, strict=True)
+        ]
+
+    def check_unmasking(self) -> None:
+        """Raises UserError for options that need generation from left to right."""
+        spec = self.spec
+        if spec.num_beams > 1 or spec.repetition_penalty != 1:
+            raise ConfigError(
+                f"--num_beams={spec.num_beams}, --repetition_penalty="
+                f"{spec.repetition_penalty}: must both be 1 for a {self.name} run, "
+                f"which writes by unmasking"
+            )
+
+    def unmask(
+        self, prompt: str, num_tokens: int, num_samples: int, num_steps: int
+    ) -> list[str]:
+        """Texts for one prompt, generated by unmasking in any order."""
+        task, prompt_ids = self.program.task, self.tokenizer.encode_prompt(prompt)
+        ids, limit = self.wrap(prompt_ids), task.model_spec.max_len
+        num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
+        if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
+            raise ConfigError(
+                f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
+                f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
+            )
+        rows = np.repeat(ids[None], num_samples, axis=0)
+        tokens = self.program.write(
+            _unmask,
+            *(self.params, rows, self.seed),
+            model=task.model,
+            num_tokens=num_tokens,
+            spec=self.spec,
+            mask_id=task.vocab.require("mask"),
+            banned=find_banned(self.program.task, self.framing, is_answer=False),
+            num_steps=num_steps,
+            block_size=task.model.block_size,
+        )
+        tokens = jax.device_get(tokens)
+        ends = find_stops(self.tokenizer, self.framing, self.stop)
+        return [
+            _cut_text(self.tokenizer, prompt_ids, row, self.stop)
+            for row in cut_rows(tokens, ends)
+        ]
+
+
+def read_prompts(prompts: list[str], path: str) -> list[str]:
+    """The prompts as given, or the lines of a file; a line end if there is neither.
+
+    Raises:
+      UserError: both are given, or the file is not text, has no line, or an empty one.
+    """
+    if not path:
+        return prompts or ["\n"]
+    if prompts:
+        raise ConfigError(f"--prompt_file={path}: must be left out with --prompt")
+    try:
+        text = disk.read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise ConfigError(f"--prompt_file={path}: cannot be read: {reason}") from None
+    # Not splitlines, which also cuts at U+2028, U+0085 and form feeds.
+    lines = text.removesuffix("\n").split("\n")
+    if not all(lines):
+        raise ConfigError(
+            f"--prompt_file={path}: must have a prompt on each line, and no empty one"
+        )
+    return lines
+
+
+def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
+    """The text of `before` and `ids`, cut at the first `stop` in the new part."""
+    text = tokenizer.decode(np.concatenate([before, ids]))
+    if not stop:
+        return text
+    place = text.find(stop, len(tokenizer.decode(before)))
+    return text if place < 0 else text[:place]
+
+
+def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]]:
+    """The k likeliest tokens and their probabilities for each [MASK] of a text.
+
+    A network that writes gaps fills one [MASK] by texts of any length.
+
+    Raises:
+      UserError: the run does not fill, no [MASK], or a text longer than the model
+        reads.
+    """
+    if k < 1:
+        raise ConfigError(f"--top_k={k}: must be at least 1")
+    program, tokenizer, params, _ = run
+    model = program.task.model
+    if isinstance(model, FillsGaps):
+        check_language_model(program.task, "fill")
+        return [_write_gap(run, model, text, k)]
+    kind, names = "masked one", "mlm or electra"
+    fill_logits = _require(program.fill_logits, program, kind, names)
+    check_language_model(program.task, "fill")
+    mask_id = tokenizer.vocab.require("mask")
+    ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
+    limit = program.task.model_spec.max_len
+    if len(ids) > limit:
+        raise ConfigError(
+            f"--text: has {len(ids)} tokens; must have at most the model's {limit}"
+        )
+    banned = program.task.nonwords
+    predictions = fill_masks(fill_logits, params, ids, mask_id, banned, k)
+    return [[(tokenizer.token_name(i), p) for i, p in best] for best in predictions]
+
+
+def _write_gap(
+    run: LoadedRun, model: FillsGaps, text: str, k: int
+) -> list[tuple[str, float]]:
+    """Texts for the [MASK] of a text, and the probabilities of each with its end.
+
+    Each of the k likeliest first tokens is continued by the likeliest ones.
+    """
+    program, tokenizer, params, _ = run
+    task, framing, decoder = program.task, find_framing(program.task), program.decoder
+    assert decoder is not None  # what fills gaps writes from left to right
+    if text.count(GAP) != 1:
+        objective = task.plan.objective_name
+        raise ConfigError(f"--text: must have one {GAP}, as {objective} writes one gap")
+    left, right = map(tokenizer.encode, text.split(GAP))
+    marked = model.gap_prompt(jnp.array(left)[None], jnp.array(right)[None])[0]
+    prompt = np.concatenate([framing.before, marked]).astype(np.int32)
+    limit = task.model_spec.max_len
+    num_tokens = min(GAP_TOKENS, limit - len(prompt) - 1)
+    if num_tokens < 1:
+        raise ConfigError(
+            f"--text: has {len(prompt)} tokens; must have at most {limit - 2}, two "
+            f"fewer than the model's {limit} positions"
+        )
+    banned = find_banned(task, framing, is_answer=False)
+    scores = np.array(program.next_logits(params, prompt[None])[0, -1], np.float64)
+    scores[list(banned)] = -np.inf
+    first = np.argsort(-scores, kind="stable")[: min(k, np.isfinite(scores).sum())]
+    rows = np.stack([np.append(prompt, id_) for id_ in first]).astype(np.int32)
+    lengths = np.full(len(rows), rows.shape[1], np.int32)
+    written = program.write(
+        _decode,
+        *(params, rows, lengths, np.int32(0)),
+        function=generate,
+        decoder=decoder,
+        num_tokens=num_tokens,
+        spec=SampleSpec(temperature=0.0),
+        stop=find_stops(tokenizer, framing, ""),
+        banned=banned,
+    )
+    tokens, counts = jax.device_get(written)
+    counts = np.where(np.isin(first, framing.ends), 0, counts) + 1
+    answers = np.concatenate([first[:, None], tokens], axis=1).astype(np.int32)
+    whole = np.concatenate([rows[:, :-1], answers], axis=1)
+    nll = np.asarray(program.token_nll(params, whole))[:, len(prompt) - 1 :]
+    before, fills = len(tokenizer.decode(left)), []
+    for ids, count, losses in zip(answers, counts, nll, strict=True):
+        new = ids[:count][: count - bool(ids[count - 1] in framing.ends)]
+        filled = tokenizer.decode(np.concatenate([left, new]))[before:]
+        fills.append((filled, float(np.exp(-losses[:count].sum()))))
+    return sorted(fills, key=lambda fill: -fill[1])
+
+
+def neighbour_words(
+    workdir: Path, word: str, num_occurrences: int, k: int, num_rows: int = 1024
+) -> neighbours.Neighbours:
+    """A word's nearest words, for single occurrences and on average.
+
+    Args:
+      num_rows: number of rows of training text that are read, spread evenly.
+
+    Raises:
+      UserError: a flag is out of range, or the word does not occur in those rows.
+    """
+    for name, value in (("sentences", num_occurrences), ("top_k", k)):
+        if value < 1:
+            raise ConfigError(f"--{name}={value}: must be at least 1")
+    if not word.strip(neighbours.MARKS):
+        raise ConfigError(f"--word={word!r}: must be a word")
+    program, tokenizer, params, _ = load_run(workdir)
+    if not tokenizer.vocab.word_starts:
+        raise ConfigError(
+            f"--workdir={workdir}: the tokens of its tokenizer do not mark where words "
+            "begin; those of tokenizer.kind=bpe, wordpiece and unigram do"
+        )
+    task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
+    limit = max(1, train.num_tokens // task.spec.row_length)
+    rows = likelihood_rows(task, train, min(num_rows, limit))
+    rows = rows[:, : program.text_length]
+    starts = np.array(tokenizer.vocab.word_starts)
+    words = neighbours.cut_words(rows, starts, tokenizer.decode)
+
+    def around(word: neighbours.Word) -> str:
+        row, span = rows[word.row], slice(word.start, word.stop)
+        sides = row[: word.start][-SIDE:], row[word.stop :][:SIDE]
+        before, after = map(tokenizer.decode, sides)
+        text = f"{before} [{tokenizer.decode(row[span]).strip()}] {after}"
+        return " ".join(text.split())
+
+    if not any(each.text.lower() == word.lower() for each in words):
+        raise ConfigError(
+            f"--word={word!r}: must occur in the {len(rows)} rows of text that were "
+            f"read"
+        )
+    batch_size = task.plan.eval.batch_size
+    vectors = neighbours.word_vectors(program.features, params, rows, words, batch_size)
+    return neighbours.find_neighbours(words, vectors, word, num_occurrences, k, around)
+
+
+def _require(
+    ability: Ability | None, program: Program, kind: str, names: str
+) -> Ability:
+    if ability is None:
+        objective = program.task.plan.objective_name
+        raise ConfigError(
+            f"the run's objective={objective}: must be that of a {kind} ({names})"
+        )
+    return ability

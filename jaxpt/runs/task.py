@@ -1,0 +1,247 @@
+"""A training task: a plan with its vocabulary, network and optimizer."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from jaxpt.config.plan import Plan
+from jaxpt.errors import ConfigError, UserError
+from jaxpt.learn.optim_spec import OptimSpec
+from jaxpt.learn.optimizer import count_flops, make_optimizer
+from jaxpt.learn.skips import SkipRule, make_rule
+from jaxpt.learn.state import TrainState, make_state
+from jaxpt.learn.update import Update
+from jaxpt.nn.attention import list_requests
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
+from jaxpt.objectives.objective import Objective, ObjectiveSpec
+from jaxpt.ops.kernel_choice import explain_kernel
+from jaxpt.rng import stream
+from jaxpt.runs.generation_defaults import Defaults
+from jaxpt.text.feed import pad_ranges
+from jaxpt.text.phases import Phase, split_steps
+from jaxpt.text.rows.forms import SEGMENTED
+from jaxpt.text.tokens.framing import Framing
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.vocab import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A plan with everything that its training needs.
+
+    Attributes:
+      random_parts: parts of an imported network that the checkpoint lacked and that
+        were not trained yet (`jaxpt.runs.random_parts`).
+      generation: an imported model's settings of generation.
+    """
+
+    plan: Plan
+    vocab: Vocab
+    model_spec: ModelSpec
+    model: Network
+    optimizer: optax.GradientTransformation
+    random_parts: tuple[str, ...] = ()
+    generation: Defaults = ()
+
+    @property
+    def objective(self) -> Objective:
+        """The objective's module."""
+        return self.plan.objective
+
+    @property
+    def spec(self) -> ObjectiveSpec:
+        """The objective's spec."""
+        return self.plan.spec
+
+    @property
+    def read_length(self) -> int:
+        """The length in tokens of the model's (first stack's) input in training."""
+        return next(iter(self.spec.lengths.values()))
+
+    @property
+    def nonwords(self) -> list[int]:
+        """Ids that are not words: special ones, and padding of the vocabulary."""
+        padding = range(self.vocab.size, self.model_spec.vocab_size)
+        return [*self.vocab.special_ids.tolist(), *padding]
+
+    @property
+    def has_sentinels(self) -> bool:
+        """Whether sentinels are the gaps of a text that is answered (T5)."""
+        form = self.spec.text_form(self.vocab)
+        return self.spec.needs.num_sentinels > 0 and bool(form.gap)
+
+    @property
+    def has_ema(self) -> bool:
+        """Whether the state keeps a moving average of the parameters."""
+        return self.plan.optim.ema_decay > 0
+
+    def make_state(self, params: PyTree) -> TrainState:
+        """The state before the first step, with these parameters."""
+        rule, train = self._skip_rule, self.plan.train
+        skipped_batches = None
+        if train.rewind or train.skip_batches:
+            skipped_batches = jnp.asarray(pad_ranges(train.skip_batches))
+        return make_state(
+            params,
+            self.optimizer,
+            self.has_ema,
+            self.spec.init_state(self.vocab),
+            rule.init() if rule else None,
+            skipped_batches,
+        )
+
+    def make_update(self, axis: str | None = None) -> Update:
+        """The update at the end of a train step; `axis` is pmap's."""
+        num = self.plan.train.num_microbatches
+        return Update(self.optimizer, num, axis, self.model.frozen, self._skip_rule)
+
+    @property
+    def _skip_rule(self) -> SkipRule | None:
+        return make_rule(self.plan.optim, self.plan.train.steps)
+
+    @functools.cached_property
+    def phases(self) -> tuple["Task", ...]:
+        """For each phase of training, the task of a run with its batches alone.
+
+        They have the same parameters and the same optimizer state.
+        """
+        phases = self.plan.train.phases
+        if phases == (Phase(0, self.plan.train.batch_size),):
+            return (self,)
+        return tuple(self._in_phase(phase) for phase in phases)
+
+    def _in_phase(self, phase: Phase) -> "Task":
+        plan, optimizer = self.plan.in_phase(phase), self.optimizer
+        model = plan.spec.make_network(self.model_spec, self.vocab)
+        if plan.optim != self.plan.optim:  # other learning rates
+            optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
+        return dataclasses.replace(self, plan=plan, model=model, optimizer=optimizer)
+
+    def for_batch(self, num_rows: int, length: int) -> "Task":
+        """The task of a phase with batches of this shape; this task if none has."""
+        for task in self.phases:
+            if (task.plan.train.batch_size, task.spec.row_length) == (num_rows, length):
+                return task
+        return self
+
+    def list_kernels(self) -> list[str]:
+        """The attention kernels of training on this machine.
+
+        With the reason if it is not the platform's fused kernel.
+        """
+        is_packed = self.plan.rows.rows in SEGMENTED
+        lengths = [n for task in self.phases for n in task.spec.lengths.values()]
+        reads_ahead = self.model.READS_AHEAD
+        needs = list_requests(self.model_spec, lengths, is_packed, reads_ahead)
+        kernel = self.model_spec.attention
+        return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
+
+    def count_flops(self) -> float:
+        """FLOPs of the network in training on one row, in a batch on one device."""
+        num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
+        predictions = self.spec.predictions.mean(num_rows)
+        return self.model.count_flops(self.spec.lengths, predictions)
+
+    @functools.cached_property
+    def _row_flops(self) -> float:
+        return self.count_flops()
+
+    @property
+    def update_flops(self) -> float:
+        """FLOPs of the optimizer in one step, for a batch of any size."""
+        if not self.plan.optim.has_products:
+            return 0.0
+        return _count_update(self.model, self.plan.optim)
+
+    def count_network_flops(self, num_steps: int) -> float:
+        """FLOPs of the first steps without the optimizer's, as in MFU."""
+        return self.count_costs(num_steps)["flops"] - num_steps * self.update_flops
+
+    def count_costs(self, num_steps: int) -> dict[str, float]:
+        """The cost of the first steps: raw and model tokens, and FLOPs.
+
+        FLOPs are those of the network and of the optimizer.
+        """
+        costs: dict[str, float] = {"raw_tokens": 0, "model_tokens": 0}
+        costs["flops"] = num_steps * self.update_flops
+        numbers = split_steps(self.plan.train.phases, num_steps)
+        for task, num in zip(self.phases, numbers, strict=True):
+            rows = num * task.plan.train.batch_size
+            costs["raw_tokens"] += rows * task.spec.row_length
+            costs["model_tokens"] += rows * sum(task.spec.lengths.values())
+            costs["flops"] += rows * task._row_flops
+        return costs
+
+
+@functools.lru_cache(maxsize=256)
+def _count_update(model: Network, spec: OptimSpec) -> float:
+    params = jax.eval_shape(lambda: model.init_params(stream(0, 0, "init")))
+    return count_flops(spec, params, model.frozen)
+
+
+def make_task(plan: Plan, vocab: Vocab) -> Task:
+    """The network and optimizer of a plan.
+
+    Raises:
+      UserError: the vocabulary or the model does not fit the objective.
+    """
+    plan = resolve_dtype(plan)
+    model_spec = with_vocab(plan.model, vocab)
+    model = plan.spec.make_network(model_spec, vocab)
+    optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
+    return Task(plan, vocab, model_spec, model, optimizer)
+
+
+def resolve_dtype(plan: Plan) -> Plan:
+    """The plan with `model.dtype=auto` resolved for this machine.
+
+    The run records the dtype and keeps it wherever it is resumed, evaluated or used.
+    Called after the text is read, because it initialises the device.
+    """
+    dtype = plan.model.compute_dtype
+    section = plan.config.get("model", {}) | {"dtype": dtype}
+    return dataclasses.replace(
+        plan,
+        model=dataclasses.replace(plan.model, dtype=dtype),
+        config=plan.config | {"model": section},
+    )
+
+
+def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
+    """The model's spec with the size of the vocabulary.
+
+    Raises:
+      UserError: the model has fewer ids than the vocabulary.
+    """
+    if 0 < spec.vocab_size < vocab.size:
+        raise ConfigError(
+            f"model.vocab_size={spec.vocab_size}: must be at least {vocab.size}, the "
+            f"tokenizer's ids, or 0 for the same number"
+        )
+    return dataclasses.replace(spec, vocab_size=spec.vocab_size or vocab.size)
+
+
+def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
+    """Ids that end generation: ends of a text, and `stop` if it is one token."""
+    ids = list(framing.ends)
+    if stop:
+        try:
+            named = tokenizer.encode_prompt(stop, allow_unknown=False).tolist()
+        except UserError:
+            raise ConfigError(
+                f"--stop={stop!r}: must have characters of the tokenizer's vocabulary"
+            ) from None
+        ids += named if len(named) == 1 else []
+    return tuple(sorted(set(ids)))
+
+
+def find_banned(task: Task, framing: Framing, is_answer: bool) -> tuple[int, ...]:
+    """Ids that are never generated: special ones, except an answer's sentinels."""
+    sentinels = task.vocab.sentinels if is_answer else ()
+    allowed = {*framing.ends, *sentinels}
+    return tuple(sorted(set(task.nonwords) - allowed))

@@ -1,0 +1,274 @@
+"""Zero-shot results of a run: evaluated once, stored in its folder, shown as a table.
+
+    <workdir>/evaluations/blimp-1a2b3c4d.json   figures, groups and notes, by rule
+                          blimp-1a2b3c4d.npz    values of each item, "RULE/good", ...
+
+The digits are a hash of path, rules, number of items and options. A stored result is
+used again for the same checkpoint and the same items.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import numbers
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxpt.distributed import processes
+from jaxpt.errors import ConfigError
+from jaxpt.files import checksums
+from jaxpt.files.folder import hold, load_measured, write_json
+from jaxpt.files.objects import is_url
+from jaxpt.files.remote import localise
+from jaxpt.judge.examples import Examples
+from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.workdir import load_run
+from jaxpt.version import __version__
+from jaxpt.zero_shot.outcomes import EvalContext, Options, Task
+from jaxpt.zero_shot.tasks import (
+    TASKS,
+    check_options,
+    find_rules,
+    list_tasks,
+    pick_options,
+    spread_items,
+    to_json,
+)
+from jaxpt.zero_shot.text_tasks import read_shots
+
+FOLDER = "evaluations"
+_END = (numbers.Real, None)
+_FIGURE = {"value": numbers.Real, "method": str, "low": _END, "high": _END}
+# The schema of a stored result.
+RESULT_FORM = {
+    "task": str,
+    "path": str,
+    "rules": {str: str},
+    "num_items": int,
+    "num_all": int,
+    "results": {
+        str: {
+            "figures": {str: _FIGURE},
+            "trivial": {str: numbers.Real},
+            "groups": {str: {str: {str: (numbers.Real, None)}}},
+            "notes": [str],
+        }
+    },
+}
+NO_OPTIONS = Options()
+MOST_ROWS = 16  # groups of one kind that are printed
+
+
+def evaluate_tasks(
+    workdir: Path,
+    task_args: Sequence[str],
+    rule: str,
+    num_items: int,
+    options: Options = NO_OPTIONS,
+    has_left: bool = True,
+) -> list[dict]:
+    """A run's stored result for each task (`NAME:PATH`).
+
+    All paths are read before anything is evaluated.
+
+    Args:
+      has_left: rules that read the past alone give a text the ids that precede it in
+        training (`TextForm.left`); otherwise its first token is not scored.
+
+    Raises:
+      UserError: an invalid task, path, rule or item, or a folder without a run.
+    """
+    if num_items < 0:
+        raise ConfigError(f"--num_items={num_items}: must be at least 0, which is all")
+
+    def read():
+        named = list_tasks(task_args)
+        check_options([name for name, _ in named], options)
+        return [
+            (name, path, task.read(localise(path)), _read_shots(task, options))
+            for name, path in named
+            for task in [TASKS[name]]
+        ]
+
+    tasks = processes.on_all(read)
+    program, tokenizer, params, step = load_run(workdir)
+    scorer = processes.on_all(make_scorer, program, params)
+    if not has_left:
+        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
+    eval_context = EvalContext(
+        scorer,
+        tokenizer.encode,
+        tokenizer.encode_sized,
+        options,
+        count_unknown=tokenizer.count_unknown,
+        unknown_bits=tokenizer.vocab.unknown_bits,
+    )
+    rules = find_rules(scorer, rule)
+    with hold(workdir):
+        return [
+            _evaluate_task(
+                workdir / FOLDER, eval_context, step, rules, num_items, *task
+            )
+            for task in tasks
+        ]
+
+
+def _evaluate_task(
+    folder: Path,
+    eval_context: EvalContext,
+    step: int,
+    rules: Sequence[str],
+    num_items: int,
+    name: str,
+    path: str,
+    items: Sequence,
+    shots: Sequence,
+) -> dict:
+    """The result of one task, new or stored."""
+    eval_context = eval_context._replace(shots=shots)
+    options = pick_options(TASKS[name], eval_context.options)
+    indices = spread_items(items, num_items)
+    chosen = [items[i] for i in indices]
+    request = {
+        "task": name,
+        "path": path,
+        "step": step,
+        "rules": {rule: eval_context.scorer.describe(rule) for rule in rules},
+        "num_items": len(indices),
+        "num_all": len(items),
+        "items": _fingerprint(chosen),
+    }
+    if options:
+        request |= {"options": options, "shots": _fingerprint(shots)}
+    place = folder / f"{name}-{_name(path, rules, num_items, options)}.json"
+    if (known := _find_known(place, request)) is not None:
+        return known | {"is_known": True, "file": place.name}
+    outcomes = processes.on_all(TASKS[name].evaluate, eval_context, chosen, rules)
+    results = {rule: to_json(outcome) for rule, outcome in outcomes.items()}
+    result = {"version": __version__} | request | {"results": results}
+    if processes.is_first():
+        columns = {
+            f"{rule}/{column}": values
+            for rule, outcome in outcomes.items()
+            for column, values in outcome.columns.items()
+        }
+        _write(place, result, columns | {"index": np.array(indices)})
+    return result | {"is_known": False, "file": place.name}
+
+
+def _find_known(place: Path, request: dict) -> dict | None:
+    """The stored result of the same evaluation, if any."""
+    if not place.exists():
+        return None
+    known = load_measured(place, RESULT_FORM)
+    same = all(known.get(name) == value for name, value in request.items())
+    return known if same else None
+
+
+def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
+    """Writes the values by item first, so that a result is complete if it exists."""
+    place.parent.mkdir(exist_ok=True)
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **columns)
+    checksums.write(place.with_suffix(".npz"), data.getvalue())
+    write_json(place, result)
+
+
+def load_columns(workdir: Path, result: dict, rule: str) -> dict[str, np.ndarray]:
+    """The values by item of a task by one rule, and "index", the items' numbers.
+
+    Args:
+      result: an element of `evaluate_tasks`.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
+        names = [name for name in arrays if name.startswith(f"{rule}/")]
+        columns = {name.removeprefix(f"{rule}/"): arrays[name] for name in names}
+        return columns | {"index": arrays["index"]}
+
+
+def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
+    """The values by item whose mean is a task's main figure, if it is a mean.
+
+    Args:
+      result: an element of `evaluate_tasks`.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    columns = load_columns(workdir, result, rule)
+    names = "hit", next(iter(result["results"][rule]["figures"]))
+    name = next((n for n in names if n in columns), None)
+    if name is None:
+        return None
+    hits, index = columns[name], columns["index"]
+    weights = columns.get("weight", np.ones(len(hits)))
+    is_asked = np.isfinite(hits)
+    hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
+    return Examples(hits * weights, weights, index)
+
+
+def _fingerprint(items: Sequence) -> str:
+    text = json.dumps([repr(item) for item in items])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _read_shots(task: Task, options: Options) -> Sequence:
+    return read_shots(task, options) if "shots" in task.options else ()
+
+
+def _name(path: str, rules: Sequence[str], num_items: int, options: dict) -> str:
+    place = path if is_url(path) else str(Path(path).resolve())
+    text = json.dumps([place, list(rules), num_items, *options.values()])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def format_result(result: dict, place: Path) -> list[str]:
+    """Lines of a table for the terminal.
+
+    Args:
+      place: the run's folder.
+    """
+    num_items, total = result["num_items"], result["num_all"]
+    spread = "" if num_items == total else f" of {total:,}, spread evenly"
+    known = "; asked before" if result["is_known"] else ""
+    lines = [f"{result['task']}: {result['path']}: {num_items:,} items{spread}{known}"]
+    for rule, outcome in result["results"].items():
+        lines.append(f"  {result['rules'][rule]}")
+        for name, figure in outcome["figures"].items():
+            ends = "[unknown]"
+            if figure["low"] is not None:
+                ends = f"[{figure['low']:.4f}, {figure['high']:.4f}]"
+            lines.append(
+                f"    {name:28s} {figure['value']:.4f} {ends} {figure['method']}"
+            )
+        for name, value in outcome["trivial"].items():
+            lines.append(f"    {name:28s} {value:.4f}")
+        for kind, groups in outcome["groups"].items():
+            lines += _format_groups(kind, groups)
+        lines += [f"    {note}" for note in outcome["notes"]]
+    lines.append(f"  all of it: {place / FOLDER}")
+    return lines
+
+
+def _format_groups(kind: str, groups: dict[str, dict[str, float | None]]) -> list[str]:
+    """A line for each group, unless there are too many."""
+    if len(groups) > MOST_ROWS:
+        return [f"    by {kind}: {len(groups)} groups, in the file"]
+    return [f"    by {kind}:"] + [
+        f"      {name:30s} "
+        + "  ".join(
+            f"{key} {value:.4f}"
+            if value % 1 or key == "accuracy"
+            else f"{key} {value:g}"
+            for key, value in numbers.items()
+            if value is not None
+        )
+        for name, numbers in groups.items()
+    ]

@@ -1,0 +1,187 @@
+"""Eight devices on any mesh give one device's numbers, for every objective."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny import make_config, many_devices, prepare
+
+from jaxpt.config.plan import make_plan
+from jaxpt.errors import UserError
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.runs.data import make_feed
+from jaxpt.runs.program import Program, _fit_mesh, device_peak
+from jaxpt.runs.task import make_task
+from jaxpt.text.dataset import load_text
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tests" / "training" / "losses_by_devices.py"
+
+
+def check_shares(name, trees):
+    """What each device truly holds of the parameters and of both Adam moments."""
+    for shares in trees:
+        if name in ("data 8", "pmap 8"):
+            whole = 1.0 if name == "data 8" else 0.125  # pmap's have an axis of devices
+            assert set(shares.values()) == {whole}
+            continue
+        count = 2 if name == "microbatches" else 8
+        if set(shares) == {"words", "contexts"}:  # skip_gram's, which has no layers
+            assert max(shares.values()) < 1
+            continue
+        for path, share in shares.items():
+            if path.endswith(("mlp/up/kernel", "query/kernel")):
+                assert share == 1 / count, path
+            if path.endswith("norm/scale"):
+                assert share == 1, path
+        assert max(shares.values()) == 1 and len(shares) > 15
+
+
+# Of two and of three stacks one objective on the mesh that splits most; one of a single
+# stack in other forms. All on all is slow.
+ALL = "mlm"
+SPLIT = ("one", "tensor 2, fsdp 4")
+QUICK = {
+    ALL: ("one", "fsdp 8", "pmap 8"),
+    f"{ALL}/schedules": ("one", "fsdp 8", "pmap 8"),
+    "span_corruption": SPLIT,
+    "electra": SPLIT,
+}
+
+
+def list_cases():
+    for objective, cases in QUICK.items():
+        yield pytest.param(objective, cases, id=f"{objective}-some")
+    for objective in OBJECTIVES:
+        yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
+
+
+@pytest.mark.slow_cases("electra-some", "span_corruption-some", "mlm/schedules-some")
+@pytest.mark.parametrize("objective, cases", list(list_cases()))
+def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(speech), objective, *cases],
+        env={**os.environ, **many_devices(8), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout.splitlines()[-1])
+    one = data.pop("one")
+    scale = max(map(abs, one["grads"]))
+    assert scale > 1e-4  # there is a gradient to compare
+    every = {"data 8", "fsdp 8", "tensor 2, fsdp 4", "pmap 8"}
+    assert set(cases) - {"one"} <= set(data) if cases else every <= set(data)
+    for name, other in data.items():
+        check_shares(name, other["shares"])
+        pairs = zip(one["grads"], other["grads"], strict=True)
+        assert max(abs(a - b) for a, b in pairs) < 1e-5 * scale, name
+        assert other["norm"] == pytest.approx(one["norm"], rel=1e-5), name
+        pairs = zip(one["losses"], other["losses"], strict=True)
+        assert max(abs(a - b) / abs(a) for a, b in pairs) < 1e-5, name
+        # The last of 13 rows are measured with three that only fill up their batch.
+        for metric, pair in (other["measured"] or {}).items():
+            assert pair == pytest.approx(one["measured"][metric], rel=1e-5), metric
+    is_measured = [bool(other["measured"]) for other in data.values()]
+    assert sum(is_measured) == (1 if cases else 2)
+    # A device gathers matrices; no hidden states, which are larger here, are exchanged.
+    if objective == ALL:
+        assert not one["collectives"]
+        # Matrices are gathered, and gradients summed up.
+        (_, gathered), (_, summed) = (
+            data["fsdp 8"]["collectives"][kind] for kind in ("all-gather", "all-reduce")
+        )
+        assert gathered > 4 * one["largest"] and summed > 2 * len(one["grads"])
+        assert data["fsdp 8"]["moved"] <= one["largest"] < 16 * 20 * 16
+
+
+def test_a_batch_that_devices_cannot_share_is_refused(speech):
+    plan = make_plan(make_config(speech, train__batch_size=6))
+    tokenizer, _ = load_text(plan.text)
+    with pytest.raises(UserError, match="train.batch_size=6"):
+        Program(make_task(plan, tokenizer.vocab), jax.devices() * 4)
+
+
+def test_ids_that_the_devices_do_not_divide_are_told(speech):
+    task, tokenizer, _ = prepare(make_config(speech, "clm"))
+    program, size = Program(task), tokenizer.vocab.size
+    assert program.describe_mesh() == []
+    for tensor in (2, 7):
+        shape = {"data": 1, "fsdp": 1, "tensor": tensor}
+        program.mesh, program.devices = types.SimpleNamespace(shape=shape), [None] * 7
+        output = [line for line in program.describe_mesh() if "vocab_size" in line]
+        assert len(output) == (size % tensor > 0), (size, tensor)
+    assert output[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
+
+
+@pytest.mark.slow
+def test_every_step_draws_its_own_corruption(speech):
+    # Too small a rate to change a parameter: rows and masks alone make the loss.
+    task, _, corpora = prepare(make_config(speech, "mlm", optim__lr=1e-30))
+    program = Program(task)
+    batch, losses = make_feed(task, corpora["train"]).stack(0, 1), []
+    same = {key: value.repeat(3, axis=0) for key, value in batch.items()}
+    for seed in (1, 1, 2):
+        state = program.init_state(1)
+        results = []
+        for _ in range(2):
+            state, sums = program.train_call(state, program.place(same), seed)
+            results += np.asarray(sums["loss"][0]).tolist()
+        losses.append(results)
+    assert len(set(losses[0])) == 6
+    assert losses[0] == losses[1] and not set(losses[0]) & set(losses[2])
+    # The last call of a run may be shorter.
+    short = program.place({key: value[:2] for key, value in same.items()})
+    _, sums = program.train_call(program.init_state(1), short, 1)
+    assert np.asarray(sums["loss"][0]).tolist() == pytest.approx(losses[0][:2])
+
+
+def test_a_run_is_used_on_other_devices_than_those_it_trained_on(speech):
+    task, _, _ = prepare(make_config(speech, train__fsdp=8))
+    assert _fit_mesh(task, 8) == (1, 8, 1)
+    assert _fit_mesh(task, 3) == (1, 3, 1)  # each holds a third
+
+
+@pytest.mark.slow
+def test_steps_per_call_does_not_change_the_numbers(speech):
+    states = []
+    for size in (1, 4):
+        config = make_config(
+            speech, "mlm", model__dropout=0.1, train__steps_per_call=size
+        )
+        task, _, corpora = prepare(config)
+        program = Program(task)
+        feed, state = make_feed(task, corpora["train"]), program.init_state(1)
+        for step in range(0, 8, size):
+            stack = program.place(feed.stack(step, size))
+            state, _ = program.train_call(state, stack, 1)
+        states.append(jax.device_get(state.params))
+    pairs = zip(*map(jax.tree.leaves, states), strict=True)
+    assert max(np.abs(a - b).max() for a, b in pairs) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "kind, peak",
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100-SXM4-40GB", 312e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("TPU v5", 459e12),
+        ("TPU v5p", 459e12),
+        ("TPU v5 lite", 197e12),
+        ("cpu", None),
+        ("NVIDIA GeForce RTX 9090", None),
+    ],
+)
+def test_the_peak_that_mfu_is_a_share_of(kind, peak, monkeypatch):
+    device = type("Device", (), {"device_kind": kind})()
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    assert device_peak() == (peak and 2 * peak)
