@@ -84,7 +84,7 @@ test-ray: $(RAY)/ready
 	$(RAY)/bin/python -m pytest -m ray tests/comparison/test_on_ray.py
 
 test-onnx: $(ONNX)/ready
-	$(ONNX)/bin/python -m pytest -m onnx tests/hub/test_onnx.py tests/applets
+	$(ONNX)/bin/python -m pytest -m onnx tests/hub/test_onnx.py tests/hub/applets
 
 # Asks XLA's compilers for TPU and GPU, without either: tests/benchmarks/aot.
 test-aot: $(AOT)/ready
@@ -114,7 +114,7 @@ applets: web $(ONNX)/ready
 		--config.train.init_from=$(APPLETS)/mlm --workdir $(APPLETS)/masked_diffusion
 	rm -rf $(SITE)
 	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS)/* --to $(SITE)
-	JAXPT_SITE=$(SITE) JAXPT_SITE_RUNS=$(APPLETS) $(ONNX)/bin/python -m pytest -m browser tests/applets
+	JAXPT_SITE=$(SITE) JAXPT_SITE_RUNS=$(APPLETS) $(ONNX)/bin/python -m pytest -m browser tests/hub/applets
 
 # Small models for transformers with their verdicts, and a page of them; PUSH=ORG/NAME
 # uploads them as ORG/NAME-clm and so on, and the page as the Space ORG/NAME-demo.
