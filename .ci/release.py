@@ -20,7 +20,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MAX_MB = 6.0  # of each file; most of it is onnxruntime's WebAssembly for the demos
+MAX_MB = 2.2  # of each file
 # What a source archive must have in addition to the wheel's files.
 SOURCE = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 PLACEHOLDER = "OWNER"

@@ -239,7 +239,7 @@ class _Examiner:
             self._add(
                 folder / checksums.FILE,
                 f"is missing: {', '.join(recorded)} cannot be verified",
-                "restore it from a copy; versions before 0.2.0 wrote none",
+                "restore it from a copy",
             )
         self._unverified += [self._name(folder / name) for name in rest]
 

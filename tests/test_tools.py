@@ -111,14 +111,22 @@ def test_the_gate_the_makefile_and_the_hooks_run_the_same_linters():
     assert gate == ["clean", "lint", "docs", "test", "wheel"]
 
 
+REQUIREMENTS = [path.name for path in ROOT.glob("requirements*")]
+MAKEFILES = "Makefile", ".github/maintainers.mk"  # the first includes the second
+
+
+def read_make() -> str:
+    return "\n".join(map(read, MAKEFILES))
+
+
 def read_targets() -> dict[str, list[str]]:
-    """The Makefile's targets with their prerequisites."""
-    lines = re.findall(r"^([\w./()$-]+):(?!=)(.*)$", read("Makefile"), re.M)
+    """The makefiles' targets with their prerequisites."""
+    lines = re.findall(r"^([\w./()$-]+):(?!=)(.*)$", read_make(), re.M)
     return {target: needs.split() for target, needs in lines}
 
 
 def read_variable(name: str) -> str:
-    return re.search(rf"^{name} := (.*)$", read("Makefile"), re.M)[1]
+    return re.search(rf"^{name} := (.*)$", read_make(), re.M)[1]
 
 
 def test_a_users_environment_has_no_tools():
@@ -130,18 +138,40 @@ def test_a_users_environment_has_no_tools():
     for name in ("lint", "docs", "notebooks", "test", "test-all"):
         assert targets[name] == ["$(VENV)/ready-dev"]
     assert targets["$(VENV)/ready-dev"] == ["$(VENV)/ready", "requirements-dev.lock"]
-    makefile = read("Makefile")
+    makefile = read_make()
     assert makefile.count("pip install $(LOCKED) -r requirements.lock\n") == 1
     assert makefile.count("pip install $(LOCKED) -r requirements-dev.lock\n") == 1
     assert makefile.count("pip install $(SET)") == 4  # peers, ray, aot, next
 
 
+def read_phony() -> set[str]:
+    """The names of all targets that are commands."""
+    lists = re.findall(r"^\.PHONY: ((?:.*\\\n)*.*)", read_make(), re.M)
+    return {name for each in lists for name in each.replace("\\", "").split()}
+
+
+def test_make_alone_prints_the_commands_that_users_need(tmp_path):
+    commands = make_dry(tmp_path)
+    named = re.findall(r"^echo \"make ([\w-]+)", commands, re.M)
+    assert named == ["quickstart", "test", "lint", "docs"]
+    assert all(line.startswith("echo ") for line in commands.splitlines())
+
+
+def test_documented_targets_exist(tmp_path):
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / ".ci" / "run"]
+    text = "\n".join(path.read_text("utf-8") for path in paths)
+    named = re.findall(r"(?:^|`)make ([a-z][a-z-]*)", text, re.M)
+    assert {"test-peers", "applets", "wheel", "release"} <= set(named) <= read_phony()
+    make_dry(tmp_path, *sorted(set(named)))
+
+
 def make_dry(folder: Path, *targets: str) -> str:
     """The commands that make would run in a checkout without environments."""
-    (folder / "Makefile").write_text(read("Makefile"), encoding="utf-8")
-    for name in ("requirements.lock", "requirements-dev.lock", "setup.py"):
+    for name in MAKEFILES:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(read(name), encoding="utf-8")
+    for name in ("pyproject.toml", "setup.py", *REQUIREMENTS):
         (folder / name).touch()
-    (folder / "pyproject.toml").touch()
     # Without the variables of a make that runs these tests.
     env = {key: os.environ[key] for key in os.environ if not key.startswith("MAKE")}
     command = ["make", "--dry-run", *targets]
@@ -218,9 +248,7 @@ def list_make_targets(job: dict) -> set[str]:
 
 
 def test_workflows_call_only_existing_targets():
-    phony = set(
-        re.search(r"^\.PHONY: ((?:.*\\\n)*.*)", read("Makefile"), re.M)[1].split()
-    )
+    phony = read_phony()
     jobs = read_jobs()
     called = {name: list_make_targets(job) for name, job in jobs.items()}
     assert all(called.values()), "each job calls make, as a developer does"
@@ -263,7 +291,7 @@ def test_issue_forms_have_what_the_site_requires():
 
 
 def test_the_address_of_the_repository_is_written_once():
-    """A placeholder until it is known: then one file changes (RELEASING.md)."""
+    """A placeholder until it is known: then one file changes (docs/releasing.md)."""
     urls = PROJECT["project"]["urls"]
     base = urls["Repository"]
     assert all(url.startswith(base) for url in urls.values())
@@ -280,7 +308,7 @@ def test_the_address_of_the_repository_is_written_once():
 
 
 def test_ray_is_tried_in_its_range():
-    (part,) = Requirement(re.search(r"ray==\S+", read("Makefile"))[0]).specifier
+    (part,) = Requirement(re.search(r"ray==\S+", read_make())[0]).specifier
     assert read_ranges("ray")["ray"].specifier.contains(part.version)
 
 

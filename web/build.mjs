@@ -5,7 +5,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { build } from "esbuild";
-import { bundleOptions, here, wasm } from "./bundle.mjs";
+import { bundleOptions, here, runtime, wasm } from "./bundle.mjs";
 
 const out = join(here, "..", "jaxpt", "hub", "applets", "static");
 
@@ -45,8 +45,18 @@ function writeLicenses() {
     return `${name} ${version}\n${"=".repeat(72)}\n\n${text}\n`;
   });
   const intro =
-    "app.js and ort.wasm hold the packages below, each under its own license.\n";
+    "app.js and runtime.js hold the packages below, each under its own license.\n";
   writeFileSync(join(out, "LICENSES.txt"), [intro, ...parts].join("\n\n"));
+}
+
+/** What `jaxpt applet` downloads, and the checksums that it must have. */
+function writeRuntime() {
+  const lock = JSON.parse(readFileSync(join(here, "package-lock.json"), "utf8"));
+  const { version, integrity } = lock.packages[`node_modules/${runtime.package}`];
+  const sha256 = createHash("sha256").update(wasm).digest("hex");
+  const member = `package/${runtime.path}`;
+  const facts = { package: runtime.package, version, integrity, member, sha256 };
+  writeFileSync(join(out, "runtime.json"), JSON.stringify(facts, null, 1) + "\n");
 }
 
 function writeSources() {
@@ -79,7 +89,7 @@ async function bundle() {
 
 mkdirSync(out, { recursive: true });
 await bundle();
-writeFileSync(join(out, "ort.wasm"), wasm);
+writeRuntime();
 writeFileSync(join(out, "index.html"), readFileSync(join(here, "src/index.html")));
 writeLicenses();
 writeSources();

@@ -7,8 +7,13 @@ import { fileURLToPath } from "node:url";
 import * as zlib from "node:zlib";
 
 export const here = dirname(fileURLToPath(import.meta.url));
+// The file that the page runs models with: its npm package, and its path there.
+export const runtime = {
+  package: "onnxruntime-web",
+  path: "dist/ort-wasm-simd-threaded.wasm",
+};
 export const wasm = readFileSync(
-  join(here, "node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"),
+  join(here, "node_modules", runtime.package, runtime.path),
 );
 
 /** The size of the runtime as a browser loads it: gzipped, as base64. */

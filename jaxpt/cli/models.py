@@ -113,6 +113,12 @@ def export(command: Command, argv: list[str]) -> int:
             "runs of the first seed",
         ),
         "to": ("", "the new folder to write, a site"),
+        "runtime": (
+            "",
+            "onnxruntime's WebAssembly (.wasm), or the archive of its npm package "
+            "(.tgz), for use without a network; without the flag it is downloaded "
+            "once",
+        ),
     },
     common=("trust",),
 )
@@ -124,7 +130,7 @@ def applet(command: Command, argv: list[str]) -> int:
     from jaxpt.hub.applets.site import write_site
 
     workdirs = [fetch(each) for each in values.workdir or []]
-    return show(write_site(workdirs, to, values.precision))
+    return show(write_site(workdirs, to, values.precision, values.runtime))
 
 
 @command(

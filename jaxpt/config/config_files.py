@@ -13,7 +13,6 @@ from jaxpt.config.settings import (
     find_types,
     list_code,
     list_outside,
-    read_earlier,
     to_dict,
 )
 from jaxpt.config.shipped import find_config, list_configs
@@ -95,7 +94,6 @@ def load_stored(path: str) -> ConfigDict:
     stored = load_json_config(fetch(path), hint)
     if not isinstance(stored, dict):
         raise ConfigError(f"--config={path}: must hold sections of settings")
-    stored = read_earlier(stored)
     outside = {find_section(name): find(name).Spec for name in list_outside(stored)}
     types = find_types(stored)
     for name, value in stored.items():

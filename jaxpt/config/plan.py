@@ -25,7 +25,6 @@ from jaxpt.config.settings import (
     default_section,
     override,
     pick_fields,
-    read_earlier,
     read_sections,
     to_dict,
 )
@@ -142,7 +141,7 @@ def make_plan(
     Raises:
       ConfigError: an unknown section or field, or a value that is not allowed.
     """
-    config = read_earlier(to_dict(config))
+    config = to_dict(config)
     read_sections(config)
     name = config.get("objective", "")
     spec_type = find(name).Spec
@@ -240,7 +239,7 @@ def _read_model(objective: str, setting: str, path: str) -> dict:
 
 def make_compare_spec(config: AnyConfig) -> CompareSpec:
     """The config's `compare` section, checked."""
-    section = read_sections(read_earlier(to_dict(config)))["compare"]
+    section = read_sections(to_dict(config))["compare"]
     if by := section.get("tune_by"):
         section["tune_by"] = accept_metric(by, "compare.tune_by")
     return CompareSpec(**section)

@@ -44,7 +44,6 @@ DERIVED_FIELDS = {
 SYNONYMS = {
     "batch": "train.batch_size",
     "block_size": "data.seq_len",
-    "clm_first": "clm_mlm.mlm_schedule",
     "context_length": "data.seq_len",
     "dataset": "data.path",
     "gradient_accumulation_steps": "train.num_microbatches",
@@ -170,29 +169,6 @@ def list_fields(spec: type) -> list[dataclasses.Field]:
     """The fields of a dataclass that are settings of its section."""
     fields, hidden = dataclasses.fields(spec), HIDDEN.get(spec, ())
     return [f for f in fields if f.name not in hidden and "source" not in f.metadata]
-
-
-def read_earlier(config: dict) -> dict:
-    """A plain config with the settings of earlier versions replaced by present ones.
-
-    >>> read_earlier({"clm_mlm": {"clm_first": 0.25, "mlm_share": 1.0}})
-    {'clm_mlm': {'mlm_share': 1.0, 'mlm_schedule': [[0.25, 0.0]]}}
-    """
-
-    def replace(sections: Any) -> Any:
-        if not isinstance(sections, dict):  # refused when it is read
-            return sections
-        return sections | {
-            name: OBJECTIVES[name].Spec.read_earlier(sections[name])
-            for name in OBJECTIVES
-            if isinstance(sections.get(name), dict)
-        }
-
-    config, compare = replace(config), config.get("compare")
-    if isinstance(compare, dict) and isinstance(compare.get("overrides"), dict):
-        overrides = {k: replace(v) for k, v in compare["overrides"].items()}
-        config["compare"] = compare | {"overrides": overrides}
-    return config
 
 
 def read_sections(config: dict) -> dict[str, dict]:

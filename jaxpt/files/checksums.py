@@ -75,17 +75,6 @@ def record_prefix(path: Path, num_bytes: int, sha256: str) -> None:
     _store(path.parent, files)
 
 
-def adopt_existing(folder: Path, names: tuple[str, ...]) -> None:
-    """Records checksums of existing files that have none.
-
-    Raises:
-      UserError: a file cannot be read, or the checksums cannot be written.
-    """
-    files = _load(folder)
-    new = [name for name in names if name not in files and (folder / name).is_file()]
-    record(folder, new)
-
-
 def record(folder: Path, names: Iterable[str]) -> None:
     """Records the checksums of finished files as they are now.
 

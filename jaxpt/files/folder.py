@@ -15,8 +15,7 @@ from jaxpt.files import checksums, disk, lock, remote, schema
 from jaxpt.version import __version__
 
 LOCK = ".lock"
-OLDEST = (0, 2)  # the oldest version whose runs are readable
-UNVERSIONED = "0.1.0"  # did not store its version
+READABLE = ("0.2",)  # the versions whose stored configs this one reads
 REPORT = "runs.json"  # in the folder of a report: the runs that it compares
 # In a folder that `new_folder` writes: its files so far, then the names of all.
 PARTIAL, MOVED = ".partial", ".partial.json"
@@ -333,27 +332,20 @@ def load_config(path: Path, hint: str) -> dict:
     So a run can be moved, and resumes without the original tokenizer file.
 
     Raises:
-      UserError: as `load_json`; or an incompatible version wrote it.
+      UserError: as `load_json`; or a version that is not `READABLE` wrote it.
     """
     config = load_json(path, CONFIG, hint)
-    note = "" if "version" in config else " (it names no version)"
-    version = config.pop("version", UNVERSIONED) + note
-    if _number(version) < OLDEST:
+    version = config.pop("version", None)
+    if version is None or ".".join(version.split(".")[:2]) not in READABLE:
         raise CheckpointError(
-            f"{path}: was written by jaxpt {version}; jaxpt {__version__} reads "
-            f"neither its settings nor its checkpoints: use that version, or train "
-            f"again"
+            f"{path}: version={version!r}: jaxpt {__version__} reads folders of "
+            f"versions {', '.join(READABLE)}; use the version that wrote it"
         )
     section = config.get("tokenizer", {})
     tokenizer_path = path.with_name("tokenizer.json")
     if section.get("kind") == "file" and tokenizer_path.is_file():
         config["tokenizer"] = section | {"path": str(tokenizer_path)}
     return config
-
-
-def _number(version: str) -> tuple[int, ...]:
-    parts = version.split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdecimal())
 
 
 def load_measured(path: Path, form: schema.Schema) -> dict:

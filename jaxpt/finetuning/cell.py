@@ -63,16 +63,8 @@ class Cell:
         >>> Cell(2e-5, 32, 3, 0).name, Cell(1.0000001e-3, 32, 3, 0).name
         ('lr2e-05-b32-e3-s0', 'lr0.0010000001-b32-e3-s0')
         """
-        return f"lr{show_rate(self.lr)}{self._rest}"
-
-    @property
-    def old_name(self) -> str:
-        """The name in earlier versions, which is not unique for a learning rate."""
-        return f"lr{self.lr:g}{self._rest}"
-
-    @property
-    def _rest(self) -> str:
-        return f"-b{self.batch_size}-e{self.epochs}-s{self.seed}"
+        rate = show_rate(self.lr)
+        return f"lr{rate}-b{self.batch_size}-e{self.epochs}-s{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,7 @@ from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.export import IDENTITY, IDENTITY_FORM, find_target
 from jaxpt.finetuning.program import TuneProgram
-from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
+from jaxpt.finetuning.results import load_cell, load_cells, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import summarise
 from jaxpt.runs import manifest
@@ -281,10 +281,7 @@ def measure_baselines(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, 
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
-    """Raises UserError unless the folder is new or contains this fine-tuning.
-
-    Renames folders of cells from earlier versions.
-    """
+    """Raises UserError unless the folder is new or contains this fine-tuning."""
     kept = {LOCK, BASE, checksums.FILE}
     if is_new(folder) or {x.name for x in folder.iterdir()} <= kept:
         return
@@ -302,7 +299,6 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
                 f"--to={folder}: holds a fine-tuning with {name}={old.get(name)}, not "
                 f"{new.get(name)}; use another folder or the same settings"
             )
-    rename_old(folder, list_cells(stored["train"]))
 
 
 def _settings(config: dict) -> dict:

@@ -1,13 +1,11 @@
 """Stores and loads the results of a grid's finished runs."""
 
 import json
-import math
 import numbers
-from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files import checksums, disk
+from jaxpt.files import checksums
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.cell import HISTORY, METRICS, Cell, Trained
 from jaxpt.judge.examples import Examples
@@ -82,16 +80,11 @@ def load_cells(folder: Path) -> list[dict]:
 
 
 def _load(path: Path) -> dict:
-    """A result; earlier versions did not mark cells that diverged."""
     result = load_measured(path, SCHEMA)
     for name, report in result.get("report", {}).items():
         if any(len(row) != len(report["confusion"]) for row in report["confusion"]):
             raise CheckpointError(f"{path}: report.{name}.confusion is not square")
-    losses = [entry["loss"] for entry in result["history"]]
-    if all(loss is None or math.isfinite(loss) for loss in losses):
-        return result
-    result = {k: v for k, v in result.items() if k not in ("dev", "test", "model_step")}
-    return result | {"history": [], "diverged": "the loss is not finite"}
+    return result
 
 
 def find_model(folder: Path) -> dict:
@@ -104,24 +97,3 @@ def find_model(folder: Path) -> dict:
     if not stored:
         raise CheckpointError(f"{folder}: holds no finished fine-tuning")
     return max(stored, key=lambda x: x["model_step"])
-
-
-def rename_old(folder: Path, cells: Iterable[Cell]) -> None:
-    """Renames the folders of cells from earlier versions to unique names.
-
-    Earlier versions used six digits of the learning rate. The result contains the exact
-    rate; a folder without a result is removed if its name is ambiguous.
-
-    Args:
-      cells: of the grid that the folder was last used for.
-    """
-    for path in sorted((folder / CELLS).glob(f"*/{RESULT}")):
-        result = load_measured(path, SCHEMA)
-        setting = (result[x] for x in ("lr", "batch_size", "epochs", "seed"))
-        renamed = path.parent.with_name(Cell(*setting).name)
-        if renamed != path.parent and not renamed.exists():
-            path.parent.rename(renamed)
-    for cell in cells:
-        place = folder / CELLS / cell.old_name
-        if cell.name != cell.old_name and not (place / RESULT).exists():
-            disk.remove(place)

@@ -155,7 +155,6 @@ def read_origin(folder: Path) -> Origin | None:
         raise DataError(f"{path}: settings={settings!r}: must be a section of settings")
     has_rest = (folder / FOLDER / MODEL).exists()
     rest = read_tensors(folder / FOLDER) if has_rest else {}
-    settings = OBJECTIVES[objective].Spec.read_earlier(settings)
     stored = about.get("base_model")
     base = None if stored is None else _parse_base(path, stored)
     return Origin(path, objective, settings, rest, base)

@@ -337,8 +337,8 @@ def _find_set(known: tuple[HeadNames, ...], config: dict, class_name: str) -> He
     raise ValueError(f"no head of {class_name} has the settings {values}")
 
 
-# The schema of what a kept head is; files of older versions have no form.
-_ABOUT = {"what": str, "labels": [str], "form?": str}
+# The schema of what a kept head is.
+_ABOUT = {"what": str, "labels": [str], "form": str}
 
 
 def load_head(workdir: Path) -> KeptHead | None:
@@ -357,6 +357,4 @@ def load_head(workdir: Path) -> KeptHead | None:
             layer, _, name = key.partition("/")
             if name:
                 params.setdefault(layer, {})[name] = arrays[key]
-    # Files of older versions have no form.
-    form = about.get("form", "")
-    return KeptHead(about["what"], tuple(about["labels"]), params, form)
+    return KeptHead(about["what"], tuple(about["labels"]), params, about["form"])

@@ -26,8 +26,6 @@ schedule: the reverse order, and a constant mixture with the same numbers of row
 """
 
 import dataclasses
-import functools
-import logging
 import math
 from typing import Annotated, Any, ClassVar
 
@@ -98,16 +96,6 @@ class Spec(ObjectiveSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fractions(self, self.replace_mask, self.replace_random)
-
-    @classmethod
-    def read_earlier(cls, settings: dict) -> dict:
-        """`clm_first` is now a pair of `mlm_schedule`."""
-        rest = {k: v for k, v in settings.items() if k != "clm_first"}
-        if not (first := settings.get("clm_first")):
-            return rest
-        if rest.get("mlm_share", 1) < 1:
-            _warn_of_weights()
-        return rest | {"mlm_schedule": [[first, 0.0]]}
 
     @property
     def phases(self) -> tuple[tuple[float, float], ...]:
@@ -205,15 +193,6 @@ def note_masks(form: TextForm, share: float) -> TextForm:
         "to their past. To fill a [MASK], let all positions attend to all."
     )
     return dataclasses.replace(form, mask_note=note)
-
-
-@functools.cache
-def _warn_of_weights() -> None:
-    """Warns once that an earlier version weighted the two losses otherwise."""
-    logging.getLogger(__name__).warning(
-        "clm_mlm.clm_first with mlm_share below 1: both losses had weight 1; now they "
-        "have the weights of their shares, in valid_loss and if the run resumes"
-    )
 
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:

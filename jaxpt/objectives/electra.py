@@ -83,15 +83,6 @@ class Spec(Masking):
     share_embeddings: Annotated[str, OneOf(*SHARING)] = "shared"
     variant: Annotated[str, OneOf(*VARIANTS)] = "full"
 
-    @classmethod
-    def read_earlier(cls, settings: dict) -> dict:
-        """`share_embeddings` was True or False."""
-        names = {True: "shared", False: "separate"}
-        value = settings.get("share_embeddings")
-        if not isinstance(value, bool):
-            return settings
-        return settings | {"share_embeddings": names[value]}
-
     @property
     def lengths(self) -> dict[str, int]:
         return {"generator": self.row_length, "discriminator": self.row_length}

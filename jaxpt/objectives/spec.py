@@ -256,11 +256,6 @@ class ObjectiveSpec(Settings):
         return self.coefficients
 
     @classmethod
-    def read_earlier(cls, settings: dict) -> dict:
-        """Stored settings of the section, with those of earlier versions replaced."""
-        return settings
-
-    @classmethod
     def kind(cls, num_decoder_layers: int) -> type[Network] | None:
         """The network it trains with this number of decoder layers, if any."""
         has_decoder = num_decoder_layers > 0

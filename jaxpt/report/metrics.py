@@ -88,10 +88,6 @@ METRICS = {
     ),
 }
 
-# By metric of an earlier version, the one that replaced it. The task differs, so its
-# values are in the tables of runs but in no verdict.
-RETIRED = {"choice_accuracy": "choice_bayes_accuracy"}
-
 # The columns of the tables of costs and of results: title, and format of a number.
 COSTS = {
     "params": ("params", format_count),

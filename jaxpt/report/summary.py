@@ -27,7 +27,6 @@ from jaxpt.report.formats import (
 from jaxpt.report.metrics import (
     METRICS,
     RESULTS,
-    RETIRED,
     Metric,
     list_cost_columns,
     list_metrics,
@@ -452,26 +451,6 @@ def list_omissions(report):
             f"note: the test text of {', '.join(cut)} is one document: its error is "
             f"that of blocks of consecutive examples, and is not of other documents"
         )
-    lines += _list_retired(report["runs"])
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
     lines = [*unequal, *report.get("left_out", []), *lines]
     return lines + list_probed(report["runs"])
-
-
-def _list_retired(runs: list[dict]) -> list[str]:
-    """A line for each metric that only an earlier version measured for some runs."""
-    lines = []
-    for old, new in RETIRED.items():
-        has_old_only = [run["metrics"].keys() & {old, new} == {old} for run in runs]
-        names = dict.fromkeys(
-            run["name"]
-            for run, is_old in zip(runs, has_old_only, strict=True)
-            if is_old
-        )
-        if names:
-            lines.append(
-                f"note: {', '.join(names)}: an earlier version measured {old}, which "
-                f"is not comparable with {new}; to measure that, delete result.json in "
-                f"the run's folder and repeat the command that trained it"
-            )
-    return lines

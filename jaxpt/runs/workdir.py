@@ -17,12 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.config.settings import (
-    DERIVED_FIELDS,
-    default_config,
-    read_earlier,
-    to_dict,
-)
+from jaxpt.config.settings import DERIVED_FIELDS, default_config, to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, remote
@@ -112,8 +107,6 @@ def lock_workdir(
         check_same(workdir, plan, tokenizer, corpora)
         if not (workdir / "data.json").exists():  # an imported run: text not read yet
             write_json(workdir / "data.json", _describe(corpora))
-        if not checksums.has_checksum(workdir / "config.json"):  # of an earlier version
-            checksums.adopt_existing(workdir, NAMES)
         return
     for name, content in (("compare.json", "a comparison"), (REPORT, "a report")):
         if (workdir / name).exists():
@@ -190,7 +183,6 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
 
 def with_defaults(config: dict) -> dict:
     """A stored config in the present settings; those that it lacks have defaults."""
-    config = read_earlier(config)
     defaults = to_dict(default_config())
     whole = config | {
         name: part | config.get(name, {})

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from jaxpt.config.metric_names import rename_result
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
-from jaxpt.files.folder import CONFIG, UNVERSIONED, load_config, load_json
+from jaxpt.files.folder import CONFIG, load_config, load_json
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.task import Task
@@ -215,7 +215,7 @@ def _load_run(folder: Path) -> FoundRun:
         _check_result(folder, result, settings)
     return FoundRun(
         folder=folder,
-        version=stored.get("version", UNVERSIONED),
+        version=stored["version"],
         settings=json.loads(json.dumps(settings)),
         result=rename_result(result),
         examples=examples,

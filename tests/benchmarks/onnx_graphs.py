@@ -24,12 +24,13 @@ import jax
 import numpy as np
 
 from jaxpt.hub import onnx_files
-from jaxpt.hub.applets.site import name_runs, write_site
+from jaxpt.hub.applets.site import write_site
 from jaxpt.hub.onnx_graphs import LENGTH, SOURCE, list_graphs
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PrefixLM
 from jaxpt.nn.presets import PRESETS
+from jaxpt.runs.first_seeds import list_first_seeds
 from jaxpt.runs.workdir import load_run
 
 WEB = Path(__file__).resolve().parents[2] / "web"
@@ -68,7 +69,7 @@ def make_families():
 
 def read_runs(workdirs: list[Path]):
     """The runs' networks by name."""
-    for name, folder in name_runs(workdirs).items():
+    for name, folder in list_first_seeds(workdirs).items():
         run = load_run(folder)
         yield name, run.program.task.model, run.params
 

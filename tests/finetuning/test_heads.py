@@ -63,7 +63,7 @@ def test_any_head_for_tokens_stays(tmp_path):
 
 
 def test_a_fine_tuning_that_has_begun_keeps_its_head(tmp_path, refuses):
-    """One of an earlier version chose the paper's; it resumes and is read so."""
+    """Without --for_export it has the paper's; it resumes and is read so."""
     run = make_family(tmp_path, "electra", framed=True)
     read_result(run, "regression", "auto", tmp_path / "to")
     model = find_model(tmp_path / "to")

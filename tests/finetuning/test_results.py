@@ -1,22 +1,18 @@
-"""Cells in their folders: names, older names, and the predictions of each example."""
+"""Cells in their folders: names and the predictions of each example."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
-from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
-from jaxpt.finetuning.results import rename_old
 from jaxpt.finetuning.summary import format_summary
-from tests.finetuning.folders import read_all, silent
+from tests.finetuning.folders import silent
 
 NEAR = (1.0000001e-3, 1e-3)  # equal in six digits
-LONG, SHORT = "lr0.0010000001-b8-e1-s0", "lr0.001-b8-e1-s0"
 
 
 def test_no_two_cells_share_a_name():
@@ -24,9 +20,6 @@ def test_no_two_cells_share_a_name():
     names = {Cell(lr, 8, 1, 0).name for lr in rates}
     assert len(names) == len(rates)
     assert all(name.isprintable() and "/" not in name for name in names)
-    # Most names are those of earlier versions.
-    same = [lr for lr in rates if Cell(lr, 8, 1, 0).name == Cell(lr, 8, 1, 0).old_name]
-    assert set(same) == {1e-3, 0.3, 1e10, 2e-5, 1.0, 1e-300}
 
 
 def test_near_learning_rates_are_runs_of_their_own(make_base, make_tune, tmp_path):
@@ -40,29 +33,6 @@ def test_near_learning_rates_are_runs_of_their_own(make_base, make_tune, tmp_pat
         assert cell["history"][0]["loss"] == loss
     rows = format_summary(result).splitlines()[2:4]
     assert [row.split()[0].rstrip("*") for row in rows] == ["0.0010000001", "0.001"]
-
-
-def test_a_folder_of_an_earlier_version_is_read(make_base, make_tune, tmp_path):
-    base, plan = str(make_base("mlm")), make_tune(train__lr=NEAR, train__epochs=(1,))
-    finetune(plan, base, tmp_path / "new", silent)
-    shutil.copytree(tmp_path / "new", tmp_path / "old")
-    place = tmp_path / "old" / "cells"
-    shutil.rmtree(place / SHORT)
-    (place / LONG).rename(place / SHORT)  # the first one's, which both rows showed
-    (tmp_path / "old" / "result.json").unlink()
-    lines = []
-    finetune(plan, base, tmp_path / "old", lines.append)
-    assert sorted(path.name for path in place.iterdir()) == [SHORT, LONG]
-    assert read_all(tmp_path / "old") == read_all(tmp_path / "new")
-    assert sum(line.startswith("run ") for line in lines) == 1  # the second's alone
-
-
-def test_an_older_folder_without_a_result_is_trained_again(tmp_path):
-    write_json(tmp_path / "cells" / SHORT / "history.json", {"history": []})
-    rename_old(tmp_path, [Cell(1e-3, 8, 1, 0)])
-    assert (tmp_path / "cells" / SHORT).exists()  # it can be of no other
-    rename_old(tmp_path, [Cell(lr, 8, 1, 0) for lr in NEAR])
-    assert not (tmp_path / "cells" / SHORT).exists()
 
 
 def read_lines(folder):

@@ -165,18 +165,6 @@ def test_embeddings_of_electras_networks_come_back(sharing, export, tmp_path):
     np.testing.assert_allclose(*two, rtol=1e-4, atol=1e-4)
 
 
-def test_an_export_of_an_earlier_version_comes_back(export, tmp_path):
-    """Whether embeddings are shared was True or False."""
-    config, params, reference = export("electra")
-    path = reference / "jaxpt" / "run.json"
-    about = json.loads(path.read_text())
-    about["settings"]["share_embeddings"] = True
-    path.write_text(json.dumps(about))
-    import_run(reference, tmp_path / "again", data_only(config))
-    same(load_run(tmp_path / "again")[2], params)
-    assert stored(tmp_path / "again")["electra"]["share_embeddings"] == "shared"
-
-
 def test_every_objective_that_exports_is_tried():
     assert {name_of(run) for run in RUNS} == {
         name for name, module in OBJECTIVES.items() if module.Spec.heads()

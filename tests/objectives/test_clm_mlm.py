@@ -179,20 +179,6 @@ def test_a_causal_phase_has_the_gradients_of_clm(make_case, make_rows):
     jax.tree.map(close, grads, expected)
 
 
-def test_clm_first_of_an_earlier_version_is_a_phase(caplog):
-    read = clm_mlm.Spec.read_earlier
-    assert read({"clm_first": 0.0, "mlm_share": 0.5}) == {"mlm_share": 0.5}
-    assert read({"mlm_share": 0.5}) == {"mlm_share": 0.5}
-    biphasic = {"mlm_share": 1.0, "mlm_schedule": [[0.25, 0.0]]}
-    assert read({"clm_first": 0.25, "mlm_share": 1.0}) == biphasic
-    assert not caplog.records
-    # Then both losses had weight 1, at any share.
-    clm_mlm._warn_of_weights.cache_clear()  # it is logged once
-    result = read({"clm_first": 0.25, "mlm_share": 0.5})
-    assert result == {"mlm_share": 0.5, "mlm_schedule": [[0.25, 0.0]]}
-    assert "both losses had weight 1" in caplog.text
-
-
 def test_causal_rows_see_their_past_and_masked_rows_all(make_packed, make_rows):
     case = make_packed("clm_mlm")
     rows = make_rows(case, 12, lengths=[20, 15] * 6)

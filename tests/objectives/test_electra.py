@@ -414,11 +414,3 @@ def test_disentangled_embeddings_are_exported_as_their_sum(make_case, make_rows)
     alone = case.model.join_parts({"discriminator": parts["discriminator"]})
     assert not np.any(alone["discriminator"]["embed"]["tokens"])
     np.testing.assert_array_equal(alone["embed"]["tokens"], result)
-
-
-def test_embeddings_of_earlier_versions_are_named():
-    read = electra.Spec.read_earlier
-    assert read({"share_embeddings": True}) == {"share_embeddings": "shared"}
-    assert read({"share_embeddings": False}) == {"share_embeddings": "separate"}
-    for settings in ({}, {"share_embeddings": "disentangled"}):
-        assert read(settings) == settings

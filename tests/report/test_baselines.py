@@ -12,7 +12,7 @@ from jaxpt.judge.examples import Examples
 from jaxpt.report import forest
 from jaxpt.report.answer import list_answers
 from jaxpt.report.formats import group_by_name
-from jaxpt.report.summary import list_omissions, list_verdicts, summarise
+from jaxpt.report.summary import list_verdicts, summarise
 from jaxpt.report.whole_cost import judge_whole_cost
 
 CHOICE = "choice_bayes_accuracy"
@@ -127,21 +127,3 @@ def test_networks_say_which_part_of_them_fills_masks(speech):
     # Bigrams have nothing to say about the pairs, but much about the choice.
     assert result["pair_accuracy"].mean == 0.5 and result[CHOICE].mean > 0.5
     assert result["pair_nats"].mean == pytest.approx(math.log(2), abs=1e-6)
-
-
-def test_runs_of_the_earlier_choice_are_not_judged_with_later_ones():
-    """Its candidates and its rule were others, so its metric has another name."""
-    old = [make_run("clm", seed, choice_accuracy=0.9) for seed in SEEDS]
-    new = [make_run("mlm", seed, **{CHOICE: 0.8 + seed / 1e4}) for seed in SEEDS]
-    (entry,) = summarise([*old, *new])
-    assert entry["metric"] == CHOICE and entry["by_name"].keys() == {"mlm"}
-    assert entry["pairs"] == [] and entry["verdict"] == ""
-    (note,) = list_omissions(make_report([*old, *new], metrics=[entry]))
-    assert note.startswith("note: clm: an earlier version measured choice_accuracy")
-    assert "delete result.json" in note
-    # Two seeds of each: only the later ones count.
-    mixed = [*old[:2], *(run | {"name": "clm"} for run in new[2:])]
-    (entry,) = summarise(mixed)
-    assert entry["by_name"]["clm"]["n"] == 2
-    omissions = list_omissions(make_report(mixed, metrics=[entry]))
-    assert any("mean of 2 of 4 seeds" in line for line in omissions)

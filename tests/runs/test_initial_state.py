@@ -301,9 +301,11 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
         ('{"version": "0.2", "model": {"d_model": "wide"}}', "d_model"),
         (
             '{"model": {"d_model": 8}}',
-            "was written by jaxpt 0.1.0 (it names no version); jaxpt ",
+            "version=None: jaxpt ",
         ),
-        ('{"version": "0.1.9", "model": {}}', "was written by jaxpt 0.1.9; jaxpt "),
+        ('{"version": "0.1.9", "model": {}}', "version='0.1.9': jaxpt "),
+        ('{"version": "0.3.0", "model": {}}', "version='0.3.0': jaxpt "),
+        ('{"version": "0.20.0", "model": {}}', "version='0.20.0': jaxpt "),
         ('{"version": [], "model": {}}', "version is []; must be a string"),
     ],
 )

@@ -72,7 +72,6 @@ def test_a_run_that_stops_around_an_update_ends_the_same(
 
 
 def test_a_run_of_another_objective_has_none(whole, speech, tmp_path):
-    """So that its checkpoints are those of earlier versions."""
     folder, task, _ = whole
     config = make_config(speech, "mlm", train__steps=2)
     plain, tokenizer, corpora = prepare(config)

@@ -1,7 +1,5 @@
 """A run whose objective changes on the way: phases, their logs, resuming in each."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -9,12 +7,9 @@ from stops import check_stopped_run, run
 from tiny import make_config, prepare, slow_but, write_stored
 
 from jaxpt.cli.main import main
-from jaxpt.config.config_files import load_config
-from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
 from jaxpt.runs.data import make_feed
 from jaxpt.runs.train_calls import make_train_call
-from jaxpt.runs.workdir import list_settings
 from jaxpt.training.metrics_log import read_metrics
 
 # Of 12 steps, in calls of 2: causal to step 4, then masked to step 8, then a mixture.
@@ -78,31 +73,7 @@ def test_phases_follow_the_progress_of_the_budget(seconds, speech):
     assert causal.tolist() == ([True, False, False, True] if seconds else 4 * [True])
 
 
-def test_a_stored_run_with_clm_first_is_read(tmp_path, speech):
-    """In every way in which a stored config is read."""
-    config = make_config(speech, "clm_mlm", clm_mlm__mlm_share=1.0)
-    path = write_stored(tmp_path / "config.json", config)
-    stored = json.loads(path.read_text())
-    del stored["clm_mlm"]["mlm_schedule"]
-    stored["clm_mlm"]["clm_first"] = 0.25
-    entry = {"objective": "clm_mlm", "clm_mlm": {"clm_first": 0.5}}
-    stored["compare"]["overrides"] = {"half": entry}
-    path.write_text(json.dumps(stored))
-    loaded = load_config(str(path))
-    assert loaded.clm_mlm.mlm_schedule == ((0.25, 0.0),)
-    half = loaded.compare.overrides.to_dict()["half"]["clm_mlm"]
-    assert half == {"mlm_schedule": [[0.5, 0.0]]}
-    stored.pop("version")
-    plan = make_plan(stored, is_stored=True)
-    assert plan.spec.mlm_schedule == ((0.25, 0.0),) and plan.spec.mlm_share == 1
-    settings = list_settings(stored)
-    assert settings["clm_mlm.mlm_schedule"] == [[0.25, 0.0]]
-    assert settings.keys() == list_settings(plan.config).keys()
-
-
-def test_the_schedule_is_set_by_a_flag(tmp_path, speech, capsys):
+def test_the_schedule_is_set_by_a_flag(tmp_path, speech):
     path = write_stored(tmp_path / "config.json", make_config(speech, "clm_mlm"))
     argv = ["train", f"--config={path}", "--dry_run"]
     assert main([*argv, "--config.clm_mlm.mlm_schedule=((0.5,0),(1,1))"]) == 0
-    assert main([*argv, "--config.clm_mlm.clm_first=0.5"]) == 2
-    assert "did you mean clm_mlm.mlm_schedule?" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 A command is killed (without any cleanup) at every EVERYth change that it makes to its
 folder. The same command must then leave exactly the files of a command that was not
 killed: it succeeds or, after a kill at the very end, finds the folder complete. ONNX
-graphs and pages need jax2onnx (`make test-onnx`).
+graphs and pages need jax2onnx (`make test-onnx`) and `web/node_modules` (`make web`).
 """
 
 import importlib.util
@@ -15,6 +15,9 @@ import tempfile
 import zlib
 from pathlib import Path
 
+# What `npm ci` installs of onnxruntime-web.
+WASM = Path(__file__).resolve().parents[2] / "web/node_modules/onnxruntime-web"
+WASM /= "dist/ort-wasm-simd-threaded.wasm"
 # Runs a command, and ends the process at its Nth change below a folder; N=0 never.
 DRIVER = """
 import os, sys
@@ -57,7 +60,7 @@ STUDIES = {
 TIMED = ("report", "reproduce")
 GRAPHS = {
     "ONNX": ["export", "--workdir=run", "--to=new", "--format=onnx"],
-    "applet": ["applet", "--workdir=run", "--to=new"],
+    "applet": ["applet", "--workdir=run", "--to=new", f"--runtime={WASM}"],
 }
 
 
@@ -123,10 +126,10 @@ def try_all(every: int) -> tuple[int, int]:
     from forged import make_folders
 
     cases = CASES
-    if importlib.util.find_spec("jax2onnx"):
+    if importlib.util.find_spec("jax2onnx") and WASM.exists():
         cases = CASES | GRAPHS
     else:
-        print("jax2onnx is not installed: ONNX graphs and pages are left out")
+        print(f"without jax2onnx or {WASM}: ONNX graphs and pages are left out")
     held = []
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)

@@ -95,8 +95,8 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-# Values of another type: the student's own model, and those of an earlier version.
-OTHERS = {"teacher_model": (None,), "share_embeddings": (True, False)}
+# Values of another type: the student's own model.
+OTHERS = {"teacher_model": (None,)}
 # What a comparison needs to be one, a fine-tuning to have data.
 NEEDED = {"compare": {"amount": 1e9}}
 PASSAGE = "It was a bright cold day in April, and the clocks were striking thirteen. "

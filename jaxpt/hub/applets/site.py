@@ -1,8 +1,8 @@
 """Writes a static site of interactive demos of runs (`jaxpt applet`).
 
 The page is built from `web/` and is stored in `static/`. Models and onnxruntime's
-WebAssembly are scripts with base64 text. So the site works from any file server and
-from a local disk, offline, where browsers do not let a page read other files.
+WebAssembly (`runtime`) are scripts with base64 text. So the site works from any file
+server and from a local disk, offline, where browsers let a page read no other files.
 """
 
 import base64
@@ -16,21 +16,25 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.applets.examples import choose_examples
+from jaxpt.hub.applets.runtime import load_runtime, read_runtime
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs
 from jaxpt.runs.first_seeds import list_first_seeds
-from jaxpt.runs.workdir import LoadedRun, load_run
+from jaxpt.runs.workdir import LoadedRun, load_run, load_task
 
 STATIC = Path(__file__).parent / "static"
 PAGE = ("app.js", "style.css", "LICENSES.txt", "index.html")
-RUNTIME = "ort.wasm"
+RUNTIME = STATIC / "runtime.json"
 # A script's share of a file: browsers limit the length of one text.
 PART = 24_000_000
 NUM_EXAMPLES = 6
 
 
 def write_site(
-    workdirs: Sequence[Path], folder: Path, precision: str = "float32"
+    workdirs: Sequence[Path],
+    folder: Path,
+    precision: str = "float32",
+    runtime: str = "",
 ) -> list[str]:
     """Writes a site of the runs' newest checkpoints.
 
@@ -38,6 +42,8 @@ def write_site(
       workdirs: of runs, or of a comparison, of which the runs of the first seed are
         used.
       precision: of the graphs, one of `jaxpt.hub.onnx_files.PRECISIONS`.
+      runtime: the file of onnxruntime's WebAssembly, or of its npm package; "" is the
+        cache or the npm registry (`jaxpt.hub.applets.runtime`).
 
     Returns:
       Lines to print: each model with its size and its difference from JAX, and where
@@ -45,20 +51,25 @@ def write_site(
 
     Raises:
       UserError: a folder is not that of a run or its run has no graph, a package is
-        missing, or the folder is not empty or cannot be written.
+        missing, the folder is not empty or cannot be written, or as `load_runtime`.
     """
     onnx_files.require(precision)
     with new_folder(folder) as place:
-        return _write_site(workdirs, folder, place, precision)
+        return _write_site(workdirs, folder, place, precision, runtime)
 
 
 def _write_site(
-    workdirs: Sequence[Path], folder: Path, place: Path, precision: str
+    workdirs: Sequence[Path], folder: Path, place: Path, precision: str, source: str
 ) -> list[str]:
     """Writes the content of a folder to another place."""
     files: dict[str, bytes] = {}
     manifests, lines = [], []
-    for name, workdir in list_first_seeds(workdirs).items():
+    folders = list_first_seeds(workdirs)
+    for workdir in folders.values():
+        load_task(workdir)  # refuses what is no run before anything is downloaded
+    packed = gzip.compress(load_runtime(read_runtime(RUNTIME), source), mtime=0)
+    files["runtime.js"] = _write_script("runtime.js", packed)
+    for name, workdir in folders.items():
         manifest, scripts = _make_model(load_run(workdir), workdir, name, precision)
         files |= scripts
         manifests.append(manifest)
@@ -77,8 +88,6 @@ def _write_site(
     manifests.sort(key=_count_purposes)
     models = json.dumps(manifests, separators=(",", ":"))
     files["models.js"] = f"window.jaxptModels = {models};\n".encode()
-    runtime = (STATIC / RUNTIME).read_bytes()
-    files["runtime.js"] = _write_script("runtime.js", gzip.compress(runtime, mtime=0))
     files |= {name: (STATIC / name).read_bytes() for name in PAGE}
     for name, data in files.items():
         write_file(place, name, data)

@@ -18,7 +18,7 @@ from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-# The version of `to_json`. Without it, masks always strip the spaces before them.
+# The version of `to_json`; another one is refused.
 VERSION = 2
 NUM_WORDS = 64  # on which it is measured whether tokens mark words
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}

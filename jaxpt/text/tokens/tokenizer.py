@@ -259,6 +259,8 @@ def _make_subword(
     data: dict, specials: tuple[str, ...] = (), num_sentinels: int = 0
 ) -> SubwordTokenizer:
     """Restores a subword tokenizer from its `to_json` and adds missing specials."""
+    if (version := data.get("version")) != VERSION:
+        raise DataError(f"version={version!r}: this jaxpt reads version {VERSION}")
     roles, sentinels = data.get("specials"), data.get("sentinels")
     if not (
         isinstance(roles, dict)
@@ -272,10 +274,7 @@ def _make_subword(
     size = core.get_vocab_size(with_added_tokens=True)
     if not all(0 <= id_ < size for id_ in [*roles.values(), *sentinels]):
         raise DataError(f"specials and sentinels must be ids below {size}")
-    is_old = data.get("version", 1) < VERSION
-    tokenizer = name_specials(
-        core, specials, num_sentinels, roles, tuple(sentinels), is_own=is_old
-    )
+    tokenizer = name_specials(core, specials, num_sentinels, roles, tuple(sentinels))
     if tokenizer.kind != data["kind"]:
         raise DataError(
             f"kind is {data['kind']!r}: the tokenizer is a {tokenizer.kind}"

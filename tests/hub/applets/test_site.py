@@ -14,6 +14,7 @@ from tiny import make_config, write_run
 
 from jaxpt.hub.applets import site
 from jaxpt.hub.applets.examples import DEFAULT, choose_examples
+from jaxpt.hub.applets.runtime import Runtime
 from jaxpt.hub.applets.site import PAGE, STATIC, write_site
 from jaxpt.runs.first_seeds import list_first_seeds
 from jaxpt.runs.workdir import DIVERGED, load_run
@@ -32,9 +33,22 @@ def workdir(tmp_path_factory, speech):
 
 
 @pytest.fixture(scope="module")
-def written(workdir, tmp_path_factory):
+def wasm(tmp_path_factory):
+    """A file in the place of onnxruntime's, which pages are written with here."""
+    path = tmp_path_factory.mktemp("wasm") / "small.wasm"
+    path.write_bytes(b"\0asm")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            site, "read_runtime", lambda _: Runtime("small", "1", "", "", sha256)
+        )
+        yield str(path)
+
+
+@pytest.fixture(scope="module")
+def written(workdir, wasm, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site") / "site"
-    return folder, write_site([workdir], folder)
+    return folder, write_site([workdir], folder, runtime=wasm)
 
 
 def read_part(folder, path):
@@ -54,14 +68,14 @@ def read_manifests(folder):
 
 
 @needs_onnx
-def test_the_page_holds_every_byte_of_a_model(written):
+def test_the_page_holds_every_byte_of_a_model(written, wasm):
     folder, lines = written
     (output,) = read_manifests(folder)
     graph = output["graphs"]["model"]
     data = gzip.decompress(b"".join(read_part(folder, p) for p in graph["parts"]))
     assert (len(data), zlib.crc32(data)) == (graph["bytes"], graph["crc32"])
     runtime = gzip.decompress(read_part(folder, "runtime.js"))
-    assert runtime == (STATIC / "ort.wasm").read_bytes()
+    assert runtime == Path(wasm).read_bytes()
     for name in PAGE:
         assert (folder / name).read_bytes() == (STATIC / name).read_bytes()
     assert output["name"] == "mlm" and output["tokenizer"]["kind"] == "char"
@@ -71,9 +85,9 @@ def test_the_page_holds_every_byte_of_a_model(written):
 
 
 @needs_onnx
-def test_a_large_model_is_many_scripts(workdir, tmp_path, monkeypatch):
+def test_a_large_model_is_many_scripts(workdir, wasm, tmp_path, monkeypatch):
     monkeypatch.setattr(site, "PART", 5_000)
-    write_site([workdir], tmp_path / "site")
+    write_site([workdir], tmp_path / "site", runtime=wasm)
     graph = read_manifests(tmp_path / "site")[0]["graphs"]["model"]
     assert len(graph["parts"]) > 3
     results = [read_part(tmp_path / "site", path) for path in graph["parts"]]
@@ -88,21 +102,23 @@ def test_a_site_is_written_once(written, workdir, refuses):
 
 
 @needs_onnx
-def test_an_applet_begins_with_the_plainest_model(workdir, tmp_path, speech):
+def test_an_applet_begins_with_the_plainest_model(workdir, wasm, tmp_path, speech):
     runs = [
         write_run(make_config(speech, name), tmp_path / name)
         for name in ("masked_diffusion", "electra")
     ]
-    write_site([*runs, workdir], tmp_path / "site")
+    write_site([*runs, workdir], tmp_path / "site", runtime=wasm)
     names = [output["name"] for output in read_manifests(tmp_path / "site")]
     assert names == ["mlm", "masked_diffusion", "electra"]
 
 
 @needs_onnx
-def test_a_run_that_cannot_be_shown_leaves_no_site(workdir, tmp_path, refuses, speech):
+def test_a_run_that_cannot_be_shown_leaves_no_site(
+    workdir, wasm, tmp_path, refuses, speech
+):
     other = write_run(make_config(speech, "skip_gram"), tmp_path / "words")
     with refuses("a skip_gram run has no Transformer"):
-        write_site([workdir, other], tmp_path / "site")
+        write_site([workdir, other], tmp_path / "site", runtime=wasm)
     assert not (tmp_path / "site").exists()
 
 

@@ -92,17 +92,6 @@ def test_flags_of_a_file_hold(bpe):
         assert tok.fingerprint(result) == tok.fingerprint(bpe)
 
 
-def test_a_run_from_before_there_were_flags_reads_as_it_did(bpe):
-    data = bpe.to_json()
-    del data["version"]
-    for token in data["core"]["added_tokens"]:
-        token["lstrip"] = False
-    result = tok.from_json(data)
-    text = "the cat  [MASK] on <extra_id_0> [EOS]"
-    assert result.encode_prompt(text).tolist() == bpe.encode_prompt(text).tolist()
-    assert result.to_json() == bpe.to_json()
-
-
 def test_prompt_takes_both_names(bpe):
     # Spelt as the vocabulary does, or as jaxpt does.
     odd = train_subword("bpe", ["ab"], 300, ("mask",))

@@ -240,6 +240,10 @@ def test_own_file_with_more_specials(made, tmp_path):
     "change, parts",
     [
         ({"kind": "unigram"}, ["'unigram'", "is a bpe"]),
+        *(
+            ({"version": n}, [f"version={n!r}", "reads version 2"])
+            for n in (None, 1, 3)
+        ),
         ({"specials": []}, ["specials"]),
         ({"specials": {"msk": 0}}, ["specials"]),
         ({"specials": {"mask": "0"}}, ["specials"]),
