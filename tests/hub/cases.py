@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import flatten, from_hf, refine_spec, to_hf
-from jaxpt.hub.families import read_config
 from jaxpt.nn.heads import TokenScore
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks

@@ -1,11 +1,12 @@
-"""Config fields of Gemma 2 and of Gemma 3's text models."""
+"""What Gemma 1, 2 and 3's text models share."""
 
 from typing import Any
 
+from jaxpt.hub.entries import ATTENTION, GATED, HEAD_NORMS, Table
+from jaxpt.hub.families.llama_form import LLAMA_FORM, list_rows, map_form
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
     Config,
-    Family,
     Row,
     Values,
     check_type,
@@ -15,16 +16,36 @@ from jaxpt.hub.fields import (
     refusal,
     size,
 )
-from jaxpt.hub.llamas import LLAMA_FORM, list_rows
-from jaxpt.hub.rotary import read_layer_base, rope, write_rope
-from jaxpt.hub.windows import (
-    FULL,
-    LOCAL,
-    decode_window,
-    find_global_every,
-    list_kinds,
-)
+from jaxpt.hub.windows import LOCAL, decode_window, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
+
+GEMMA_FORM = LLAMA_FORM | {"norm_offset": True, "scale_embeddings": True}
+IDS = {"bos_token_id": 2, "eos_token_id": 1}
+ACTIVATION = field(
+    "hidden_activation",
+    "activation",
+    "gelu_pytorch_tanh",
+    lambda value, _: read_activation("hidden_activation", value),
+    lambda spec: (
+        "gelu_pytorch_tanh"
+        if spec.activation == "gelu_tanh"
+        else ACTIVATION_NAMES[spec.activation]
+    ),
+)
+
+
+def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of Gemma 2 and 3."""
+    modules = {
+        "input_layernorm": "attention_norm",
+        **ATTENTION,
+        **(HEAD_NORMS if spec.qk_norm == "scaled" else {}),
+        "post_attention_layernorm": "attention_out_norm",
+        "pre_feedforward_layernorm": "mlp_norm",
+        **GATED,
+        "post_feedforward_layernorm": "mlp_out_norm",
+    }
+    yield from map_form(spec, modules)
 
 
 def _read_layers(config: Config) -> Values:
@@ -54,12 +75,13 @@ def _write_layers(spec: ModelSpec) -> Config:
     }
 
 
-def _layers(**more: Any) -> Row:
+def local_layers(**more: Any) -> Row:
+    """The row of windows; `more` are defaults of the class."""
     defaults = {"sliding_window": 4096, **more}
     return Row(_read_layers, _write_layers, defaults, ("sliding_window",))
 
 
-def _cap(name: str, spec_field: str, default: float | None) -> Row:
+def cap(name: str, spec_field: str, default: float | None) -> Row:
     """A soft cap; null is none."""
 
     def read(config: Config) -> Values:
@@ -81,24 +103,15 @@ def _read_causal(config: Config) -> Values:
     return {}
 
 
-def _list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
+def list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
+    """The rows that Gemma 2 and 3 share, without those of windows and caps."""
     return (
         fixed(is_causal=True, attention_chunk_size=None),
         fixed(attention_bias=False, is_written=True),
         Row(_read_causal, lambda _: {"use_bidirectional_attention": False}),
         *list_rows(
             rotary,
-            field(
-                "hidden_activation",
-                "activation",
-                "gelu_pytorch_tanh",
-                lambda value, _: read_activation("hidden_activation", value),
-                lambda spec: (
-                    "gelu_pytorch_tanh"
-                    if spec.activation == "gelu_tanh"
-                    else ACTIVATION_NAMES[spec.activation]
-                ),
-            ),
+            ACTIVATION,
             hidden_size=2304,
             intermediate_size=9216,
             num_hidden_layers=26,
@@ -115,62 +128,3 @@ def _list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
             encode=lambda spec: spec.attention_scalar or spec.head_width,
         ),
     )
-
-
-_FORM = LLAMA_FORM | {
-    "norm_position": "both",
-    "norm_offset": True,
-    "scale_embeddings": True,
-}
-GEMMA2 = Family(
-    "gemma2",
-    {"causal": "Gemma2ForCausalLM"},
-    (
-        *_list_gemma_rows(rope(), vocab_size=256000, max_position_embeddings=8192),
-        _layers(),
-        _cap("final_logit_softcapping", "logit_softcap", 30.0),
-        _cap("attn_logit_softcapping", "attention_softcap", 50.0),
-    ),
-    constants=_FORM,
-    freezes_pad=True,
-)
-
-
-def _read_bases(config: Config) -> Values:
-    scaling = config.get("rope_scaling") or {}
-    return {
-        "rotary_base": read_layer_base(config, FULL, "rope_theta", 1e6, scaling),
-        "local_rotary_base": read_layer_base(
-            config, LOCAL, "rope_local_base_freq", 1e4, {}
-        ),
-    }
-
-
-def _write_bases(spec: ModelSpec) -> Config:
-    bases = {FULL: spec.rotary_base, LOCAL: spec.local_rotary_base or spec.rotary_base}
-    return {
-        "rope_theta": bases[FULL],
-        "rope_local_base_freq": bases[LOCAL],
-        "rope_parameters": {kind: write_rope(spec, bases[kind]) for kind in bases},
-    }
-
-
-GEMMA3 = Family(
-    "gemma3_text",
-    {"causal": "Gemma3ForCausalLM"},
-    (
-        *_list_gemma_rows(
-            Row(_read_bases, _write_bases),
-            vocab_size=262208,
-            max_position_embeddings=131072,
-        ),
-        _layers(sliding_window_pattern=6),
-        _cap("final_logit_softcapping", "logit_softcap", None),
-        fixed(attn_logit_softcapping=None),
-    ),
-    constants=_FORM | {"qk_norm": "scaled"},
-    inert="partial_rotary_factor original_max_position_embeddings "
-    "_sliding_window_pattern",
-    like="gemma2",
-    freezes_pad=True,
-)
