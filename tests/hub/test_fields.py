@@ -70,9 +70,11 @@ OLDER = {
     "qwen2": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
     "qwen3": ("is_causal", "attention_chunk_size", LENGTH),
     "smollm3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
+    "gemma": (*LLAMAS, LENGTH),
     "gemma2": ("is_causal", "attention_chunk_size", LENGTH),
     "gemma3_text": ("is_causal", "attention_chunk_size", LENGTH),
     "olmo2": (*LLAMAS, "head_dim", LENGTH),
+    "olmo3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
     "phi": (*LLAMAS, "head_dim", LENGTH),
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
     "opt": LLAMAS,
@@ -107,11 +109,11 @@ OTHERS = {
         LINEAR,
         {"rope_type": "yarn", "factor": 2.0},
         SCALED,
-        SCALED | {LENGTH: 64, "rope_theta": 5e5},
-        {"rope_theta": 5e5},
+        SCALED | {LENGTH: 64, "rope_theta": 7e5},
+        {"rope_theta": 7e5},
         {"rope_theta": None},
         {"full_attention": LINEAR},
-        {"full_attention": {"rope_theta": 5e5}},
+        {"full_attention": {"rope_theta": 7e5}},
     ],
     "rope_scaling": [
         LINEAR,
@@ -119,8 +121,8 @@ OTHERS = {
         SCALED | {LENGTH: 128},
         {"rope_theta": 3e5},
     ],
-    "rope_theta": [5e5, None, "x"],
-    "global_rope_theta": [5e5, None],
+    "rope_theta": [7e5, None, "x"],
+    "global_rope_theta": [7e5, None],
     "partial_rotary_factor": [0.75],
     "tie_word_embeddings": [False, True],
     "is_causal": [False, None],
@@ -201,7 +203,8 @@ def list_values(kind: str, name: str) -> list:
         else:
             values = [7]
     if own == "gelu_pytorch_tanh":  # gelu_new is the same function
-        values = ["gelu", *set(values) - {"gelu_new"}]
+        more = [] if kind == "gemma" else ["gelu"]  # there the same one, too
+        values = [*more, *sorted({"relu", "tanh"} & set(values)), None]
     return [copy.deepcopy(value) for value in values if value != own]
 
 

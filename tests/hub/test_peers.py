@@ -116,7 +116,8 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
-DRAWN += ("mpnet", "mt5", "gemma2", "gemma3_text", "modernbert-decoder")
+DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
+DRAWN += ("modernbert-decoder",)
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -485,8 +486,10 @@ def test_presets_are_the_published_models(name):
         "opt",
         "smollm3",
         "olmo2",
+        "olmo3",
         "phi",
         "phi3",
+        "gemma",
         "gemma2",
         "gemma3_text",
         "modernbert-decoder-local",

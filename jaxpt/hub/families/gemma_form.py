@@ -5,7 +5,6 @@ from typing import Any
 from jaxpt.hub.entries import ATTENTION, GATED, HEAD_NORMS, Table
 from jaxpt.hub.families.llama_form import LLAMA_FORM, list_rows, map_form
 from jaxpt.hub.fields import (
-    ACTIVATION_NAMES,
     Config,
     Row,
     Values,
@@ -15,23 +14,19 @@ from jaxpt.hub.fields import (
     read_activation,
     refusal,
     size,
+    write_activation,
 )
-from jaxpt.hub.windows import LOCAL, decode_window, find_global_every, list_kinds
+from jaxpt.hub.windows import read_last_global, write_last_global
 from jaxpt.nn.model_spec import ModelSpec
 
 GEMMA_FORM = LLAMA_FORM | {"norm_offset": True, "scale_embeddings": True}
 IDS = {"bos_token_id": 2, "eos_token_id": 1}
-ACTIVATION = field(
-    "hidden_activation",
-    "activation",
-    "gelu_pytorch_tanh",
-    lambda value, _: read_activation("hidden_activation", value),
-    lambda spec: (
-        "gelu_pytorch_tanh"
-        if spec.activation == "gelu_tanh"
-        else ACTIVATION_NAMES[spec.activation]
-    ),
-)
+
+
+def write_gelu(spec: ModelSpec) -> str:
+    """The activation, whose name differs from that of other families."""
+    is_tanh = spec.activation == "gelu_tanh"
+    return "gelu_pytorch_tanh" if is_tanh else write_activation(spec)
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
@@ -49,36 +44,14 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 
 def _read_layers(config: Config) -> Values:
-    """The window of local layers, between which every n-th is global."""
-    num_layers, kinds = config["num_hidden_layers"], config.get("layer_types")
-    every = config.get("sliding_window_pattern", 2)
-    if kinds is not None:
-        every = find_global_every(kinds, num_layers, is_last=True)
-    elif every < 1:
-        raise refusal("sliding_window_pattern", every, "at least 1")
-    if every == 1:
-        return {}
-    width = config["sliding_window"]
-    if width is None:
-        raise refusal("sliding_window", width, f"at least 2 with {LOCAL} layers")
-    return {
-        "window": decode_window("sliding_window", width),
-        "global_every": every if every <= num_layers else 0,
-        "global_last": True,
-    }
-
-
-def _write_layers(spec: ModelSpec) -> Config:
-    return {
-        "layer_types": list_kinds(spec),
-        "sliding_window": spec.window + 1 if spec.window else 4096,
-    }
+    name = "sliding_window_pattern"
+    return read_last_global(config, name, config.get(name, 2))
 
 
 def local_layers(**more: Any) -> Row:
     """The row of windows; `more` are defaults of the class."""
     defaults = {"sliding_window": 4096, **more}
-    return Row(_read_layers, _write_layers, defaults, ("sliding_window",))
+    return Row(_read_layers, write_last_global, defaults, ("sliding_window",))
 
 
 def cap(name: str, spec_field: str, default: float | None) -> Row:
@@ -103,15 +76,24 @@ def _read_causal(config: Config) -> Values:
     return {}
 
 
+ONE_WAY = Row(_read_causal, lambda _: {"use_bidirectional_attention": False})
+
+
 def list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
     """The rows that Gemma 2 and 3 share, without those of windows and caps."""
     return (
         fixed(is_causal=True, attention_chunk_size=None),
         fixed(attention_bias=False, is_written=True),
-        Row(_read_causal, lambda _: {"use_bidirectional_attention": False}),
+        ONE_WAY,
         *list_rows(
             rotary,
-            ACTIVATION,
+            field(
+                "hidden_activation",
+                "activation",
+                "gelu_pytorch_tanh",
+                lambda value, _: read_activation("hidden_activation", value),
+                write_gelu,
+            ),
             hidden_size=2304,
             intermediate_size=9216,
             num_hidden_layers=26,
