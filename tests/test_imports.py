@@ -70,7 +70,9 @@ OWNERS = {
     ),
     "jinja2": ("report/pages.py",),
     "safetensors": ("hub/files.py",),
-    "huggingface_hub": ("hub/download.py", "hub/upload.py", "hub/card.py"),
+    "huggingface_hub": (
+        *("hub/download.py", "hub/upload.py", "hub/card.py", "hub/files.py"),
+    ),
     "ray": ("comparison/on_ray.py",),
     "lm_eval": ("hub/lm_eval.py",),
     "jax2onnx": ("hub/onnx_files.py",),

@@ -17,6 +17,7 @@ from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import find_model
 from jaxpt.finetuning.summary import show_rate
 from jaxpt.hub.card import TASKS, Card
+from jaxpt.hub.configs import write_config
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.export import (
     DEFAULT_OPTIONS,
@@ -26,7 +27,7 @@ from jaxpt.hub.export import (
     name_ids,
     write_model,
 )
-from jaxpt.hub.families import Family, write_config
+from jaxpt.hub.family import Family
 from jaxpt.hub.origin import read_base_model
 from jaxpt.hub.task_heads import (
     HeadNames,

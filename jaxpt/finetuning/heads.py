@@ -22,8 +22,8 @@ in a comparison, nor for a frozen network, whose probe is one linear layer.
 from typing import Any
 
 from jaxpt.errors import ConfigError, UserError
-from jaxpt.hub.families import write_config
-from jaxpt.hub.task_heads import TASK_NAMES
+from jaxpt.hub.configs import write_config
+from jaxpt.hub.task_names import TEXTS
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
@@ -78,7 +78,7 @@ def _find_form(task: Task) -> str:
     if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
         return "gpt"
     is_framed = bool(find_framing(task).before)
-    if isinstance(model, MaskedLM) and _is_modernbert(task):
+    if isinstance(model, MaskedLM) and _keeps_lm_head(task):
         return "modernbert" if is_framed else "modernbert_mean"
     if isinstance(model, PrefixLM | CausalMaskedLM) or not is_framed:
         return "mean"
@@ -90,13 +90,14 @@ def _find_form(task: Task) -> str:
     return "bert" if has_types or isinstance(model, PairMaskedLM) else "roberta"
 
 
-def _is_modernbert(task: Task) -> bool:
-    """Whether the network is exported as a ModernBERT."""
+def _keeps_lm_head(task: Task) -> bool:
+    """Whether the class for texts has what is before the vocabulary (ModernBERT)."""
     try:
         family, _ = write_config(task.model_spec, "masked")
     except UserError:
         return False
-    return family.form == "modernbert"
+    heads = family.task_heads.get(TEXTS, ())
+    return any(FORMS[each.form].has_lm_head for each in heads)
 
 
 def find_purpose(task: Task, network: Network, family: str = "") -> str:
@@ -130,7 +131,7 @@ def _prefer_export(task: Task, network: Any, form: str, class_suffix: str) -> st
         family, _ = write_config(network.spec, purpose, vocab=task.vocab)
     except UserError:
         return form
-    known = TASK_NAMES.get((family.form, class_suffix), ())
+    known = family.task_heads.get(class_suffix, ())
     if any(names.computes(form) for names in known):
         return form
     own = FORMS[form]

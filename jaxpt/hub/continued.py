@@ -16,17 +16,13 @@ Learning rates: 5e-5 is the default of transformers' examples `run_mlm.py` and
 which are larger, with smaller ones.
 """
 
+from jaxpt.hub.family import Family
 from jaxpt.hub.import_settings import ROW_LENGTH, ImportSettings
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.rows.forms import PLAIN
 from jaxpt.text.tokens.framing import Framing
 
-_LLAMAS = "llama mistral qwen2 qwen3 smollm3 olmo2 phi phi3 gemma2 gemma3_text"
-RATES = dict.fromkeys(("t5", "mt5", "electra"), 1e-4)
-RATES |= dict.fromkeys(_LLAMAS.split(), 2e-5)
-DEFAULT_RATE = 5e-5
-MASK_RATES = {"modernbert": 0.3}
 BYTES = 20.0  # of a masked span: ByT5, Xue et al. 2022
 WARMUP = 0.06  # of the steps
 MOST_POSITIONS = (
@@ -36,7 +32,7 @@ MOST_POSITIONS = (
 
 def suggest_settings(
     settings: ImportSettings,
-    family: str,
+    family: Family,
     spec: ModelSpec,
     framing: Framing,
     has_byt5s_ids: bool = False,
@@ -44,12 +40,12 @@ def suggest_settings(
     """Sets what continued pretraining needs; returns a line about it.
 
     Args:
-      family: `model_type` of transformers.
+      family: of the network, with its learning rate.
       spec: of the network that is used after training.
       framing: the special tokens around its texts.
       has_byt5s_ids: its tokens are ByT5's bytes.
     """
-    values: dict[str, object] = {"optim.lr": RATES.get(family, DEFAULT_RATE)}
+    values: dict[str, object] = {"optim.lr": family.rate}
     if not settings.is_set("optim.warmup_steps"):
         steps = settings.get("train.steps")
         values["optim.warmup_steps"] = max(1, round(WARMUP * steps))
@@ -59,8 +55,7 @@ def suggest_settings(
     is_plain = settings.get("data.rows") in PLAIN and not needs.rows
     if is_plain and not spec.num_decoder_layers and (framing.before or framing.after):
         values["data.add_special_tokens"] = True
-    if family in MASK_RATES:
-        values["mlm.mask_rate"] = MASK_RATES[family]
+    values |= family.settings
     if has_byt5s_ids:
         values["span_corruption.mean_span_length"] = BYTES
     if not settings.get("data.mixture"):

@@ -1,4 +1,4 @@
-"""Converts parameters to tensors of transformers and back, by the tables of `names`."""
+"""Converts parameters to tensors of transformers and back, by its family's table."""
 
 import dataclasses
 import re
@@ -11,22 +11,22 @@ import numpy as np
 
 from jaxpt.errors import DataError
 from jaxpt.hub.entries import Entry
-from jaxpt.hub.families import Family
+from jaxpt.hub.family import Family
 from jaxpt.hub.files import LazyTensors
-from jaxpt.hub.names import (
-    BODIES,
-    COPIES,
-    LEGACY_NAMES,
-    TABLES,
-    TASK_HEADS,
-    UNREAD,
-    UNREAD_WEIGHTS,
-)
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers
 
 # Parameters that a checkpoint without a language model's head lacks.
 HEAD = re.compile(r"head/|pair_score/|score/")
+# Those of a downstream task's head, and of a pooler that a head may read.
+TASK_HEADS = r"(\w+\.)?pooler\..*|(pre_)?classifier\..*|score\..*|qa_outputs\..*"
+TASK_HEADS += r"|classification_head\..*|head\..*|sequence_summary\..*"
+# Names that checkpoints converted from TensorFlow have, and what transformers reads
+# them as (its `conversion_mapping`, "legacy"), anywhere in a tensor's name.
+LEGACY_NAMES = {
+    "LayerNorm.gamma": "LayerNorm.weight",
+    "LayerNorm.beta": "LayerNorm.bias",
+}
 LEGACY = re.compile("|".join(map(re.escape, LEGACY_NAMES)))
 
 
@@ -55,10 +55,11 @@ def list_unread(
     tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str
 ) -> list[str]:
     """The weights of a checkpoint that have no use in such a model, such as NSP's."""
-    used = {entry.hf_name for entry in TABLES[family.form](spec, head)}
-    used |= {name.removeprefix(BODIES.get(family.form, "")) for name in used}
-    unread = re.compile(UNREAD_WEIGHTS)
-    return sorted(name for name in set(tensors) - used if unread.fullmatch(name))
+    used = {entry.hf_name for entry in family.tensors(spec, head)}
+    used |= {name.removeprefix(family.body) for name in used}
+    unused = re.compile(family.unused)
+    names = {name: name.removeprefix(family.body) for name in set(tensors) - used}
+    return sorted(name for name, inner in names.items() if unused.fullmatch(inner))
 
 
 def join(entry: Entry, flat: Mapping[str, Any]) -> np.ndarray:
@@ -90,8 +91,8 @@ def check_names(
 
     Nothing is computed for it, so a config with a billion layers is refused at once.
     """
-    tensors, _ = _add_prefix(tensors, family.form, spec, head)
-    for entry in TABLES[family.form](spec, head):
+    tensors, _ = _add_prefix(tensors, family, spec, head)
+    for entry in family.tensors(spec, head):
         _find(entry, tensors, is_body)
 
 
@@ -121,13 +122,12 @@ def to_hf(
       ValueError: the parameters are not those of the spec.
     """
     flat = flatten(unstack_layers(params))
-    entries = list(TABLES[family.form](spec, head))
+    entries = list(family.tensors(spec, head))
     if unused := sorted(set(flat) - {path for each in entries for path in each.paths}):
         raise ValueError(f"{family.name} has no place for {', '.join(unused)}")
     out = {entry.hf_name: join(entry, flat) for entry in entries}
-    if family.name == "bart" and not spec.head_bias:
-        out["final_logits_bias"] = np.zeros((1, spec.vocab_size), np.float32)
-    return out
+    zeros = family.zeros(spec).items()
+    return out | {name: np.zeros(shape, np.float32) for name, shape in zeros}
 
 
 def from_hf(
@@ -153,16 +153,15 @@ def from_hf(
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
-    tensors, prefix = _add_prefix(tensors, family.form, spec, head)
+    tensors, prefix = _add_prefix(tensors, family, spec, head)
     flat: dict[str, np.ndarray] = {}
     read = set()
-    for entry in TABLES[family.form](spec, head):
+    for entry in family.tensors(spec, head):
         if _find(entry, tensors, is_body):
             read.add(entry.hf_name)
             flat |= _split(entry, tensors[entry.hf_name], shapes)
-    for name in sorted(set(tensors) - read):
-        if name == "final_logits_bias" and not spec.head_bias:
-            continue  # all zero, see `refine_spec`
+    # Those of `zeros` are so in the checkpoint, see `refine_spec`.
+    for name in sorted(set(tensors) - read - family.zeros(spec).keys()):
         if is_body and re.fullmatch(TASK_HEADS, name.removeprefix(prefix)):
             continue
         _check_left_over(name, tensors, family)
@@ -176,20 +175,19 @@ def from_hf(
 
 
 def _add_prefix(
-    tensors: Mapping[str, np.ndarray], form: str, spec: ModelSpec, head: str
+    tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str
 ) -> tuple[Mapping[str, np.ndarray], str]:
     """The tensors under the names of a model with a head, and the added prefix."""
-    prefix = BODIES.get(form, "")
+    prefix = family.body
     if not prefix or any(name.startswith(prefix) for name in tensors):
         return tensors, ""
     small = dataclasses.replace(
         spec,
         num_layers=1,
         num_decoder_layers=min(1, spec.num_decoder_layers),
-        head_bias=True,  # BART's may be there with zeros only
     )
-    all_names = {entry.hf_name for entry in TABLES[form](small, head)}
-    all_names |= COPIES[form].keys()
+    all_names = {entry.hf_name for entry in family.tensors(small, head)}
+    all_names |= family.copies.keys() | family.zeros(small).keys()
     heads = {name.split(".")[0] for name in all_names if not name.startswith(prefix)}
     names = {
         name if name.split(".")[0] in heads else prefix + name: name for name in tensors
@@ -228,13 +226,16 @@ def _check_left_over(
     name: str, tensors: Mapping[str, np.ndarray], family: Family
 ) -> None:
     """Raises UserError for a tensor that is neither a copy of another nor known."""
-    copy = COPIES[family.form].get(name)
+    copy = family.copies.get(name)
     if copy is not None and copy in tensors:
         if not np.array_equal(tensors[copy], tensors[name]):
             raise DataError(
                 f"tensor {name}: differs from {copy}, to which the config ties it"
             )
-    elif not re.fullmatch(UNREAD.get(family.form, "(?!)"), name):
+    elif not (
+        re.fullmatch(family.buffers, name)
+        or re.fullmatch(family.unused, name.removeprefix(family.body))
+    ):
         raise DataError(f"tensor {name}: has no place in a {family.name} model")
 
 

@@ -7,7 +7,7 @@ export to transformers: none; the nearest is gpt2, which has other values (in ..
 import jax
 
 from jaxpt.errors import UserError
-from jaxpt.hub.families import write_config
+from jaxpt.hub.configs import write_config
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.runs.task import Task
 

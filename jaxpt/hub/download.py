@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files.remote import fetch
-from jaxpt.hub.families import read_config
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
 from jaxpt.hub.shipped import find_model

@@ -81,3 +81,22 @@ def name_attention(pattern: str, module: str = "attention", out: str = "o") -> M
 
 
 QKV = "attention/query attention/key attention/value"
+ATTENTION = name_attention("self_attn.{}_proj")
+GATED = {f"mlp.{name}_proj": f"mlp/{name}" for name in ("gate", "up", "down")}
+HEAD_NORMS = {
+    f"self_attn.{letter}_norm": f"attention/{name}_norm"
+    for letter, name in (("q", "query"), ("k", "key"))
+}
+
+
+def map_head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
+    """The entries of a masked language model's head."""
+    yield from map_linear(spec, dense, "head/transform")
+    yield from map_norm(spec, norm, "head/norm")
+    yield Entry(bias, ("head/bias",))
+
+
+def map_untied(spec: ModelSpec, hf_name: str = "lm_head") -> Table:
+    """The entry of a head without a bias; none for one that is the token table."""
+    if not spec.tie_embeddings:
+        yield from map_linear(spec, hf_name, "head/out", bias=False)

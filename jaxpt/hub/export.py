@@ -12,8 +12,9 @@ from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
+from jaxpt.hub.configs import write_config
 from jaxpt.hub.convert import move_places, to_hf
-from jaxpt.hub.families import Family, write_config
+from jaxpt.hub.family import Family
 from jaxpt.hub.files import DTYPES, write_file, write_json, write_tensors
 from jaxpt.hub.origin import read_base_model, write_origin
 from jaxpt.hub.source_folder import main_folder

@@ -15,7 +15,6 @@ options. Dropout that a spec has no field for (BART's `activation_dropout` and
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
@@ -42,36 +41,9 @@ ACTIVATION_NAMES = {
     "gelu_tanh": "gelu_new",
     "silu": "silu",
 }
-# transformers sets everything that a config.json has as an attribute, even if it is
-# not a field of the class; its code reads these attributes in every family.
-_UNSUPPORTED = (
-    "quantization_config",
-    "per_layer_config",
-    "transformers_weights",
-)
-# Fields that change no output in any family: where a config comes from, how the model
-# is computed, what is returned, labels, and ids that the tokenizer determines.
-_INERT = """
-    transformers_version name_or_path _name_or_path _commit_hash architectures
-    allow_global_per_layer_attribute_access serialize_explicit_per_layer_config
-    dtype torch_dtype chunk_size_feed_forward use_cache
-    attn_implementation _attn_implementation
-    experts_implementation _experts_implementation
-    output_hidden_states output_attentions return_dict
-    id2label label2id num_labels problem_type
-    bos_token_id eos_token_id pad_token_id
-"""
-# Fields that do so in families without rotary positions.
+# Fields that change no output in families without rotary positions.
 NO_ROPE = "rope_scaling rope_theta partial_rotary_factor "
 _MAX_INT32 = 2**31 - 1  # JAX's sizes are int32
-# By the type of a field's default, the types that it may have.
-_TYPES: dict[type, tuple[Any, str]] = {
-    bool: (bool, "true or false"),
-    int: (int, "an integer"),
-    float: ((int, float), "a number"),
-    str: (str, "a text"),
-    type(None): ((int, type(None)), "an integer or null"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,127 +156,6 @@ def fixed(*, is_written: bool = False, **values: Any) -> Row:
 CAUSAL = fixed(
     is_causal=True, sliding_window=None, attention_chunk_size=None, layer_types=None
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """One `model_type` of transformers.
-
-    Attributes:
-      heads: a model's purpose -> its class: "causal", "masked", "pretraining" (with
-        BERT's sentence head), "seq2seq", "generator", "discriminator".
-      rows: the fields of its config.json.
-      constants: fields of a spec that have the same value in the whole family.
-      aliases: alias -> the field that it sets, even if that is present (transformers'
-        `attribute_map`).
-      inert: further fields that change no output, separated by spaces: those of other
-        heads, of training and of initialization.
-      prepare: changes a config before defaults and aliases are applied.
-      like: the family that has the same names of tensors; "" for none.
-      unwritten: fields of a spec that only the tensors determine, not the config ->
-        (tensors) -> the value, None for that of the config.
-      counts_from_pad: whether its code counts positions from `pad_token_id` on, over
-        all tokens with another id. Positions are then right only if that is the real
-        padding id; with another id, some token of a text would have no position.
-      freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
-        (`nn.Embedding(padding_idx=...)`).
-    """
-
-    name: str
-    heads: dict[str, str]
-    rows: tuple[Row, ...]
-    constants: Values = dataclasses.field(default_factory=dict)
-    aliases: dict[str, str] = dataclasses.field(default_factory=dict)
-    inert: str = ""
-    prepare: Callable[[Config], Config] = lambda config: config
-    like: str = ""
-    unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = dataclasses.field(
-        default_factory=dict
-    )
-    counts_from_pad: bool = False
-    freezes_pad: bool = False
-
-    @property
-    def form(self) -> str:
-        """The key of the family in the tables of `hub.names` and `hub.task_heads`."""
-        return self.like or self.name
-
-    @property
-    def class_prefix(self) -> str:
-        """What the names of its classes begin with, such as "DistilBert"."""
-        return re.split("LMHead|For", next(iter(self.heads.values())))[0]
-
-    @property
-    def defaults(self) -> Config:
-        """The fields that are used, with the defaults of transformers' class."""
-        return {
-            name: value for row in self.rows for name, value in row.defaults.items()
-        }
-
-    def read(self, config: Config) -> ModelSpec:
-        """The spec of a config.json.
-
-        Raises:
-          UserError: a field has a wrong type or an unsupported value.
-        """
-        config = self._with_defaults(self.prepare(config))
-        values = dict(self.constants)
-        for row in self.rows:
-            values |= row.read(config)
-        return ModelSpec(**values)
-
-    def write(self, spec: ModelSpec) -> Config:
-        """The config.json of a spec, without the special ids."""
-        return {
-            name: value for row in self.rows for name, value in row.write(spec).items()
-        }
-
-    @property
-    def inert_names(self) -> frozenset[str]:
-        """The fields that change no output."""
-        return frozenset((_INERT + self.inert).split()) - self.defaults.keys()
-
-    def _with_defaults(self, config: Config) -> Config:
-        """A config with all fields that are used, their types checked."""
-        for key in _UNSUPPORTED:
-            if config.get(key):
-                text = repr(config[key])
-                text = text if len(text) <= 60 else f"{text[:57]}..."
-                raise DataError(f"config.json: {key}={text}: is not supported")
-        defaults = self.defaults
-        filled, names = defaults | config, dict.fromkeys(defaults, "")
-        for alias, name in self.aliases.items():
-            if alias in config:
-                filled[name], names[name] = config[alias], alias
-        nullable = {name for row in self.rows for name in row.nullable}
-        for name, default in defaults.items():
-            kind = type(None) if name in nullable else type(default)
-            check_type(names[name] or name, filled[name], *_TYPES[kind])
-        return filled
-
-    def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
-        """The spec with its positions at those rows of the table that the code reads.
-
-        Args:
-          pad: the padding id of the tokenizer; None if it has none, which `check_pad`
-            refuses.
-        """
-        if not self.counts_from_pad or pad is None:
-            return spec
-        return dataclasses.replace(spec, position_offset=pad + 1)
-
-    def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
-        """Raises UserError unless the spec's positions fit the tokenizer's padding."""
-        if self.counts_from_pad and pad is None:
-            raise DataError(
-                f"the tokenizer has no [PAD], and a {self.name} counts positions from "
-                "its id: tokenizer.specials must list 'pad' before a run is trained"
-            )
-        if self.counts_from_pad and pad != spec.position_offset - 1:
-            raise DataError(
-                f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
-                f"the tokenizer's [PAD]: a {self.name} counts positions from it"
-            )
 
 
 def refusal(name: str, value: Any, allowed: str) -> UserError:

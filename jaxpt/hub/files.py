@@ -134,8 +134,16 @@ def write_tensors(
     if not tensors:
         raise ValueError("no tensors to write")
     arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
-    sizes = {name: array.nbytes for name, array in arrays.items()}
-    shards = name_shards(split_shards(sizes, max_shard_bytes))
+    # Imported here, as reading needs no hub.
+    from huggingface_hub import split_state_dict_into_shards_factory
+
+    split = split_state_dict_into_shards_factory(
+        arrays,
+        get_storage_size=lambda array: array.nbytes,
+        filename_pattern=f"{Path(MODEL).stem}{{suffix}}{Path(MODEL).suffix}",
+        max_shard_size=max_shard_bytes,
+    )
+    shards = split.filename_to_tensors
 
     folder = Path(folder)
     partial = folder / _PARTIAL
@@ -146,8 +154,11 @@ def write_tensors(
         for file, names in shards.items():
             _save(partial / file, {name: arrays[name] for name in names})
         if len(shards) > 1:
-            num_parameters = sum(array.size for array in arrays.values())
-            index = _make_index(shards, sizes, num_parameters)
+            counted = {"total_parameters": sum(a.size for a in arrays.values())}
+            index = {
+                "metadata": counted | split.metadata,
+                "weight_map": split.tensor_to_filename,
+            }
             replace(partial / INDEX, _to_json(index))
         flush(partial)
         _publish(partial, folder, list(shards))
@@ -158,45 +169,6 @@ def write_tensors(
     finally:
         if partial.is_dir():
             remove(partial)
-
-
-def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
-    """Distributes tensors to files of limited size, in order.
-
-    A tensor that exceeds the limit gets its own file at once, and those before and
-    after it share one, as in huggingface_hub's `split_state_dict_into_shards_factory`.
-
-    >>> split_shards({"a": 2, "b": 9, "c": 2, "d": 1}, max_bytes=4)
-    [['b'], ['a', 'c'], ['d']]
-    """
-    shards: list[list[str]] = []
-    shard: list[str] = []
-    num_bytes = 0
-    for name, size in sizes.items():
-        if size > max_bytes:
-            shards.append([name])
-            continue
-        if num_bytes + size > max_bytes:
-            shards.append(shard)
-            shard, num_bytes = [], 0
-        shard.append(name)
-        num_bytes += size
-    return [*shards, shard] if shard else shards
-
-
-def name_shards(shards: list[list[str]]) -> dict[str, list[str]]:
-    """The file names of shards, with the tensors of each.
-
-    >>> name_shards([["a"], ["b", "c"]])["model-00002-of-00002.safetensors"]
-    ['b', 'c']
-    """
-    if len(shards) == 1:
-        return {MODEL: shards[0]}
-    total = len(shards)
-    return {
-        f"model-{number:05d}-of-{total:05d}.safetensors": names
-        for number, names in enumerate(shards, start=1)
-    }
 
 
 def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
@@ -353,18 +325,6 @@ def _save(path: Path, tensors: dict[str, np.ndarray]) -> None:
 def _to_json(value: Mapping[str, Any]) -> bytes:
     text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False)
     return (text + "\n").encode()
-
-
-def _make_index(
-    shards: dict[str, list[str]], sizes: dict[str, int], num_parameters: int
-) -> dict:
-    return {
-        "metadata": {
-            "total_parameters": num_parameters,
-            "total_size": sum(sizes.values()),
-        },
-        "weight_map": {name: file for file, names in shards.items() for name in names},
-    }
 
 
 def _publish(partial: Path, folder: Path, files: list[str]) -> None:

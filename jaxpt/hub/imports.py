@@ -164,9 +164,9 @@ def _resolve(
     settings.resolve_objective(objective, origin)
     settings.resolve_model(spec)
     framing = read_framing(
-        main_folder(folder), family.name, main.config, tokenizer, spec.vocab_size
+        main_folder(folder), family.ids, main.config, tokenizer, spec.vocab_size
     )
-    advice = suggest_settings(settings, family.name, spec, framing, is_byt5(tokenizer))
+    advice = suggest_settings(settings, family, spec, framing, is_byt5(tokenizer))
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
     if main is networks.get("discriminator"):

@@ -62,6 +62,7 @@ def read_layer_base(
     """The rotary base of one kind of layers, which may be under the key `theta_key`.
 
     Args:
+      theta_key: "" for a family without such a key.
       scaling: the older parameters for this kind of layers.
     """
     rope = config.get("rope_parameters") or {}

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import check_names, modernise, refine_spec
-from jaxpt.hub.families import read_config
-from jaxpt.hub.fields import Config, Family
+from jaxpt.hub.family import Family
+from jaxpt.hub.fields import Config
 from jaxpt.hub.files import read_json, read_tensors
-from jaxpt.hub.names import BODIES
 from jaxpt.nn.model_spec import ModelSpec
 
 # Classes of transformers that have no language model's head: none, or a task's.
@@ -93,13 +93,15 @@ def _find_head(
     is the discriminator, as that is kept after training. ELECTRA's generator alone is a
     masked language model.
     """
-    detects = any(name.startswith("discriminator_predictions.") for name in tensors)
-    default = "discriminator" if detects else next(iter(family.heads))
-    names = config.get("architectures") or [family.heads.get(default)]
+    default = next(iter(family.heads))
+    for head, prefix in family.marks.items():
+        if any(name.startswith(prefix) for name in tensors):
+            default = head
+    names = config.get("architectures") or [family.heads[default]]
     for head, name in family.heads.items():
         if name in names:
             return head
-    if is_body(config) and family.form in BODIES:
+    if is_body(config) and family.body:
         has_pooler = any("pooler.dense." in name for name in tensors)
         if has_pooler and "pretraining" in family.heads:
             return "pretraining"

@@ -6,6 +6,7 @@ those of generation_config.json, else of config.json, else of the family's confi
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +20,6 @@ from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
-# Defaults of transformers' config classes, by model_type.
-DEFAULTS = {
-    "gpt2": {"bos_token_id": 50256, "eos_token_id": 50256},
-    "gpt_neo": {"bos_token_id": 50256, "eos_token_id": 50256},
-    "gpt_neox": {"bos_token_id": 0, "eos_token_id": 2},
-    "llama": {"bos_token_id": 1, "eos_token_id": 2},
-    "mistral": {"bos_token_id": 1, "eos_token_id": 2},
-    "gemma2": {"bos_token_id": 2, "eos_token_id": 1},
-    "gemma3_text": {"bos_token_id": 2, "eos_token_id": 1},
-    "smollm3": {"bos_token_id": 128000, "eos_token_id": 128001},
-    "olmo2": {"eos_token_id": 50279},
-    "phi": {"bos_token_id": 1, "eos_token_id": 2},
-    "phi3": {"bos_token_id": 1, "eos_token_id": 32000},
-    "opt": {"bos_token_id": 2, "eos_token_id": 2},
-    "modernbert-decoder": {"bos_token_id": 50281, "eos_token_id": 50282},
-    "t5": {"eos_token_id": 1, "decoder_start_token_id": 0},
-    "mt5": {"eos_token_id": 1, "decoder_start_token_id": 0},
-    "bart": {
-        "bos_token_id": 0,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-        "forced_eos_token_id": 2,
-    },
-}
 # Options of transformers' generation that an import keeps, those of sampling only with
 # `do_sample`.
 SAMPLING = ("temperature", "top_k", "top_p")
@@ -66,13 +43,17 @@ OPTIONS: dict[str, object] = {
 
 
 def read_framing(
-    place: Path, kind: str, config: dict, tokenizer: Tokenizer, num_ids: int
+    place: Path,
+    ids: Mapping[str, int],
+    config: dict,
+    tokenizer: Tokenizer,
+    num_ids: int,
 ) -> Framing:
     """Reads the ids around a model's texts, and those that begin and end generation.
 
     Args:
       place: a folder with the tokenizer's files, and generation_config.json if any.
-      kind: `model_type`.
+      ids: the defaults of the family's class (`Family.ids`).
       config: the content of config.json.
       num_ids: the number of ids of the model.
 
@@ -82,7 +63,7 @@ def read_framing(
     if (place / NAME).exists():
         return from_json(read_json(place, NAME))
     before, after = _read_around(place, tokenizer)
-    values = DEFAULTS.get(kind, {}) | config
+    values = {**ids, **config}
     overrides = _read_optional(place, "generation_config.json")
     values |= {name: value for name, value in overrides.items() if value is not None}
 

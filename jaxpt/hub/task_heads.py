@@ -1,19 +1,10 @@
 """Converts heads of downstream tasks to transformers' and back.
 
-    family      classification of texts     tokens          choice
-    bert        bert                        any             bert
-    roberta     roberta                     any             -
-    distilbert  distilbert                  any             distilbert
-    electra     electra_dense               any             electra_dense
-    bart        bart                        -               -
-    gpt2        gpt2                        any             -
-    modernbert  modernbert, modernbert_mean (each of the three)
-
-Each cell is a form of head (`jaxpt.nn.task_heads.FORMS`) that computes the same as
-transformers' class; "any" is any without a language model's head. The heads of
-ELECTRA's and GPT's original code ("electra", "gpt") are one linear layer and cannot be
-exported: transformers' ELECTRA class has a dense layer and a GELU before it, and its
-GPT-2 class has no bias. Fine-tuning has separate forms for these two.
+A family lists the heads that each of its classes can have (`Family.task_heads`), by
+forms of head (`jaxpt.nn.task_heads.FORMS`) that compute the same as transformers'
+class. The heads of ELECTRA's and GPT's original code ("electra", "gpt") are one linear
+layer and cannot be exported: transformers' ELECTRA class has a dense layer and a GELU
+before it, and its GPT-2 class has no bias. Fine-tuning has separate forms for both.
 """
 
 import io
@@ -28,113 +19,10 @@ from jaxpt.errors import DataError
 from jaxpt.files import checksums, schema
 from jaxpt.hub.convert import HEAD, flatten, join
 from jaxpt.hub.entries import Entry
-from jaxpt.hub.families import Family
-from jaxpt.hub.names import BODIES, TABLES
+from jaxpt.hub.family import Family, all_families
+from jaxpt.hub.task_names import CHOICES, QUESTIONS, TEXTS, TOKENS, HeadNames
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import unstack_layers
-from jaxpt.nn.task_heads import FORMS
-
-TEXTS, TOKENS = "SequenceClassification", "TokenClassification"
-QUESTIONS, CHOICES = "QuestionAnswering", "MultipleChoice"
-
-
-class HeadNames(NamedTuple):
-    """The tensor names of a head of one family.
-
-    Attributes:
-      form: of the head; "" for any.
-      layers: names in transformers -> jaxpt's names; "norm" is a norm.
-      unbiased: jaxpt's names of those without a bias.
-      settings: the fields of config.json with which the class computes this head.
-      finds_last: the id of config.json by which the class finds a text's last token,
-        without regard to the attention mask: "pad", the last token with another id;
-        "eos", the last token with this id; "" for a class that reads no last token.
-    """
-
-    form: str
-    layers: dict[str, str]
-    unbiased: tuple[str, ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
-    finds_last: str = ""
-
-    def computes(self, form: str) -> bool:
-        """Whether a head of this form (`jaxpt.nn.task_heads.FORMS`) is the same."""
-        return computes(self.form, form)
-
-    def list_entries(self) -> list[Entry]:
-        """The tensors, whose paths are task/LAYER/NAME."""
-        entries = []
-        for hf_name, layer in self.layers.items():
-            is_norm = layer == "norm"
-            path = f"task/{layer}/{'scale' if is_norm else 'kernel'}"
-            entries.append(Entry(f"{hf_name}.weight", (path,), not is_norm))
-            if layer not in self.unbiased:
-                entries.append(Entry(f"{hf_name}.bias", (f"task/{layer}/bias",)))
-        return entries
-
-
-def computes(head: str, form: str) -> bool:
-    """Whether a head is of this form; "" is any of one linear layer for tokens.
-
-    >>> computes("", "bert"), computes("", "modernbert"), computes("bert", "gpt2")
-    (True, False, False)
-    """
-    return form == head or not (head or FORMS[form].has_lm_head)
-
-
-def _pooled(form: str, pool: str, out: str) -> HeadNames:
-    return HeadNames(form, {pool: "pool", out: "out"})
-
-
-_TAGS = HeadNames("", {"classifier": "out"})
-_ANSWERS = HeadNames("", {"qa_outputs": "out"})
-# How transformers' ElectraSequenceSummary pools the states of an option.
-_SUMMARY = (
-    ("summary_type", "first"),
-    ("summary_use_proj", True),
-    ("summary_activation", "gelu"),
-)
-_NAMES: dict[tuple[str, str], HeadNames] = {
-    ("bert", TEXTS): _pooled("bert", "bert.pooler.dense", "classifier"),
-    ("bert", CHOICES): _pooled("bert", "bert.pooler.dense", "classifier"),
-    ("roberta", TEXTS): _pooled("roberta", "classifier.dense", "classifier.out_proj"),
-    ("distilbert", TEXTS): _pooled("distilbert", "pre_classifier", "classifier"),
-    ("distilbert", CHOICES): _pooled("distilbert", "pre_classifier", "classifier"),
-    ("bart", TEXTS): _pooled(
-        "bart", "classification_head.dense", "classification_head.out_proj"
-    )._replace(finds_last="eos"),
-    ("electra", TEXTS): _pooled(
-        "electra_dense", "classifier.dense", "classifier.out_proj"
-    ),
-    ("electra", CHOICES): HeadNames(
-        "electra_dense",
-        {"sequence_summary.summary": "pool", "classifier": "out"},
-        settings=_SUMMARY,
-    ),
-    ("gpt2", TEXTS): HeadNames(
-        "gpt2", {"score": "out"}, unbiased=("out",), finds_last="pad"
-    ),
-} | {
-    (family, class_suffix): names
-    for family in ("bert", "roberta", "distilbert", "electra", "gpt2")
-    for class_suffix, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
-}
-_MODERNBERT = tuple(
-    HeadNames(
-        form,
-        {"head.dense": "pool", "head.norm": "norm", "classifier": "out"},
-        unbiased=("pool", "norm"),
-        settings=(("classifier_pooling", pooling),),
-    )
-    for form, pooling in (("modernbert", "cls"), ("modernbert_mean", "mean"))
-)
-# By family and class, the heads that the class can have; the first is the default's.
-TASK_NAMES: dict[tuple[str, str], tuple[HeadNames, ...]] = {
-    key: (names,) for key, names in _NAMES.items()
-} | {
-    ("modernbert", class_suffix): _MODERNBERT
-    for class_suffix in (TEXTS, TOKENS, QUESTIONS, CHOICES)
-}
 
 
 def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
@@ -143,7 +31,7 @@ def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
     Raises:
       UserError: transformers has no such class, or one with another head.
     """
-    known = TASK_NAMES.get((family.form, class_suffix), ())
+    known = family.task_heads.get(class_suffix, ())
     for names in known:
         if names.computes(form):
             return names
@@ -158,9 +46,9 @@ def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
             f"{name_class(family, class_suffix)}"
         )
     forms = ", ".join(
-        f"{name} ({' or '.join(each.form or 'any head' for each in heads)})"
-        for (name, other), heads in sorted(TASK_NAMES.items())
-        if other == class_suffix
+        f"{each.name} ({' or '.join(head.form or 'any head' for head in heads)})"
+        for each in sorted(all_families(), key=lambda family: family.name)
+        if (heads := each.task_heads.get(class_suffix))
     )
     raise DataError(f"{reason}there are {forms}")
 
@@ -168,8 +56,8 @@ def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
 def name_class(family: Family, class_suffix: str) -> str:
     """The class of transformers.
 
-    >>> from jaxpt.hub.families import FAMILIES
-    >>> name_class(FAMILIES["distilbert"], TEXTS)
+    >>> from jaxpt.hub.family import find_family
+    >>> name_class(find_family("distilbert"), TEXTS)
     'DistilBertForSequenceClassification'
     """
     return f"{family.class_prefix}For{class_suffix}"
@@ -181,7 +69,7 @@ def list_entries(
     """The tensors of a network with a task head instead of its pretraining head."""
     body = [
         entry
-        for entry in TABLES[family.form](spec, head)
+        for entry in family.tensors(spec, head)
         if not any(HEAD.match(path) for path in entry.paths)
     ]
     return body + names.list_entries()
@@ -286,15 +174,14 @@ def read_head(
       UserError: one of its tensors is missing, or a setting makes it another head.
     """
     class_suffix = find_task(config)
-    known = TASK_NAMES.get((family.form, class_suffix))
+    known = family.task_heads.get(class_suffix)
     if known is None:
         return None
     names = _find_set(known, config, name_class(family, class_suffix))
-    prefix = BODIES.get(family.form, "")
     head_tensors = {
         name: tensors[name]
         for name in tensors
-        if not name.startswith(prefix) or "pooler" in name
+        if not name.startswith(family.body) or "pooler" in name
     }
     params = task_from_hf(head_tensors, names)
     label_names = config.get("id2label") or {}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.hub.fields import refusal
+from jaxpt.hub.fields import Config, Values, refusal
 from jaxpt.nn.model_spec import ModelSpec
 
 FULL, LOCAL = "full_attention", "sliding_attention"
@@ -56,3 +56,36 @@ def decode_window(name: str, width: int | None) -> int:
     if width is not None and width < 2:
         raise refusal(name, width, "null or at least 2")
     return 0 if width is None else width - 1
+
+
+def read_last_global(config: Config, name: str, every: int) -> Values:
+    """The window of local layers, between which the last of every n is global.
+
+    Args:
+      config: with `sliding_window` and, if any, `layer_types`.
+      name: the field of n for a config without `layer_types`.
+      every: its value.
+    """
+    num_layers, kinds = config["num_hidden_layers"], config.get("layer_types")
+    if kinds is not None:
+        every = find_global_every(kinds, num_layers, is_last=True)
+    elif every < 1:
+        raise refusal(name, every, "at least 1")
+    if every == 1:
+        return {}
+    width = config["sliding_window"]
+    if width is None:
+        raise refusal("sliding_window", width, f"at least 2 with {LOCAL} layers")
+    return {
+        "window": decode_window("sliding_window", width),
+        "global_every": every if every <= num_layers else 0,
+        "global_last": True,
+    }
+
+
+def write_last_global(spec: ModelSpec) -> Config:
+    """The reverse of `read_last_global`."""
+    return {
+        "layer_types": list_kinds(spec),
+        "sliding_window": spec.window + 1 if spec.window else 4096,
+    }

@@ -23,8 +23,8 @@ import transformers
 
 from jaxpt.evaluation.sampling import generate
 from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import from_hf
-from jaxpt.hub.families import read_config
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks

@@ -11,8 +11,9 @@ from jaxpt.finetuning.evaluation import read_outputs
 from jaxpt.finetuning.export import export_finetuned, is_finetuned, load_finetuned
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.reuse import Reuse
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import to_hf
-from jaxpt.hub.families import FAMILIES, read_config
+from jaxpt.hub.family import find_family
 from jaxpt.hub.files import read_json, write_json, write_tensors
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.runs.workdir import load_run
@@ -38,7 +39,7 @@ def hf_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hf")
     _, spec = read_config(BERT)
     params = MaskedLM(spec).init_params(jax.random.key(0))
-    tensors = to_hf(params, FAMILIES["bert"], spec, "masked")
+    tensors = to_hf(params, find_family("bert"), spec, "masked")
     body = {
         name.removeprefix("bert."): value
         for name, value in tensors.items()

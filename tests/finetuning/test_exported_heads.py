@@ -11,7 +11,7 @@ from jaxpt.finetuning.evaluation import Examples, read_outputs
 from jaxpt.finetuning.export import export_finetuned, load_finetuned
 from jaxpt.finetuning.grid import make_program
 from jaxpt.hub.convert import HEAD, flatten
-from jaxpt.hub.families import FAMILIES
+from jaxpt.hub.family import find_family
 from jaxpt.hub.files import read_json, read_tensors, write_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.task_heads import (
@@ -101,7 +101,7 @@ def exports(tmp_path_factory):
     ],
 )
 def test_the_names_of_a_head(family, what, form, layers):
-    names = find_names(FAMILIES[family], what, form)
+    names = find_names(find_family(family), what, form)
     assert list(names.layers) == layers
     tensors = {f"{layer}.weight": np.ones((2, 3)) for layer in layers}
     biased = {"score": [], "head.dense": ["classifier"]}.get(layers[0], layers)
@@ -124,7 +124,7 @@ def test_the_names_of_a_head(family, what, form, layers):
     ],
 )
 def test_a_refusal_names_the_head_to_choose(family, what, form, allowed, refuses):
-    kind = FAMILIES[family]
+    kind = find_family(family)
     output = f"must be fine-tuned with task.head={allowed}, the head of "
     with refuses(f"task.head={form} has no", output + name_class(kind, what)):
         find_names(kind, what, form)
@@ -134,7 +134,7 @@ def test_what_a_family_lacks_is_refused_with_what_there_is(refuses):
     with refuses(
         "a gpt2 with task.head=gpt2", "bert (bert)", "electra (electra_dense)"
     ):
-        find_names(FAMILIES["gpt2"], CHOICES, "gpt2")
+        find_names(find_family("gpt2"), CHOICES, "gpt2")
 
 
 @pytest.mark.slow_cases("electra-classification*")

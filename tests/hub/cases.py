@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import flatten, from_hf, refine_spec, to_hf
-from jaxpt.hub.families import read_config
 from jaxpt.nn.heads import TokenScore
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
@@ -101,6 +101,7 @@ OPT = BERT | {"ffn_dim": 24, "dropout": 0.0} | SPECIALS
 del OPT["intermediate_size"]
 # Of three layers, the second has no rotary positions.
 SMOL = LLAMA | SPECIALS | {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
+OLMO_3 = {"num_hidden_layers": 5, "sliding_window": 3, "rope_theta": 100.0}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
 PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
 GEMMA = LLAMA | SPECIALS | {"num_hidden_layers": 3, "head_dim": 6}
@@ -170,10 +171,13 @@ CASES = {
     "qwen3": ("qwen3", "causal", QWEN | {"head_dim": 6}),
     "qwen3-local": ("qwen3", "causal", QWEN | QWEN_LOCAL),
     "opt": ("opt", "causal", OPT),
+    "gemma": ("gemma", "causal", LLAMA | SPECIALS | {"head_dim": 6}),
     "gemma2": ("gemma2", "causal", GEMMA | {"attn_logit_softcapping": 2.0}),
     "gemma3_text": ("gemma3_text", "causal", GEMMA_3),
     "smollm3": ("smollm3", "causal", SMOL),
     "olmo2": ("olmo2", "causal", LLAMA | SPECIALS),
+    # Of five layers, the fourth attends to everything.
+    "olmo3": ("olmo3", "causal", LLAMA | SPECIALS | OLMO_3),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
@@ -306,7 +310,9 @@ def draw_settings(kind: str, seed: str) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
-    if kind.startswith("gemma"):
+    if kind == "gemma":
+        settings["hidden_act"] = pick("gelu", "gelu_pytorch_tanh", "relu", "silu")
+    if kind in ("gemma2", "gemma3_text"):
         every = pick(1, 0, 2, 3, num_layers)
         local = [every == 0 or (i + 1) % every > 0 for i in range(num_layers)]
         kinds = ["sliding_attention" if each else "full_attention" for each in local]
@@ -336,6 +342,19 @@ def draw_settings(kind: str, seed: str) -> dict:
         rope = {"rope_theta": pick(10.0, 1e4), "partial_rotary_factor": pick(*parts)}
         settings["rope_parameters"] = {"rope_type": "default"} | rope
         settings["sliding_window"] = pick(None, 2, 3, 8)
+    if kind.startswith("olmo"):
+        # A norm of what one number makes is a step: its sign times a constant.
+        settings["intermediate_size"] = max(2, settings["intermediate_size"])
+    if kind == "olmo3":
+        every = pick(1, 0, 2, 3, num_layers)
+        local = [every == 0 or (i + 1) % every > 0 for i in range(num_layers)]
+        kinds = ["sliding_attention" if each else "full_attention" for each in local]
+        settings["layer_types"] = pick(None, kinds)
+        settings["sliding_window"] = pick(2, 3, 8)
+        settings["rope_parameters"] = {
+            name: {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)}
+            for name in ("sliding_attention", "full_attention")
+        }
     if kind == "smollm3":
         settings["no_rope_layer_interval"] = pick(1, 2, 3, 9)
     if kind == "mistral":

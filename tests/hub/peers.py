@@ -8,8 +8,8 @@ import transformers
 from hub.cases import CASES, V, find_real
 from safetensors.numpy import load_file
 
-from jaxpt.hub.families import FAMILIES, read_config
-from jaxpt.hub.names import COPIES
+from jaxpt.hub.configs import read_config
+from jaxpt.hub.family import find_family
 
 
 def make_theirs(name):
@@ -65,7 +65,7 @@ def run_theirs(model, batch, name):
     states = out.decoder_hidden_states if head == "seq2seq" else out.hidden_states
     parameters = dict(model.named_parameters())
     # PyTorch lists a tied parameter once, under the name that comes first in its model.
-    copies = COPIES[FAMILIES[kind].form]
+    copies = find_family(kind).copies
     names = {n: copies[n] for n in copies.keys() & parameters.keys()}
     names = {n: of for n, of in names.items() if of not in parameters}
     if kind == "gpt_neox":  # whose files keep the head's older name

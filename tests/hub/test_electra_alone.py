@@ -15,8 +15,8 @@ from jaxpt.cli.main import main
 from jaxpt.finetuning.base import load_base
 from jaxpt.hub import onnx_files
 from jaxpt.hub.export import export_run
+from jaxpt.hub.family import find_family
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.names import COPIES
 from jaxpt.hub.onnx_export import export_onnx
 from jaxpt.hub.task_heads import TEXTS
 from jaxpt.runs.workdir import load_run
@@ -46,7 +46,7 @@ def detector(tmp_path):
 def check_tensors(folder, expected):
     """A folder's tensors are the expected ones, bit for bit; copies may be missing."""
     written = load_file(folder / "model.safetensors")
-    assert set(expected) - set(written) <= set(COPIES["electra"])
+    assert set(expected) - set(written) <= set(find_family("electra").copies)
     assert set(written) <= set(expected)
     for key, value in written.items():
         np.testing.assert_array_equal(value, expected[key])

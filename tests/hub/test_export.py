@@ -12,6 +12,7 @@ from tiny import make_config
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.hub.export import name_ids, write_tokenizer
+from jaxpt.hub.family import find_family
 from jaxpt.hub.specials import read_framing
 from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.task import make_task
@@ -181,7 +182,8 @@ def test_an_export_comes_back_as_it_was(run, kind, tokenizer_of, tmp_path):
     write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
     config = name_ids(tokenizer.vocab, framing, "causal")
     again = tokenizers.load(tmp_path)
-    result = read_framing(tmp_path, RUNS[run][0], config, again, again.vocab.size)
+    ids = find_family(RUNS[run][0]).ids
+    result = read_framing(tmp_path, ids, config, again, again.vocab.size)
     assert (result.before, result.after) == (framing.before, framing.after)
     assert (result.bos, result.ends) == (framing.bos, framing.ends)
     assert tokenizers.fingerprint(again) == tokenizers.fingerprint(tokenizer)
@@ -194,7 +196,7 @@ def test_characters_and_bytes_come_back_as_they_were(tmp_path):
     task = plan_task("bert", tokenizer)
     framing = find_framing(task)
     write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
-    assert read_framing(tmp_path, "bert", {}, tokenizer, 999) == framing
+    assert read_framing(tmp_path, {}, {}, tokenizer, 999) == framing
     assert framing.before == (tokenizer.vocab.cls,)
 
 

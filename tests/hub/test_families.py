@@ -13,9 +13,9 @@ from hub.cases import CASES, Ours, check, compare
 from tiny import slow_but
 
 from jaxpt.errors import UserError
+from jaxpt.hub.configs import read_config, write_config
 from jaxpt.hub.convert import check_names, from_hf, move_places, refine_spec, to_hf
-from jaxpt.hub.families import FAMILIES, read_config, write_config
-from jaxpt.hub.names import COPIES
+from jaxpt.hub.family import find_family
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.text.tokens.vocab import Vocab
@@ -61,7 +61,7 @@ def test_what_is_read_is_written(name, load):
     fixture = load(name)
     ours = fixture.ours
     back = to_hf(ours.params, ours.family, ours.spec, ours.head)
-    assert set(fixture.tensors) - set(back) <= set(COPIES[ours.family.form])
+    assert set(fixture.tensors) - set(back) <= set(ours.family.copies)
     for key in set(back) & set(fixture.tensors):
         np.testing.assert_array_equal(back[key], fixture.tensors[key])
     assert set(back) - set(fixture.tensors) <= {"final_logits_bias"}
@@ -88,7 +88,7 @@ def test_bad_tensors_are_named(name, load):
     def read(changed):
         return from_hf(changed, ours.family, ours.spec, ours.head, ours.params)
 
-    some = sorted(set(tensors) - set(COPIES[ours.family.form]))[3]
+    some = sorted(set(tensors) - set(ours.family.copies))[3]
     for changed, parts in (
         ({k: v for k, v in tensors.items() if k != some}, [some, "missing"]),
         (tensors | {"extra.weight": np.zeros(3)}, ["extra.weight", "no place"]),
@@ -197,7 +197,7 @@ def test_presets_are_of_their_family(name):
     ],
 )
 def test_bad_configs_are_named(changes, parts):
-    config = FAMILIES["gpt2"].write(get_preset("gpt2")) | {"model_type": "gpt2"}
+    config = find_family("gpt2").write(get_preset("gpt2")) | {"model_type": "gpt2"}
     with pytest.raises(UserError) as caught:
         read_config(config | changes)
     for part in parts:
@@ -254,8 +254,8 @@ def test_what_only_the_tensors_determine():
             False,
         ),
     ):
-        result = refine_spec(spec, FAMILIES[family], tensors)
+        result = refine_spec(spec, find_family(family), tensors)
         assert getattr(result, name) is expected, (family, tensors.keys())
         assert result == dataclasses.replace(spec, **{name: expected})
     kept = dataclasses.replace(spec, head_bias=True)
-    assert refine_spec(kept, FAMILIES["bart"], {}) == kept
+    assert refine_spec(kept, find_family("bart"), {}) == kept

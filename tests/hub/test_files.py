@@ -9,16 +9,16 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from huggingface_hub import split_state_dict_into_shards_factory
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from jaxpt.errors import UserError
 from jaxpt.hub import files
@@ -165,28 +165,18 @@ def test_the_index(sharded):
             assert sorted(file.keys()) == held
 
 
-SIZES = st.dictionaries(st.text(min_size=1), st.integers(0, 20), min_size=1)
-
-
-@given(SIZES, st.integers(1, 30))
-def test_shards_are_those_of_huggingface_hub(sizes, max_bytes):
-    reference = split_state_dict_into_shards_factory(
-        sizes,
-        get_storage_size=int,
-        filename_pattern="model{suffix}.safetensors",
-        max_shard_size=max_bytes,
-    )
-    shards = files.split_shards(sizes, max_bytes)
-    assert files.name_shards(shards) == reference.filename_to_tensors
-
-
-@given(SIZES, st.integers(1, 30))
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=9), st.integers(1, 90))
 def test_shards_hold_all_once_and_are_not_over(sizes, max_bytes):
-    shards = files.split_shards(sizes, max_bytes)
-    assert sorted(sum(shards, [])) == sorted(sizes)
-    for shard in shards:
+    tensors = {f"t{i}": np.full(n, i, np.float32) for i, n in enumerate(sizes)}
+    with tempfile.TemporaryDirectory() as folder:
+        write_tensors(folder, tensors, max_bytes)
+        assert_same(read_tensors(folder), tensors)
+        held = [load_file(path) for path in Path(folder).glob("*.safetensors")]
+    assert sorted(itertools.chain(*held)) == sorted(tensors)
+    for shard in held:
         assert shard
-        assert sum(map(sizes.get, shard)) <= max_bytes or len(shard) == 1
+        assert sum(x.nbytes for x in shard.values()) <= max_bytes or len(shard) == 1
 
 
 def test_json_as_transformers_writes_it(tmp_path):

@@ -13,7 +13,6 @@ from jaxpt.hub.convert import from_hf, modernise
 from jaxpt.hub.export import export_run
 from jaxpt.hub.files import read_tensors, write_tensors
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.names import BODIES
 from jaxpt.runs.workdir import load_run
 
 OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -78,7 +77,7 @@ def test_names_with_and_without_the_models_prefix(name, prefix, tmp_path):
 )
 def test_a_head_next_to_a_body_without_prefix(name):
     fixture = Fixture(name)
-    ours, prefix = fixture.ours, BODIES[fixture.ours.family.form]
+    ours, prefix = fixture.ours, fixture.ours.family.body
     bare = {key.removeprefix(prefix): each for key, each in fixture.tensors.items()}
     assert len(bare) == len(fixture.tensors) and bare.keys() != fixture.tensors.keys()
     same(from_hf(bare, ours.family, ours.spec, ours.head, ours.params), ours.params)

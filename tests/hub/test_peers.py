@@ -30,13 +30,12 @@ from safetensors.numpy import save_file
 
 from jaxpt.evaluation.sampling import generate, pad_left
 from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.hub.configs import read_config, write_config
 from jaxpt.hub.convert import move_places, to_hf
-from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
+from jaxpt.hub.family import find_family
 from jaxpt.hub.files import read_tensors
-from jaxpt.hub.names import COPIES
 from jaxpt.hub.task_heads import (
     QUESTIONS,
-    TASK_NAMES,
     TEXTS,
     TOKENS,
     list_entries,
@@ -44,6 +43,7 @@ from jaxpt.hub.task_heads import (
 )
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.heads import TokenScore
+from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.positions import rotary_rates
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.nn.transformer import Transformer
@@ -116,7 +116,8 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
-DRAWN += ("mpnet", "mt5", "gemma2", "gemma3_text", "modernbert-decoder")
+DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
+DRAWN += ("modernbert-decoder",)
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -141,7 +142,7 @@ def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
         # ours 6e-5.
         check(compare(ours, padded, theirs), 2e-3)
     back = to_hf(ours.params, ours.family, ours.spec, head)
-    assert set(tensors) - set(back) <= set(COPIES[ours.family.form])
+    assert set(tensors) - set(back) <= set(ours.family.copies)
     for name, value in back.items():
         np.testing.assert_array_equal(value, tensors[name])
     written = write_config(ours.spec, head, kind)[1]
@@ -261,7 +262,7 @@ def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     family, spec = read_config(settings | {"model_type": kind})
     config = transformers.AutoConfig.for_model(kind, **settings)
     reference = getattr(transformers, name_class(family, what))(config)
-    (names,) = TASK_NAMES[family.form, what]
+    (names,) = family.task_heads[what]
     entries = list_entries(family, spec, head, names)
     expected = {name for name in reference.state_dict() if "position_ids" not in name}
     assert {entry.hf_name for entry in entries} == expected
@@ -357,7 +358,7 @@ def test_which_families_freeze_their_padding(name):
     reference = make_theirs(name)
     is_frozen = reference.get_input_embeddings().padding_idx is not None
     assert is_frozen == (
-        FAMILIES[kind].freezes_pad and reference.config.pad_token_id is not None
+        find_family(kind).freezes_pad and reference.config.pad_token_id is not None
     )
 
 
@@ -485,8 +486,10 @@ def test_presets_are_the_published_models(name):
         "opt",
         "smollm3",
         "olmo2",
+        "olmo3",
         "phi",
         "phi3",
+        "gemma",
         "gemma2",
         "gemma3_text",
         "modernbert-decoder-local",

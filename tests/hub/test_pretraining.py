@@ -11,11 +11,11 @@ from hub.test_families import Fixture
 from hub.test_runs import settings, write_folder
 from safetensors.numpy import load_file
 
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import from_hf
 from jaxpt.hub.export import export_run
-from jaxpt.hub.families import read_config
+from jaxpt.hub.family import find_family
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.names import COPIES
 from jaxpt.objectives import bert
 from jaxpt.ops import masks as attention_masks
 from jaxpt.runs.workdir import load_run
@@ -54,7 +54,7 @@ def test_import_and_export(tmp_path):
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
     file = load_file(tmp_path / "back" / "model.safetensors")
-    assert set(expected) - set(file) <= set(COPIES["bert"])
+    assert set(expected) - set(file) <= set(find_family("bert").copies)
     for key, value in file.items():
         np.testing.assert_array_equal(value, expected[key])
 

@@ -17,9 +17,8 @@ from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.hub.export import export_run, name_ids, write_notes
-from jaxpt.hub.families import FAMILIES
+from jaxpt.hub.family import find_family
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.names import COPIES
 from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import get_preset
 from jaxpt.nn.transformer import Transformer
@@ -102,7 +101,8 @@ def test_import_and_export(name, make_run, tmp_path):
     assert config["architectures"] == Fixture(name).config["architectures"]
     pad = Fixture(name).config["pad_token_id"]  # the tokenizer's, too
     assert config["pad_token_id"] == pad and config["mask_token_id"] == 4
-    assert set(expected) - set(file) <= set(COPIES[FAMILIES[config["model_type"]].form])
+    copies = find_family(config["model_type"]).copies
+    assert set(expected) - set(file) <= set(copies)
     for key, value in file.items():
         np.testing.assert_array_equal(value, expected[key])
     again = tokenizers.load(tmp_path / "back")
@@ -234,7 +234,7 @@ def test_notes(objective, num_decoder_layers, family, expected):
     explicit_names = {"model.num_decoder_layers"}
     task = make_task(make_plan(config, explicit_names), VOCAB)
     head = next(iter(task.model.export_parts({})))
-    kind = FAMILIES[family]
+    kind = find_family(family)
     ids = name_ids(VOCAB, find_framing(task), head)
     written = {"architectures": [kind.heads[head]]} | ids
     notes = write_notes(task, VOCAB, head, kind, written)
@@ -261,7 +261,7 @@ def test_electra_is_two_folders(tmp_path, refuses):
     export_run(tmp_path / "run", tmp_path / "back")
     for head, fixture in parts.items():
         file = load_file(tmp_path / "back" / head / "model.safetensors")
-        assert set(fixture.tensors) - set(file) <= set(COPIES["electra"])
+        assert set(fixture.tensors) - set(file) <= set(find_family("electra").copies)
         for key, value in file.items():
             np.testing.assert_array_equal(value, fixture.tensors[key])
 
@@ -294,7 +294,7 @@ def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
     # The two rows beyond would win every argmax.
     fixture.tensors[table] = fixture.tensors[table].copy()
     fixture.tensors[table][28:] = 3 * fixture.tensors[table][8:10]
-    for copy, of in COPIES[FAMILIES[fixture.config["model_type"]].form].items():
+    for copy, of in find_family(fixture.config["model_type"]).copies.items():
         if of == table and copy in fixture.tensors:
             fixture.tensors[copy] = fixture.tensors[table]
     write_folder(reference, fixture, num_ids=28)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpt.hub.families import FAMILIES
+from jaxpt.hub.family import find_family
 from jaxpt.hub.source_folder import _find_head
 
 POOLER, OTHER = "pooler.dense.weight", "embeddings.LayerNorm.weight"
@@ -24,5 +24,5 @@ POOLER, OTHER = "pooler.dense.weight", "embeddings.LayerNorm.weight"
 def test_the_purpose_of_a_model_without_a_language_models_head(
     family, name, tensor, purpose
 ):
-    head = _find_head(FAMILIES[family], {"architectures": [name]}, {tensor: None})
+    head = _find_head(find_family(family), {"architectures": [name]}, {tensor: None})
     assert head == purpose

@@ -10,6 +10,7 @@ import transformers
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.hub.export import write_tokenizer
+from jaxpt.hub.family import find_family
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.specials import read_framing
 from jaxpt.nn.model_spec import ModelSpec
@@ -39,7 +40,7 @@ def read(tmp_path, wordpiece):
         for name, values in files.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(values))
         tokenizer = tokenizers.load(tmp_path)
-        return read_framing(tmp_path, kind, config, tokenizer, num_ids)
+        return read_framing(tmp_path, find_family(kind).ids, config, tokenizer, num_ids)
 
     return get
 
@@ -55,11 +56,12 @@ def test_ids_of_config_and_of_generation_config(read):
 
 def test_byt5_ends_a_text(tmp_path):
     """And its export is read as it was written."""
-    framing = read_framing(tmp_path, "t5", {}, make_byt5(), 384)
+    ids = find_family("t5").ids
+    framing = read_framing(tmp_path, ids, {}, make_byt5(), 384)
     assert framing == Framing((), (1,), start=0, ends=(1,))
     assert write_tokenizer(make_byt5(), tmp_path, ModelSpec(), framing)
     assert tokenizers.load(tmp_path).to_json() == make_byt5().to_json()
-    assert read_framing(tmp_path, "t5", {}, make_byt5(), 384) == framing
+    assert read_framing(tmp_path, ids, {}, make_byt5(), 384) == framing
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("A")["input_ids"] == [68, 1]
     assert not write_tokenizer(make_byt5(), tmp_path, ModelSpec(), Framing())

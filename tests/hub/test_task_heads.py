@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import from_hf
-from jaxpt.hub.families import read_config
 from jaxpt.hub.task_heads import (
     CHOICES,
     TEXTS,

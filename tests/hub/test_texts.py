@@ -227,7 +227,7 @@ def test_the_texts_of_a_published_model():
     tokenizer = tokenizers.load(folder)
     config = json.loads((folder / "config.json").read_text())
     size = config["vocab_size"]
-    framing = read_framing(folder, "bert", config, tokenizer, size)
+    framing = read_framing(folder, {}, config, tokenizer, size)
     assert (framing.before, framing.after) == ((101,), (102,))
     for text in ("It's so  [MASK] outside!", "Café\n[MASK][MASK]", "naïve 中文"):
         ids = framing.wrap(tokenizer.encode_prompt(text)).tolist()

@@ -292,9 +292,9 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
     **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
-    **dict.fromkeys(("gemma2", "gemma3_text"), "GemmaTokenizer"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
-    **dict.fromkeys(("mistral", "olmo2", "phi3"), PLAIN),
+    **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder"), PLAIN),
     **dict.fromkeys(("llama", "smollm3"), None),  # without a registered class
     "gpt_neox": "GPTNeoXTokenizer",

@@ -17,7 +17,7 @@ import torch
 import transformers
 from sizes import CASES, ELECTRA_SHARE
 
-from jaxpt.hub.families import write_config
+from jaxpt.hub.configs import write_config
 from jaxpt.nn.presets import get_preset
 
 HEADS = {"clm": "causal", "mlm": "masked", "span_corruption": "seq2seq"}

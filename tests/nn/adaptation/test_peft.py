@@ -11,7 +11,6 @@ from hub.cases import CASES, Ours, make_batch
 from nn.adaptation.networks import paths_of
 
 from jaxpt.hub.convert import from_hf
-from jaxpt.hub.names import TABLES
 from jaxpt.nn.adaptation.adapt import adapted, init_extra, merge
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.watch import put
@@ -59,7 +58,7 @@ def test_numbers_gradients_and_merged_weights_are_pefts(name, rslora, tmp_path):
             parameter += 0.3 * torch.randn_like(parameter)
 
     # Our paths of their matrices.
-    table = TABLES[ours.family.form](ours.spec, ours.head)
+    table = ours.family.tensors(ours.spec, ours.head)
     places = {e.hf_name.removesuffix(".weight"): e.paths[0].split("/") for e in table}
 
     def read_lora(values):

@@ -343,7 +343,7 @@ def test_files_next_to_a_vocabulary(files, name, has_json, tmp_path):
         (folder / file).write_text(json.dumps(values))
     theirs, ours = load_theirs(folder), tok.load(folder)
     check_ids(ours, theirs)
-    framing = read_framing(folder, kind, {}, ours, ours.vocab.size)
+    framing = read_framing(folder, {}, {}, ours, ours.vocab.size)
     for text in ("the cat", "café"):
         expected = theirs(text)["input_ids"]
         assert framing.wrap(ours.encode(text)).tolist() == expected

@@ -6,8 +6,9 @@ A spec fits a family if writing its config and reading that gives the spec back.
 import dataclasses
 
 from jaxpt.errors import ConfigError, DataError, UserError
-from jaxpt.hub import decoders, encoders, gemmas, llamas, variants
-from jaxpt.hub.fields import Config, Family, refusal
+from jaxpt.hub.families import FAMILIES, REFUSED
+from jaxpt.hub.family import Family, all_families, find_family
+from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -29,7 +30,8 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
         isinstance(classes, list) and all(isinstance(name, str) for name in classes)
     ):
         raise refusal("architectures", classes, "null or a list of names of classes")
-    return FAMILIES[kind], FAMILIES[kind].read(config)
+    family = find_family(kind)
+    return family, family.read(config)
 
 
 def write_config(
@@ -47,17 +49,13 @@ def write_config(
       UserError: the spec fits no family, or not this one, or the tokenizer lacks
         something that the family needs.
     """
-    families = [family for family in FAMILIES.values() if head in family.heads]
-    if name and name not in [family.name for family in families]:
-        names = ", ".join(family.name for family in families)
-        raise ConfigError(
-            f"--family={name}: must be one that has a {head} model: {names}"
-        )
+    if name:
+        families = iter([_find_named(name, head)])
+    else:
+        families = (family for family in all_families() if head in family.heads)
     misfits: list[tuple[str, list[tuple[str, object]]]] = []
     error: UserError | None = None
     for family in families:
-        if name not in ("", family.name):
-            continue
         export_spec = spec if vocab is None else family.lay_out(spec, vocab.pad)
         config = family.write(export_spec)
         config |= {"model_type": family.name, "architectures": [family.heads[head]]}
@@ -86,47 +84,13 @@ def write_config(
     )
 
 
-# Families that the one Transformer cannot express, with the reason, behind "its".
-_DISENTANGLED = (
-    "attention multiplies queries and keys with embeddings of relative positions in "
-    "every layer, which is not a bias and which no kernel here computes"
-)
-REFUSED = {
-    "deberta": _DISENTANGLED,
-    "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
-    "albert": "layers share one set of parameters",
-    "gemma3": "config is that of a model of images and text; its text model alone is a "
-    "gemma3_text",
-}
-# A spec is exported as the first family that it fits.
-FAMILIES = {
-    family.name: family
-    for family in (
-        decoders.GPT2,
-        decoders.GPT_NEO,
-        decoders.GPT_NEOX,
-        decoders.OPT,
-        encoders.BERT,
-        encoders.ROBERTA,
-        encoders.XLM_ROBERTA,
-        encoders.CAMEMBERT,
-        encoders.DISTILBERT,
-        encoders.MPNET,
-        encoders.ELECTRA,
-        decoders.T5,
-        decoders.MT5,
-        decoders.BART,
-        llamas.LLAMA,
-        llamas.MISTRAL,
-        llamas.QWEN2,
-        llamas.QWEN3,
-        gemmas.GEMMA2,
-        gemmas.GEMMA3,
-        variants.SMOLLM3,
-        variants.OLMO2,
-        variants.PHI,
-        variants.PHI3,
-        encoders.MODERNBERT,
-        encoders.MODERNBERT_DECODER,
-    )
-}
+def _find_named(name: str, head: str) -> Family:
+    """The family of `--family`.
+
+    Raises:
+      UserError: there is none, or it has no such model.
+    """
+    if name in FAMILIES and head in find_family(name).heads:
+        return find_family(name)
+    names = ", ".join(family.name for family in all_families() if head in family.heads)
+    raise ConfigError(f"--family={name}: must be one that has a {head} model: {names}")

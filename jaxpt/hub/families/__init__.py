@@ -1,0 +1,47 @@
+"""The families of transformers' models, each in one module that is loaded when used."""
+
+_HERE = "jaxpt.hub.families"
+# `model_type` -> the module with its `FAMILY`. A model is exported as the first family
+# that it fits.
+FAMILIES = {
+    "gpt2": f"{_HERE}.gpt2",
+    "gpt_neo": f"{_HERE}.gpt_neo",
+    "gpt_neox": f"{_HERE}.gpt_neox",
+    "opt": f"{_HERE}.opt",
+    "bert": f"{_HERE}.bert",
+    "roberta": f"{_HERE}.roberta",
+    "xlm-roberta": f"{_HERE}.xlm_roberta",
+    "camembert": f"{_HERE}.camembert",
+    "distilbert": f"{_HERE}.distilbert",
+    "mpnet": f"{_HERE}.mpnet",
+    "electra": f"{_HERE}.electra",
+    "t5": f"{_HERE}.t5",
+    "mt5": f"{_HERE}.mt5",
+    "bart": f"{_HERE}.bart",
+    "llama": f"{_HERE}.llama",
+    "mistral": f"{_HERE}.mistral",
+    "qwen2": f"{_HERE}.qwen2",
+    "qwen3": f"{_HERE}.qwen3",
+    "gemma": f"{_HERE}.gemma",
+    "gemma2": f"{_HERE}.gemma2",
+    "gemma3_text": f"{_HERE}.gemma3_text",
+    "smollm3": f"{_HERE}.smollm3",
+    "olmo2": f"{_HERE}.olmo2",
+    "olmo3": f"{_HERE}.olmo3",
+    "phi": f"{_HERE}.phi",
+    "phi3": f"{_HERE}.phi3",
+    "modernbert": f"{_HERE}.modernbert",
+    "modernbert-decoder": f"{_HERE}.modernbert_decoder",
+}
+# Families that the one Transformer cannot express, with the reason, behind "its".
+_DISENTANGLED = (
+    "attention multiplies queries and keys with embeddings of relative positions in "
+    "every layer, which is not a bias and which no kernel here computes"
+)
+REFUSED = {
+    "deberta": _DISENTANGLED,
+    "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
+    "albert": "layers share one set of parameters",
+    "gemma3": "config is that of a model of images and text; its text model alone is a "
+    "gemma3_text",
+}

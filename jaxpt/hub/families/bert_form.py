@@ -1,0 +1,73 @@
+"""What BERT, RoBERTa, ELECTRA, MPNet and their relatives share."""
+
+from jaxpt.hub.entries import Entry, Modules, Table, map_layers, map_linear, map_norm
+from jaxpt.hub.fields import Row, field, fixed
+from jaxpt.nn.model_spec import ModelSpec
+
+# transformers' classes cannot be without segment types.
+_TYPES = field(
+    "type_vocab_size", "num_types", 2, encode=lambda spec: max(1, spec.num_types)
+)
+LENGTH = field("max_position_embeddings", "max_len", 512)
+# The head has GELU whatever the layers have, so the layers must have it, too.
+GELU = fixed(hidden_act="gelu", is_written=True)
+BERT_FORM = {
+    "norm_position": "post",
+    "head_transform": True,
+    "head_bias": True,
+    "init": "truncated",
+}
+MODULES = {
+    "attention.self.query": "attention/query",
+    "attention.self.key": "attention/key",
+    "attention.self.value": "attention/value",
+    "attention.output.dense": "attention/out",
+    "attention.output.LayerNorm": "attention_norm",
+    "intermediate.dense": "mlp/up",
+    "output.dense": "mlp/down",
+    "output.LayerNorm": "mlp_norm",
+}
+
+
+def list_rows(
+    vocab_size: int,
+    width: int = 768,
+    heads: int = 12,
+    mlp_width: int = 3072,
+    has_types: bool = True,
+) -> tuple[Row, ...]:
+    """The rows that all share, with the defaults of a class."""
+    types = (_TYPES,) if has_types else ()
+    return (
+        fixed(
+            position_embedding_type="absolute",  # of the class's older versions
+            is_decoder=False,
+            is_encoder_decoder=False,
+            add_cross_attention=False,
+        ),
+        fixed(tie_word_embeddings=True, is_written=True),
+        field("vocab_size", "vocab_size", vocab_size),
+        field("num_hidden_layers", "num_layers", 12),
+        field("hidden_size", "d_model", width),
+        field("num_attention_heads", "num_heads", heads),
+        field("intermediate_size", "d_ff", mlp_width),
+        *types,
+        field("layer_norm_eps", "norm_epsilon", 1e-12),
+        field("hidden_dropout_prob", ("dropout", "embed_dropout"), 0.1),
+        field("attention_probs_dropout_prob", "attention_dropout", 0.1),
+        field("initializer_range", "init_std", 0.02),
+    )
+
+
+def list_body(spec: ModelSpec, prefix: str, modules: Modules = MODULES) -> Table:
+    """The entries of embeddings and layers."""
+    hf_prefix = f"{prefix}.embeddings"
+    yield Entry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
+    yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
+    if spec.num_types:
+        yield Entry(f"{hf_prefix}.token_type_embeddings.weight", ("embed/types",))
+    yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
+    if spec.embedding_dim != spec.d_model:
+        yield from map_linear(spec, f"{prefix}.embeddings_project", "project")
+    layers = f"{prefix}.encoder.layer"
+    yield from map_layers(spec, spec.num_layers, layers, "encoder", modules)

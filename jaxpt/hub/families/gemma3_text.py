@@ -1,0 +1,60 @@
+"""Gemma 3's text models: as Gemma 2, with norms of queries and keys and two bases."""
+
+from jaxpt.hub.families.gemma_form import (
+    GEMMA_FORM,
+    IDS,
+    cap,
+    list_gemma_rows,
+    list_tensors,
+    local_layers,
+)
+from jaxpt.hub.families.llama_form import COPIES, RATE
+from jaxpt.hub.family import Family
+from jaxpt.hub.fields import Config, Row, Values, fixed
+from jaxpt.hub.rotary import read_layer_base, write_rope
+from jaxpt.hub.windows import FULL, LOCAL
+from jaxpt.nn.model_spec import ModelSpec
+
+
+def _read_bases(config: Config) -> Values:
+    scaling = config.get("rope_scaling") or {}
+    return {
+        "rotary_base": read_layer_base(config, FULL, "rope_theta", 1e6, scaling),
+        "local_rotary_base": read_layer_base(
+            config, LOCAL, "rope_local_base_freq", 1e4, {}
+        ),
+    }
+
+
+def _write_bases(spec: ModelSpec) -> Config:
+    bases = {FULL: spec.rotary_base, LOCAL: spec.local_rotary_base or spec.rotary_base}
+    return {
+        "rope_theta": bases[FULL],
+        "rope_local_base_freq": bases[LOCAL],
+        "rope_parameters": {kind: write_rope(spec, bases[kind]) for kind in bases},
+    }
+
+
+FAMILY = Family(
+    "gemma3_text",
+    {"causal": "Gemma3ForCausalLM"},
+    (
+        *list_gemma_rows(
+            Row(_read_bases, _write_bases),
+            vocab_size=262208,
+            max_position_embeddings=131072,
+        ),
+        local_layers(sliding_window_pattern=6),
+        cap("final_logit_softcapping", "logit_softcap", None),
+        fixed(attn_logit_softcapping=None),
+    ),
+    list_tensors,
+    body="model.",
+    constants=GEMMA_FORM | {"norm_position": "both", "qk_norm": "scaled"},
+    inert="partial_rotary_factor original_max_position_embeddings "
+    "_sliding_window_pattern",
+    copies=COPIES,
+    freezes_pad=True,
+    ids=IDS,
+    rate=RATE,
+)

@@ -1,0 +1,112 @@
+"""What Gemma 1, 2 and 3's text models share."""
+
+from typing import Any
+
+from jaxpt.hub.entries import ATTENTION, GATED, HEAD_NORMS, Table
+from jaxpt.hub.families.llama_form import LLAMA_FORM, list_rows, map_form
+from jaxpt.hub.fields import (
+    Config,
+    Row,
+    Values,
+    check_type,
+    field,
+    fixed,
+    read_activation,
+    refusal,
+    size,
+    write_activation,
+)
+from jaxpt.hub.windows import read_last_global, write_last_global
+from jaxpt.nn.model_spec import ModelSpec
+
+GEMMA_FORM = LLAMA_FORM | {"norm_offset": True, "scale_embeddings": True}
+IDS = {"bos_token_id": 2, "eos_token_id": 1}
+
+
+def write_gelu(spec: ModelSpec) -> str:
+    """The activation, whose name differs from that of other families."""
+    is_tanh = spec.activation == "gelu_tanh"
+    return "gelu_pytorch_tanh" if is_tanh else write_activation(spec)
+
+
+def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of Gemma 2 and 3."""
+    modules = {
+        "input_layernorm": "attention_norm",
+        **ATTENTION,
+        **(HEAD_NORMS if spec.qk_norm == "scaled" else {}),
+        "post_attention_layernorm": "attention_out_norm",
+        "pre_feedforward_layernorm": "mlp_norm",
+        **GATED,
+        "post_feedforward_layernorm": "mlp_out_norm",
+    }
+    yield from map_form(spec, modules)
+
+
+def _read_layers(config: Config) -> Values:
+    name = "sliding_window_pattern"
+    return read_last_global(config, name, config.get(name, 2))
+
+
+def local_layers(**more: Any) -> Row:
+    """The row of windows; `more` are defaults of the class."""
+    defaults = {"sliding_window": 4096, **more}
+    return Row(_read_layers, write_last_global, defaults, ("sliding_window",))
+
+
+def cap(name: str, spec_field: str, default: float | None) -> Row:
+    """A soft cap; null is none."""
+
+    def read(config: Config) -> Values:
+        value = config.get(name, default)
+        if value is None:
+            return {spec_field: 0.0}
+        check_type(name, value, (int, float), "a number or null")
+        if value <= 0:
+            raise refusal(name, value, "null or above 0")
+        return {spec_field: float(value)}
+
+    return Row(read, lambda spec: {name: getattr(spec, spec_field) or None})
+
+
+def _read_causal(config: Config) -> Values:
+    value = config.get("use_bidirectional_attention")
+    if value not in (None, False):
+        raise refusal("use_bidirectional_attention", value, "null or false")
+    return {}
+
+
+ONE_WAY = Row(_read_causal, lambda _: {"use_bidirectional_attention": False})
+
+
+def list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
+    """The rows that Gemma 2 and 3 share, without those of windows and caps."""
+    return (
+        fixed(is_causal=True, attention_chunk_size=None),
+        fixed(attention_bias=False, is_written=True),
+        ONE_WAY,
+        *list_rows(
+            rotary,
+            field(
+                "hidden_activation",
+                "activation",
+                "gelu_pytorch_tanh",
+                lambda value, _: read_activation("hidden_activation", value),
+                write_gelu,
+            ),
+            hidden_size=2304,
+            intermediate_size=9216,
+            num_hidden_layers=26,
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            head_dim=256,
+            tie_word_embeddings=True,
+            **defaults,
+        ),
+        size(
+            "query_pre_attn_scalar",
+            "attention_scalar",
+            256,
+            encode=lambda spec: spec.attention_scalar or spec.head_width,
+        ),
+    )

@@ -1,0 +1,199 @@
+"""A family of transformers' models: all that jaxpt knows about one `model_type`.
+
+Each is one module of `jaxpt.hub.families`, and a line of the table there.
+"""
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jaxpt.errors import DataError
+from jaxpt.hub.entries import Table
+from jaxpt.hub.families import FAMILIES
+from jaxpt.hub.fields import Config, Row, Values, check_type
+from jaxpt.hub.task_names import HeadNames
+from jaxpt.nn.model_spec import ModelSpec
+
+NONE = "(?!)"  # a pattern that nothing matches
+# transformers sets everything that a config.json has as an attribute, even if it is
+# not a field of the class; its code reads these attributes in every family.
+_UNSUPPORTED = (
+    "quantization_config",
+    "per_layer_config",
+    "transformers_weights",
+)
+# Fields that change no output in any family: where a config comes from, how the model
+# is computed, what is returned, labels, and ids that the tokenizer determines.
+_INERT = """
+    transformers_version name_or_path _name_or_path _commit_hash architectures
+    allow_global_per_layer_attribute_access serialize_explicit_per_layer_config
+    dtype torch_dtype chunk_size_feed_forward use_cache
+    attn_implementation _attn_implementation
+    experts_implementation _experts_implementation
+    output_hidden_states output_attentions return_dict
+    id2label label2id num_labels problem_type
+    bos_token_id eos_token_id pad_token_id
+"""
+# By the type of a field's default, the types that it may have.
+_TYPES: dict[type, tuple[Any, str]] = {
+    bool: (bool, "true or false"),
+    int: (int, "an integer"),
+    float: ((int, float), "a number"),
+    str: (str, "a text"),
+    type(None): ((int, type(None)), "an integer or null"),
+}
+
+
+def _empty() -> Any:
+    return dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One `model_type` of transformers.
+
+    Attributes:
+      heads: a model's purpose -> its class: "causal", "masked", "pretraining" (with
+        BERT's sentence head), "seq2seq", "generator", "discriminator".
+      rows: the fields of its config.json.
+      tensors: (spec, purpose) -> the names of its tensors and their places in jaxpt.
+      body: the prefix of the body's names in a model with a head; a model without a
+        head lacks it, as do some published checkpoints with one (GPT-2's). "": there
+        is none.
+      constants: fields of a spec that have the same value in the whole family.
+      aliases: alias -> the field that it sets, even if that is present (transformers'
+        `attribute_map`).
+      inert: further fields that change no output, separated by spaces: those of other
+        heads, of training and of initialization.
+      prepare: changes a config before defaults and aliases are applied.
+      unwritten: fields of a spec that only the tensors determine, not the config ->
+        (tensors) -> the value, None for that of the config.
+      copies: further tensors that a checkpoint may have -> the one that each is equal
+        to.
+      buffers: a pattern of tensors that no model uses, such as masks and counters.
+      unused: a pattern of weights that a language model does not use but another class
+        of the family reads, without `body`; an import reports them.
+      zeros: (spec) -> the shapes of tensors that the class has and that are all zero.
+      marks: purpose -> how names of tensors begin that only such a model has.
+      ids: special ids of transformers' class, for a config without them.
+      task_heads: the end of the name of a class for a downstream task -> the heads that
+        it can have; the first is the default's.
+      rate: the learning rate with which an imported model is trained further.
+      settings: others, by full names.
+      counts_from_pad: whether its code counts positions from `pad_token_id` on, over
+        all tokens with another id. Positions are then right only if that is the real
+        padding id; with another id, some token of a text would have no position.
+      freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
+        (`nn.Embedding(padding_idx=...)`).
+    """
+
+    name: str
+    heads: dict[str, str]
+    rows: tuple[Row, ...]
+    tensors: Callable[[ModelSpec, str], Table]
+    body: str = ""
+    constants: Values = _empty()
+    aliases: dict[str, str] = _empty()
+    inert: str = ""
+    prepare: Callable[[Config], Config] = lambda config: config
+    unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
+    copies: Mapping[str, str] = _empty()
+    buffers: str = NONE
+    unused: str = NONE
+    zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}
+    marks: Mapping[str, str] = _empty()
+    ids: Mapping[str, int] = _empty()
+    task_heads: Mapping[str, tuple[HeadNames, ...]] = _empty()
+    rate: float = 5e-5
+    settings: Mapping[str, Any] = _empty()
+    counts_from_pad: bool = False
+    freezes_pad: bool = False
+
+    @property
+    def class_prefix(self) -> str:
+        """What the names of its classes begin with, such as "DistilBert"."""
+        return re.split("LMHead|For", next(iter(self.heads.values())))[0]
+
+    @property
+    def defaults(self) -> Config:
+        """The fields that are used, with the defaults of transformers' class."""
+        return {
+            name: value for row in self.rows for name, value in row.defaults.items()
+        }
+
+    def read(self, config: Config) -> ModelSpec:
+        """The spec of a config.json.
+
+        Raises:
+          UserError: a field has a wrong type or an unsupported value.
+        """
+        config = self._with_defaults(self.prepare(config))
+        values = dict(self.constants)
+        for row in self.rows:
+            values |= row.read(config)
+        return ModelSpec(**values)
+
+    def write(self, spec: ModelSpec) -> Config:
+        """The config.json of a spec, without the special ids."""
+        return {
+            name: value for row in self.rows for name, value in row.write(spec).items()
+        }
+
+    @property
+    def inert_names(self) -> frozenset[str]:
+        """The fields that change no output."""
+        return frozenset((_INERT + self.inert).split()) - self.defaults.keys()
+
+    def _with_defaults(self, config: Config) -> Config:
+        """A config with all fields that are used, their types checked."""
+        for key in _UNSUPPORTED:
+            if config.get(key):
+                text = repr(config[key])
+                text = text if len(text) <= 60 else f"{text[:57]}..."
+                raise DataError(f"config.json: {key}={text}: is not supported")
+        defaults = self.defaults
+        filled, names = defaults | config, dict.fromkeys(defaults, "")
+        for alias, name in self.aliases.items():
+            if alias in config:
+                filled[name], names[name] = config[alias], alias
+        nullable = {name for row in self.rows for name in row.nullable}
+        for name, default in defaults.items():
+            kind = type(None) if name in nullable else type(default)
+            check_type(names[name] or name, filled[name], *_TYPES[kind])
+        return filled
+
+    def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
+        """The spec with its positions at those rows of the table that the code reads.
+
+        Args:
+          pad: the padding id of the tokenizer; None if it has none, which `check_pad`
+            refuses.
+        """
+        if not self.counts_from_pad or pad is None:
+            return spec
+        return dataclasses.replace(spec, position_offset=pad + 1)
+
+    def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
+        """Raises UserError unless the spec's positions fit the tokenizer's padding."""
+        if self.counts_from_pad and pad is None:
+            raise DataError(
+                f"the tokenizer has no [PAD], and a {self.name} counts positions from "
+                "its id: tokenizer.specials must list 'pad' before a run is trained"
+            )
+        if self.counts_from_pad and pad != spec.position_offset - 1:
+            raise DataError(
+                f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
+                f"the tokenizer's [PAD]: a {self.name} counts positions from it"
+            )
+
+
+def find_family(name: str) -> Family:
+    """The family of a `model_type`, a key of `FAMILIES`; its module is loaded."""
+    return importlib.import_module(FAMILIES[name]).FAMILY
+
+
+def all_families() -> Iterator[Family]:
+    """The families in the order of an export, each loaded when it is reached."""
+    return map(find_family, FAMILIES)
