@@ -17,9 +17,9 @@ from jaxpt.files.folder import write_config, write_json
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.studies import load_study
 from jaxpt.report.summary import summarise
-from jaxpt.training.finished_runs import load_runs
-from jaxpt.training.metrics_log import METRICS_FILE, read_metrics
-from jaxpt.training.result import load_result
+from jaxpt.runs.finished_runs import load_runs
+from jaxpt.runs.metrics_file import METRICS_FILE, read_metrics
+from jaxpt.runs.result import load_result
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests" / "training" / "old" / "runs.tar.xz"

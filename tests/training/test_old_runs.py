@@ -15,7 +15,7 @@ import pytest
 
 import jaxpt
 from jaxpt.cli.main import main
-from jaxpt.training.result import load_result
+from jaxpt.runs.result import load_result
 
 ARCHIVE = Path(__file__).parent / "old" / "runs.tar.xz"
 

@@ -13,9 +13,9 @@ from jaxpt.config.config_files import load_config
 from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
 from jaxpt.runs.data import make_feed
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.train_calls import make_train_call
 from jaxpt.runs.workdir import list_settings
-from jaxpt.training.metrics_log import read_metrics
 
 # Of 12 steps, in calls of 2: causal to step 4, then masked to step 8, then a mixture.
 PHASES = {
