@@ -8,10 +8,10 @@ import pytest
 from tiny import prepare
 
 from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.training import loop
-from jaxpt.training.metrics_log import read_metrics
 
 
 def stop_after(num_calls: int) -> type[SignalWatch]:

@@ -10,7 +10,7 @@ import pytest
 from jaxpt.cli.main import main
 from jaxpt.doctor import examine
 from jaxpt.files import checksums
-from jaxpt.training.finished_runs import METRICS_FILE
+from jaxpt.runs.finished_runs import METRICS_FILE
 from jaxpt.version import __version__
 
 ARCHIVE = Path(__file__).parent / "releases" / f"{__version__}.tar.xz"

@@ -23,7 +23,8 @@ ORDER = (
     *("finetuning", "report", "comparison", "doctor", "api", "cli", "__main__"),
 )
 # What it does not import although it is lower. `text` and `judge` work
-# without jax; what is measured of a network knows no objective and no config.
+# without jax; what is measured of a network knows no objective and no config. Whoever
+# only reads or uses a run needs nothing that trains it.
 NOT = {
     "judge": {"rng", "files", "distributed", "logs"},
     "text": {"rng", "logs", "distributed", "judge"},
@@ -35,7 +36,9 @@ NOT = {
     "evaluation": {"files", "distributed", "objectives"},
     "zero_shot": {"files", "distributed", "objectives"},
     "tasks": {"files", "distributed", "objectives"},
+    "hub": {"training"},
     "finetuning": {"training"},
+    "report": {"training"},
 }
 TOP = {"api", "config", "errors", "rng"}  # of jaxpt/__init__.py
 

@@ -14,8 +14,8 @@ import yaml
 from tiny import write_config
 
 from jaxpt.distributed.processes import VARIABLES
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.text.sources.source import SourceSpec, read_documents
-from jaxpt.training.metrics_log import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = ROOT / "launch"

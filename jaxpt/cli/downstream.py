@@ -233,7 +233,7 @@ def analyse(command: Command, argv: list[str]) -> int:
     from jaxpt.report.analysis import AnalysisSpec
     from jaxpt.report.analysis import analyse as analyse_runs
     from jaxpt.report.analysis_page import format_states
-    from jaxpt.training.finished_runs import find_folders
+    from jaxpt.runs.finished_runs import find_folders
 
     processes.check_alone()
     options: dict[str, Any] = {n: values[n].value for n in AnalysisSpec._fields}
@@ -276,7 +276,7 @@ def fit_scaling(command: Command, argv: list[str]) -> int:
         groups = scaling.read_csv(fetch(values.csv))
     else:
         start_jax()
-        from jaxpt.training.finished_runs import find_folders, load_runs
+        from jaxpt.runs.finished_runs import find_folders, load_runs
 
         runs = load_runs(find_folders(values.runs))
         groups = scaling.read_runs(runs, values.metric, str(values["count"].value))

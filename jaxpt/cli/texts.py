@@ -114,8 +114,8 @@ def inspect(command: Command, argv: list[str]) -> int:
     from jaxpt.report.inspect import inspect_rows
     from jaxpt.runs.data import with_token_counts
     from jaxpt.runs.task import make_task
+    from jaxpt.runs.text_progress import make_reporter
     from jaxpt.text.dataset import load_text
-    from jaxpt.training.text_progress import make_reporter
 
     plan = make_plan(config, explicit_names)
     text, corpora = load_text(plan.text, reporter=make_reporter())

@@ -232,7 +232,7 @@ def report(command: Command, argv: list[str]) -> int:
     from jaxpt.comparison.runs_report import report_runs
     from jaxpt.distributed import processes
     from jaxpt.report.summary import format_table
-    from jaxpt.training.finished_runs import find_folders
+    from jaxpt.runs.finished_runs import find_folders
 
     processes.check_alone()
     folders = find_folders(values.runs or [])

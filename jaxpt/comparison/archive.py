@@ -57,12 +57,12 @@ from jaxpt.report.costs import EXTRA_COLUMNS, add_costs
 from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import FOLDER_HINT, REPORT, STUDY, Study, load_study
 from jaxpt.report.tables import format_differences, format_results
+from jaxpt.runs.finished_runs import load_runs
+from jaxpt.runs.metrics_file import METRICS_FILE
+from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.workdir import NAMES, load_examples, write_examples
 from jaxpt.text.tokens import tokenizer
-from jaxpt.training.finished_runs import load_runs
-from jaxpt.training.metrics_log import METRICS_FILE
-from jaxpt.training.result import SCHEMA
 
 REFERENCES, SOURCE = "references.npz", "config.txt"
 # What is copied of the comparison's folder, and of each run's.

@@ -18,10 +18,10 @@ from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
 from jaxpt.judge.assumptions import describe_seeds
 from jaxpt.report.diverged import check_any_finished, split_runs
+from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import DIVERGED, check_same, load_divergence, load_examples
 from jaxpt.runs.xla_flops import describe_counter
-from jaxpt.training.result import SCHEMA
 
 ENDS = ("result.json", DIVERGED)  # the folder of a run that has ended has one of them
 

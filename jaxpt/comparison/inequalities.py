@@ -11,7 +11,7 @@ from typing import NamedTuple
 from jaxpt.comparison.naming import format_value, list_own_settings
 from jaxpt.judge.examples import Examples
 from jaxpt.report.metrics import METRICS
-from jaxpt.training.finished_runs import (
+from jaxpt.runs.finished_runs import (
     FoundRun,
     is_same_text,
     is_same_tokenizer,

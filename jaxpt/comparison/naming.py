@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import CheckpointError
-from jaxpt.training.finished_runs import (
+from jaxpt.runs.finished_runs import (
     OF_TEXT,
     FoundRun,
     is_same_text,

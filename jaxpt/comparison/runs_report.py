@@ -19,10 +19,10 @@ from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.runs import manifest
+from jaxpt.runs.finished_runs import FoundRun, is_same_text, load_runs
 from jaxpt.runs.workdir import load_corpora
 from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter
 from jaxpt.text.dataset import Split
-from jaxpt.training.finished_runs import FoundRun, is_same_text, load_runs
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Kinds of budget; a report has the first one of which all runs spent the same amount.

@@ -24,8 +24,8 @@ from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 from jaxpt.report.formats import format_flops, format_number, format_p, format_seconds
 from jaxpt.report.studies import Study, find_studies
+from jaxpt.runs.finished_runs import FoundRun, load_runs
 from jaxpt.runs.workdir import flatten
-from jaxpt.training.finished_runs import FoundRun, load_runs
 
 TARGETS = "targets.json"
 FIXED = ("data.", "tokenizer.", "eval.")  # sections whose settings are the same for all

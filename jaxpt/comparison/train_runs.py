@@ -24,9 +24,9 @@ from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, LOCK, claim
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.runs.program import Program
+from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.runs.workdir import DIVERGED, load_divergence
 from jaxpt.training.loop import train
-from jaxpt.training.text_progress import SILENT, make_reporter
 
 _log = logging.getLogger(__name__)
 WAIT_SECONDS = 2.0  # between two checks of runs that other processes train

@@ -263,7 +263,7 @@ class EvalSpec(Settings):
         curves: probes, both questions of gaps, likelihood and cloze of masked tokens.
         The runs of a comparison do so with `compare.num_evals`.
       samples: number of held-out passages on which each evaluation shows what the model
-        predicts (`jaxpt.training.passage_samples`). No result depends on it. The runs
+        predicts (`jaxpt.runs.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
     """
 

@@ -21,6 +21,7 @@ from jaxpt.hub.source_folder import main_folder
 from jaxpt.hub.specials import write_generation
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.runs.random_parts import list_missing
+from jaxpt.runs.result import load_result
 from jaxpt.runs.run_framing import NAME, find_framing
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run
@@ -30,7 +31,6 @@ from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
-from jaxpt.training.result import load_result
 
 DTYPE_NAMES = {str(dtype): dtype for dtype in DTYPES.values()}
 # Powers of 1000, as in transformers.

@@ -23,6 +23,7 @@ from pathlib import Path
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
+from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.xla_flops import (
     add_phases,
@@ -30,7 +31,6 @@ from jaxpt.runs.xla_flops import (
     count_phases,
     count_step,
 )
-from jaxpt.training.result import SCHEMA
 
 LEFT_OUT = "flops_left_out"
 KINDS = ("teacher", "tuning")

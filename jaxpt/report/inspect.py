@@ -25,9 +25,9 @@ from jaxpt.report.passage_plot import COLORS, describe_costs, draw_mask_png, dra
 from jaxpt.report.plots import save_figure, show_token
 from jaxpt.runs.data import describe_rows, make_feed
 from jaxpt.runs.task import Task
+from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.text_progress import make_reporter
 
 MASK_COLUMNS = 40
 

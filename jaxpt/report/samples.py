@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from jaxpt.evaluation.samples import Piece, write_line
 from jaxpt.report.formats import first_runs
+from jaxpt.runs import passage_samples
 from jaxpt.runs.program import Program
 from jaxpt.runs.workdir import load_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training import passage_samples
 
 NUM_PASSAGES = 3
 

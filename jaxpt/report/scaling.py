@@ -30,7 +30,7 @@ from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_plot
 from jaxpt.report.formats import format_count, format_flops
-from jaxpt.training.finished_runs import FoundRun, is_same_text
+from jaxpt.runs.finished_runs import FoundRun, is_same_text
 from jaxpt.version import __version__
 
 NAME, FIGURE = "scaling.json", "scaling.png"

@@ -17,11 +17,11 @@ from jaxpt.learn.state import TrainState
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program, device_peak
 from jaxpt.runs.task import Task, make_task
+from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.text.phases import split_steps
 from jaxpt.training.check import check_run
 from jaxpt.training.teacher import lacks_teacher
-from jaxpt.training.text_progress import make_reporter
 
 # FLOPs of the longest call that is timed: 5 seconds of two cores, or 10 seconds at a
 # tenth of the peak of accelerators.

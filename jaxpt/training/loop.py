@@ -19,8 +19,11 @@ from jaxpt.judge.examples import means
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.checkpoint import Checkpointer, is_finite
 from jaxpt.runs.initial_state import make_start
+from jaxpt.runs.metrics_file import read_last_line
+from jaxpt.runs.passage_samples import make_lines
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import check_networks, read_random_parts
+from jaxpt.runs.result import load_result
 from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import (
@@ -51,18 +54,15 @@ from jaxpt.training.measure import (
     measure_valid,
     total_loss,
 )
-from jaxpt.training.metrics_log import read_last_line
 from jaxpt.training.milestones import (
     count_words_of_row,
     plan_milestones,
     write_milestone,
 )
-from jaxpt.training.passage_samples import make_lines
 from jaxpt.training.profile import Profiler
 from jaxpt.training.result import (
     CURVES,
     Cost,
-    load_result,
     write_divergence,
     write_result,
 )

@@ -1,4 +1,4 @@
-"""metrics.jsonl, written and read; progress on the terminal."""
+"""The writer of metrics.jsonl and trackers; progress on the terminal."""
 
 import collections
 import contextlib
@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import math
-import numbers
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,22 +18,14 @@ import rich.progress
 import rich.table
 
 from jaxpt import logs
-from jaxpt.config.metric_names import rename_metrics
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.files import checksums, disk, schema
+from jaxpt.files import checksums, disk
+from jaxpt.runs.metrics_file import METRICS_FILE, keep_until
 from jaxpt.training.trackers import make_trackers
 
 _log = logging.getLogger(__name__)
-METRICS_FILE = "metrics.jsonl"
 FLUSH_SECONDS = 10.0
 RECENT_UPDATES = 10
-# Advice where a log was altered, because it cannot be written again.
-ALTERED_HINT = (
-    "put it back as it was, or train in another folder, which "
-    "train.init_from can begin at this run's parameters"
-)
-_LINE = {"step": int, str: (numbers.Real, str)}  # the schema of a line
-_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class MetricWriter:
@@ -67,7 +58,7 @@ class MetricWriter:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # A run that restored nothing writes its line of step 0 again.
-            lines = _keep_until(self._path, resume_step) if resume_step > 0 else []
+            lines = keep_until(self._path, resume_step) if resume_step > 0 else []
             tracker_args = Path(workdir), resume_step, config
             self._trackers = make_trackers(trackers, *tracker_args)
             prefix = b"".join(line + b"\n" for line, _ in lines)
@@ -163,26 +154,6 @@ class MetricWriter:
     def _user_error(self, error: OSError) -> UserError:
         where = error.filename or self._path.parent
         return CheckpointError(f"metrics: {where} cannot be written: {error.strerror}")
-
-
-def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
-
-    Metrics of earlier versions have their present names (`config.metric_names`).
-
-    Raises:
-      UserError: there is no such file, a line is damaged, or the log was altered after
-        a checkpoint was saved.
-    """
-    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE)]
-
-
-def read_last_line(workdir: Path, step: int) -> dict:
-    """The last line of a run's log up to `step`; {} if there is none."""
-    if not step:
-        return {}
-    lines = [line for line in read_metrics(workdir) if line["step"] <= step]
-    return lines[-1] if lines else {}
 
 
 class Progress:
@@ -289,40 +260,9 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
     )
 
 
-def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Each complete line, as bytes and parsed."""
-    try:
-        lines = checksums.read_log(path, ALTERED_HINT).split(b"\n")[:-1]
-    except OSError as error:
-        raise CheckpointError(f"metrics: {path}: {error.strerror}") from error
-    parsed = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = schema.parse(line, _LINE)
-            row = rename_metrics({k: _from_json(value) for k, value in row.items()})
-        except ValueError as error:
-            raise CheckpointError(
-                f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
-                'must be a JSON object with a "step"'
-            ) from error
-        parsed.append((line, row))
-    return parsed
-
-
-def _keep_until(path: Path, resume_step: int) -> list[tuple[bytes, dict[str, Any]]]:
-    """The log without lines that a resumed run writes again; [] if there is none."""
-    if not path.exists():
-        return []
-    return [pair for pair in _read_lines(path) if pair[1]["step"] <= resume_step]
-
-
 def _to_json(value: float) -> float | str:
     # JSON has no NaN or infinity; Python would write one that other parsers refuse.
     return value if math.isfinite(value) else str(value)
-
-
-def _from_json(value: Any) -> Any:
-    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _show(value: float) -> str:

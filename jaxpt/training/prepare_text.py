@@ -6,9 +6,9 @@ from pathlib import Path
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.library import open_stores, train_tokenizer
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.training.text_progress import make_reporter
 
 
 def write_tokenizer(config, path: Path) -> None:

@@ -1,49 +1,23 @@
 """A run's entry in a report (`result.json`), and its record of a divergence."""
 
-import numbers
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
-from jaxpt.config.metric_names import rename_result
-from jaxpt.files.folder import load_measured, write_json
+from jaxpt.files.folder import write_json
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
+from jaxpt.runs.result import RESULT
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import DIVERGED, write_examples
 from jaxpt.text.feed import Ranges
 from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
-from jaxpt.training.metrics_log import read_metrics
 
-RESULT = "result.json"
 # The metrics of an evaluation that learning curves show.
 OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
 CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT)
-_POINT = {"step": int, "raw_tokens?": float, "flops?": float, "seconds?": float}
-_PROBE = {
-    "layer": int,
-    "num_layers": int,
-    "pooling": str,
-    "is_chosen": bool,
-    "test_passages": int,
-    "poolings": [str],
-    "accuracies": ([[numbers.Real]], None),
-}
-# The schema of result.json; metrics may be NaN.
-SCHEMA = {
-    **dict.fromkeys(("objective", "device?", "workdir?"), str),
-    **dict.fromkeys(("seed", "params", "steps", "row_length"), int),
-    **dict.fromkeys(("raw_tokens", "flops", "train_seconds"), float),
-    **dict.fromkeys(("model_tokens?", "first_step_seconds?"), float),
-    **dict.fromkeys(("steps_per_second?", "ema_decay?"), float),
-    "batch_size?": int,
-    "machine?": {"cpu": str, "instructions": str, "cores": int},
-    "versions?": {str: str},
-    "metrics": {str: numbers.Real},
-    "probe?": {str: _PROBE},
-    "curve": [_POINT | {str: numbers.Real}],
-}
 
 
 class Cost(NamedTuple):
@@ -70,12 +44,6 @@ class Cost(NamedTuple):
         return ({"skipped_updates": updates} if updates else {}) | (
             {"skipped_batches": [list(pair) for pair in batches]} if batches else {}
         )
-
-
-def load_result(workdir: Path) -> dict | None:
-    """A finished run's entry in a report; None while it is not finished."""
-    path = workdir / RESULT
-    return rename_result(load_measured(path, SCHEMA)) if path.exists() else None
 
 
 def write_result(

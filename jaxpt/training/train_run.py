@@ -9,11 +9,11 @@ from jaxpt.files.folder import hold
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.run_framing import with_framing
 from jaxpt.runs.task import make_task
+from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.hooks import NO_HOOKS, Hooks
 from jaxpt.training.teacher import with_teacher
-from jaxpt.training.text_progress import SILENT, make_reporter
 
 
 def train_run(

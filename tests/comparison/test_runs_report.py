@@ -20,10 +20,10 @@ from jaxpt.files import folder as folders
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
 from jaxpt.report.summary import format_table, summarise
+from jaxpt.runs.finished_runs import find_folders, load_runs
 from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
-from jaxpt.training.finished_runs import find_folders, load_runs
 
 TEXT = {
     "data__label_field": "era",

@@ -18,8 +18,8 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.files.folder import write_json
 from jaxpt.report.studies import list_studies, load_study
+from jaxpt.runs.finished_runs import load_runs
 from jaxpt.runs.workdir import flatten
-from jaxpt.training.finished_runs import load_runs
 
 OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
 ROOT = Path(__file__).parents[2]

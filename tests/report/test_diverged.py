@@ -27,10 +27,10 @@ from jaxpt.report.formats import group_by_name, to_plain
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import format_table, list_verdicts
 from jaxpt.report.tables import format_latex, format_results
+from jaxpt.runs.finished_runs import load_runs
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.workdir import load_divergence
 from jaxpt.training import loop
-from jaxpt.training.finished_runs import load_runs
 
 # "hot" diverges at its second step: Adam's step is lr itself without clipping.
 SETTINGS = {

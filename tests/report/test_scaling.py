@@ -12,7 +12,7 @@ from jaxpt.cli import main as cli
 from jaxpt.judge import scaling_laws as laws
 from jaxpt.judge.scaling_laws import Law
 from jaxpt.report import scaling
-from jaxpt.training.finished_runs import FoundRun
+from jaxpt.runs.finished_runs import FoundRun
 
 LAW = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 1e19, 1e20)

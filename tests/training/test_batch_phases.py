@@ -23,12 +23,13 @@ from jaxpt.report import passage
 from jaxpt.report.inspect import inspect_rows
 from jaxpt.runs import xla_flops
 from jaxpt.runs.data import make_feed
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import make_task
 from jaxpt.text.phases import split_steps
 from jaxpt.training import check
 from jaxpt.training.dry_run import dry_run
-from jaxpt.training.metrics_log import Progress, read_metrics
+from jaxpt.training.metrics_log import Progress
 from jaxpt.training.run_log import RunLog
 
 # Of 12 steps, in calls of 2: to step 4 half of 8 rows, to step 8 all, each cut in two.

@@ -18,14 +18,14 @@ from jaxpt.learn.optimizer import MAKERS, make_optimizer, set_schedule_step
 from jaxpt.learn.schedules import make_schedule
 from jaxpt.runs import train_calls
 from jaxpt.runs.data import make_feed
+from jaxpt.runs.finished_runs import load_runs
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.train_calls import TrainCalls
 from jaxpt.training import clock as clocks
 from jaxpt.training import loop
 from jaxpt.training.clock import find_schedule_step, is_over
-from jaxpt.training.finished_runs import load_runs
-from jaxpt.training.metrics_log import read_metrics
 
 
 @pytest.fixture

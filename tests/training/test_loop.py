@@ -26,6 +26,8 @@ from jaxpt.objectives import masked_diffusion, mlm
 from jaxpt.objectives.spec import Predictions
 from jaxpt.ops import kernel_choice, packing
 from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.metrics_file import read_metrics
+from jaxpt.runs.passage_samples import list_forms
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.runs.task import make_task
@@ -37,8 +39,6 @@ from jaxpt.training import loop, run_log
 from jaxpt.training.check import check_run
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.measure import Measured, measure_valid
-from jaxpt.training.metrics_log import read_metrics
-from jaxpt.training.passage_samples import list_forms
 
 ROOT = Path(__file__).resolve().parents[2]
 

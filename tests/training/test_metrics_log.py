@@ -22,7 +22,8 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from jaxpt import logs
 from jaxpt.config.metric_names import RENAMED
 from jaxpt.errors import UserError
-from jaxpt.training.metrics_log import MetricWriter, Progress, read_metrics
+from jaxpt.runs.metrics_file import read_metrics
+from jaxpt.training.metrics_log import MetricWriter, Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,8 +9,8 @@ from tiny import make_config, prepare, slow_but, write_stored
 from jaxpt.cli.main import main
 from jaxpt.learn.state import make_state
 from jaxpt.runs.data import make_feed
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.train_calls import make_train_call
-from jaxpt.training.metrics_log import read_metrics
 
 # Of 12 steps, in calls of 2: causal to step 4, then masked to step 8, then a mixture.
 PHASES = {

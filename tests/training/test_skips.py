@@ -14,11 +14,11 @@ from jaxpt.cli.main import main
 from jaxpt.errors import DivergedError
 from jaxpt.learn import skips
 from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import Stopped
 from jaxpt.text.feed import unpad_ranges
 from jaxpt.training import loop
-from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.run_log import RunLog
 
 NAN, INF = float("nan"), float("inf")

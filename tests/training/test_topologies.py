@@ -14,8 +14,8 @@ from tiny import many_devices, write_config
 
 from jaxpt.cli import main as cli
 from jaxpt.files.folder import hold, load_json
+from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.workdir import check_shared
-from jaxpt.training.metrics_log import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "training" / "train_part.py"

@@ -9,10 +9,10 @@ from jaxpt.evaluation import samples
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.report.samples import FORMS as TITLES
+from jaxpt.runs import passage_samples
 from jaxpt.runs.predictions import generate_texts
 from jaxpt.runs.program import Program
 from jaxpt.runs.workdir import load_corpora, load_run
-from jaxpt.training import passage_samples
 
 FORMS = {
     "clm": ["continuation"],

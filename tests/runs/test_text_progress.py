@@ -3,7 +3,7 @@
 import io
 import sys
 
-from jaxpt.training.text_progress import make_reporter
+from jaxpt.runs.text_progress import make_reporter
 
 
 class Terminal(io.StringIO):

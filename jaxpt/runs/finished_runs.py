@@ -15,6 +15,8 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import CONFIG, load_config, load_json
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
+from jaxpt.runs.metrics_file import METRICS_FILE
+from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import (
     DATA,
@@ -28,8 +30,6 @@ from jaxpt.runs.workdir import (
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.metrics_log import METRICS_FILE
-from jaxpt.training.result import SCHEMA
 
 RUNS = "must be folders of finished runs, which jaxpt train or jaxpt compare has made"
 # Settings of the text, which its fingerprint covers.
