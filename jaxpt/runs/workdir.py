@@ -11,6 +11,7 @@ import io
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,10 @@ import numpy as np
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.config.settings import (
-    DERIVED_FIELDS,
-    default_config,
+    SECTIONS,
+    SHARED,
+    default_section,
+    list_derived,
     read_earlier,
     to_dict,
 )
@@ -30,6 +33,7 @@ from jaxpt.files.folder import REPORT, load_config, load_json, write_config, wri
 from jaxpt.judge.examples import Examples
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.runs import generation_defaults, random_parts
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.data import with_token_counts
@@ -188,22 +192,30 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
             )
 
 
-def with_defaults(config: dict) -> dict:
-    """A stored config in the present settings; those that it lacks have defaults."""
+def with_defaults(config: dict, sections: Iterable[str] = ()) -> dict:
+    """A stored config in the present settings; those that it lacks have defaults.
+
+    Args:
+      sections: of objectives, to add if the config lacks them.
+    """
     config = read_earlier(config)
-    defaults = to_dict(default_config())
-    whole = config | {
-        name: part | config.get(name, {})
-        for name, part in defaults.items()
-        if isinstance(part, dict)
-    }
-    for name, objective in OBJECTIVES.items():
-        for field in DERIVED_FIELDS & whole[name].keys():
-            if model := whole[name][field]:
-                kind = objective.Spec.NETWORKS[0]
-                model = dataclasses.asdict(ModelSpec(**model).direct(kind.READS_AHEAD))
-                whole[name] = whole[name] | {field: model}
+    whole = dict(config)
+    for name in dict.fromkeys((*SHARED, *config, *sections)):
+        if name in SECTIONS:
+            specs = SECTIONS[name]
+            whole[name] = to_dict(default_section(*specs)) | config.get(name, {})
+        if name in OBJECTIVES.names:
+            whole[name] = _resolve_models(OBJECTIVES[name].Spec, whole[name])
     return whole
+
+
+def _resolve_models(spec: type[ObjectiveSpec], section: dict) -> dict:
+    """The section with other runs' models (`model_of`) in the present settings."""
+    for field in list_derived(spec) & section.keys():
+        if model := section[field]:
+            model = ModelSpec(**model).direct(spec.NETWORKS[0].READS_AHEAD)
+            section = section | {field: dataclasses.asdict(model)}
+    return section
 
 
 def list_settings(config: dict) -> dict:
@@ -211,9 +223,11 @@ def list_settings(config: dict) -> dict:
 
     A setting that was added after the config was stored has its default.
     """
-    whole = with_defaults(config)
-    unread = {"compare", *OBJECTIVES} - {config.get("objective")}
-    read = {name: part for name, part in whole.items() if name not in unread}
+    name = config.get("objective", "")
+    unread = {"compare", *OBJECTIVES} - {name}
+    read = {k: v for k, v in config.items() if k not in unread}
+    read = with_defaults(read, [name])
+    del read["compare"]
     return {k: v for k, v in flatten(read).items() if k not in CHANGEABLE}
 
 
