@@ -110,14 +110,14 @@ def _list_configs() -> dict[str, str]:
 
 
 def _list_tasks() -> dict[str, str]:
-    from jaxpt.zero_shot.tasks import TASKS
+    from jaxpt.zero_shot.names import NAMES
 
     tasks = {
         f"finetune --config {name}": text
         for name, text in _list_configs().items()
         if name.startswith("tasks/")
     }
-    return tasks | {f"evaluate --tasks {name}:PATH": "zero-shot" for name in TASKS}
+    return tasks | {f"evaluate --tasks {name}:PATH": "zero-shot" for name in NAMES}
 
 
 def _list_models() -> dict[str, str]:

@@ -362,9 +362,11 @@ def override(
         for field, value in fields.items():
             name = f"{section}.{field}"
             if field not in config.get(section, {}):
-                known = list_setting_names(config) if is_pretraining else [
-                    f"{k}.{each}" for k, known in types.items() for each in known
-                ]
+                known = (
+                    list_setting_names(config)
+                    if is_pretraining
+                    else [f"{k}.{each}" for k, known in types.items() for each in known]
+                )
                 suggestion = suggest_setting(name, known)
                 raise ConfigError(f"{place}: {name}: unknown setting{suggestion}")
             if kind := types.get(section, {}).get(field):

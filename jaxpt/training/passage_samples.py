@@ -22,11 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.by_name import ByName
 from jaxpt.evaluation import samples
 from jaxpt.evaluation.samples import Part, Sample
-from jaxpt.evaluation.sampling import generate, pad_left
 from jaxpt.evaluation.scores import SampleSpec
-from jaxpt.evaluation.unmasking import unmask
 from jaxpt.nn.networks.abilities import (
     DetectsReplaced,
     FillsGaps,
@@ -44,6 +43,14 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 
 LENGTH = 64  # tokens of a passage, if the model can read them
 MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples
+# Imported by the samples of networks that write.
+WRITING: ByName[Callable] = ByName(
+    {
+        "pad_left": "jaxpt.evaluation.sampling:pad_left",
+        "generate": "jaxpt.evaluation.sampling:generate",
+        "unmask": "jaxpt.evaluation.unmasking:unmask",
+    }
+)
 # (params) -> a sample for each passage.
 Taker = Callable[[Any], list[Sample]]
 
@@ -228,10 +235,10 @@ def _make_writer(
     framing = find_framing(task)
     is_answer = decoder.start_id is not None
     has_sentinels = task.has_sentinels
-    padded, lengths = pad_left(prompts)
+    padded, lengths = WRITING["pad_left"](prompts)
     room = decoder.max_len - (0 if is_answer else padded.shape[1])
     write = partial(
-        generate,
+        WRITING["generate"],
         decoder,
         num_tokens=min(num_tokens, room),
         rng=stream(0, 0, "sample"),
@@ -266,7 +273,7 @@ def _make_unmasker(
     task = program.task
     framing = find_framing(task)
     write = partial(
-        unmask,
+        WRITING["unmask"],
         cast(Any, task.model).fill_logits,
         num_tokens=num_tokens,
         rng=stream(0, 0, "sample"),
