@@ -13,10 +13,11 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.config.settings import (
     SECTIONS,
@@ -40,9 +41,11 @@ from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program
 from jaxpt.runs.run_framing import with_framing
 from jaxpt.runs.task import Task, make_task
-from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 EXAMPLES = "examples.npz"
 DATA = {str: str}  # the schema of data.json: the sha256 of each split
@@ -96,7 +99,7 @@ def flatten(config: dict, prefix: str = "") -> dict:
     return flat
 
 
-def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> str:
+def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]") -> str:
     """sha256 in hex of everything that a run's results depend on, except devices."""
     parts = [tokenizers.fingerprint(tokenizer)]
     parts += [f"{name} {split.fingerprint}" for name, split in corpora.items()]
@@ -105,7 +108,7 @@ def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> 
 
 
 def lock_workdir(
-    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
+    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]"
 ) -> None:
     """Claims the folder for this run, or checks that the run already owns it.
 
@@ -141,7 +144,7 @@ def lock_workdir(
 
 
 def check_same(
-    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
+    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]"
 ) -> None:
     """Raises UserError if the folder holds another config, tokenizer or text."""
     _compare_configs(workdir, plan)
@@ -161,7 +164,7 @@ def check_same(
         )
 
 
-def _describe(corpora: dict[str, Split]) -> dict[str, str]:
+def _describe(corpora: "dict[str, Split]") -> dict[str, str]:
     return {name: corpus.fingerprint for name, corpus in corpora.items()}
 
 
@@ -312,12 +315,13 @@ def load_run(workdir: Path) -> LoadedRun:
     return LoadedRun(program, tokenizer, params, step)
 
 
-def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
+def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> "dict[str, Split]":
     """The text that a run was trained and is evaluated on, read again.
 
     Raises:
       UserError: the text has changed.
     """
+    load_text = load_place("jaxpt.text.dataset:load_text")
     _, corpora = load_text(task.plan.text, tokenizer)
     check_same(workdir, task.plan, tokenizer, corpora)
     return corpora

@@ -16,7 +16,7 @@ with a key that nothing else uses. No result of a run depends on its samples.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,9 +37,12 @@ from jaxpt.rng import row_keys, stream
 from jaxpt.runs.program import Program
 from jaxpt.runs.run_framing import find_frame, find_framing
 from jaxpt.runs.task import Task, find_banned, find_stops
-from jaxpt.text.dataset import Split, split_count
+from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 LENGTH = 64  # tokens of a passage, if the model can read them
 MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples
@@ -66,7 +69,7 @@ def passage_length(task: Task) -> int:
     return length
 
 
-def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
+def choose_passages(split: "Split", length: int, num: int) -> np.ndarray:
     """Passages spread evenly over a split, from its first token on: int32 [n, length].
 
     [0, length] if the model reads, or a part of the text has, fewer tokens.
@@ -98,7 +101,7 @@ def list_forms(task: Task) -> list[str]:
 
 
 def make_lines(
-    program: Program, tokenizer: Tokenizer, split: Split, num: int
+    program: Program, tokenizer: Tokenizer, split: "Split", num: int
 ) -> Callable[[Any], list[str]]:
     """(params) -> a line for each passage: its sample in the first form, if any."""
     passages = choose_passages(split, passage_length(program.task), num)
