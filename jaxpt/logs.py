@@ -1,11 +1,11 @@
-"""Logging: what commands print while they work, `--quiet`, and a run's `run.log`.
+"""Logging: what commands print while they work, and `--quiet`.
 
 Modules log to children of the logger "jaxpt". Importing jaxpt installs no handler. A
 command, or a function such as `jaxpt.train`, installs them while it runs:
 
     INFO                 progress, to standard output; `--quiet` and `--json` drop it
     WARNING and above    to standard error, as "jaxpt: warning: ..."
-    run.log              both, with the time, in the run's folder
+    run.log              both, with the time, in the run's folder (`files.log_file`)
 
 A command's result is printed to standard output and is not logged.
 """
@@ -14,16 +14,12 @@ import contextlib
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import rich.console
 
-from jaxpt.errors import CheckpointError
-from jaxpt.files import disk, remote
+from jaxpt.files.copies import describe
 
-RUN_LOG = "run.log"
 LOGGER = logging.getLogger("jaxpt")
 # Marks an update of a progress bar, which is not printed while the bar is shown.
 UPDATE = {"is_update": True}
@@ -47,7 +43,7 @@ class TerminalHandler(logging.Handler):
                 drop_output(error)
 
     def _print(self, record: logging.LogRecord) -> None:
-        text = remote.describe(record.getMessage())
+        text = describe(record.getMessage())
         is_progress = record.levelno < logging.WARNING
         if not is_progress:
             text = f"jaxpt: {record.levelname.lower()}: {text}"
@@ -58,25 +54,6 @@ class TerminalHandler(logging.Handler):
                 )
             return
         print(text, file=sys.stdout if is_progress else sys.stderr, flush=True)
-
-
-class _FileHandler(logging.Handler):
-    """Appends records to a file, with the time."""
-
-    def __init__(self, path: Path):
-        super().__init__(logging.INFO)
-        self._file = disk.open_append(path)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        line = f"{now} {record.levelname} {record.getMessage()}\n"
-        with contextlib.suppress(OSError):  # `MetricWriter` reports a full disk
-            self._file.write(line.encode())
-            self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 class _Above(logging.Handler):
@@ -141,7 +118,7 @@ def terminal(is_quiet: bool = False) -> Iterator[None]:
         LOGGER.removeHandler(outer)
     _terminal = handler
     try:
-        with _attach(handler):
+        with attach(handler):
             set_quiet(is_quiet)
             yield
     finally:
@@ -182,29 +159,7 @@ def close_bar() -> None:
 
 
 @contextlib.contextmanager
-def run_log(folder: Path) -> Iterator[None]:
-    """Appends what is logged within to the folder's `run.log`, and the error that ends.
-
-    Raises:
-      CheckpointError: the file cannot be opened, or is a link.
-    """
-    path = folder / RUN_LOG
-    try:
-        handler = _FileHandler(path)
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
-    with contextlib.closing(handler), _attach(handler):
-        try:
-            yield
-        except BaseException as error:
-            text = f"{type(error).__name__}: {error}"
-            record_args = (LOGGER.name, logging.ERROR, __file__, 0, text, (), None)
-            handler.emit(logging.LogRecord(*record_args))
-            raise
-
-
-@contextlib.contextmanager
-def _attach(handler: logging.Handler) -> Iterator[None]:
+def attach(handler: logging.Handler) -> Iterator[None]:
     """Adds a handler for progress; the handlers above still get what they would."""
     level, propagate = LOGGER.level, LOGGER.propagate
     above = _Above(LOGGER.getEffectiveLevel())

@@ -14,7 +14,7 @@ from tiny import make_config, write_run
 
 import jaxpt
 from jaxpt.cli import main as cli
-from jaxpt.cli import training
+from jaxpt.cli import train as training
 from jaxpt.cli.flags import parse_config
 from jaxpt.config.plan import make_plan
 from jaxpt.runs import predictions

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.cli.compare import compare
 from jaxpt.cli.flags import parse_config
-from jaxpt.cli.training import compare
 from jaxpt.comparison.budget import fit_warmup
 from jaxpt.comparison.plan_runs import make_compared_plans
 from jaxpt.config.config_files import read_config_file

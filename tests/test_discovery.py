@@ -10,7 +10,8 @@ import pytest
 
 import jaxpt
 from jaxpt.cli.main import COMMANDS, GROUPS, main
-from jaxpt.config.described import describe_finetuning, describe_settings
+from jaxpt.config.described import describe_settings
+from jaxpt.config.finetuning import describe_finetuning
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.objectives import OBJECTIVES

@@ -15,6 +15,7 @@ import jaxpt
 from jaxpt import logs
 from jaxpt.cli.main import main
 from jaxpt.errors import CheckpointError, DivergedError
+from jaxpt.files.log_file import RUN_LOG
 
 
 def test_importing_installs_no_handler(speech, tmp_path):
@@ -70,26 +71,26 @@ def test_a_run_keeps_its_log(speech, tmp_path, capsys):
     config, run = make_config(speech, "mlm", train__steps=4), tmp_path / "run"
     jaxpt.train(config, run, quiet=True)
     assert capsys.readouterr().out == ""
-    lines = (run / logs.RUN_LOG).read_text().splitlines()
+    lines = (run / RUN_LOG).read_text().splitlines()
     stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO "
     assert all(re.match(stamp, line) for line in lines)
     assert any("INFO mlm: " in line and "parameters" in line for line in lines)
     assert any("INFO step 4/4 " in line for line in lines)
     jaxpt.train(config, run, quiet=True)  # finished: nothing is added
-    assert (run / logs.RUN_LOG).read_text().splitlines() == lines
+    assert (run / RUN_LOG).read_text().splitlines() == lines
 
 
 def test_a_runs_log_ends_with_the_error(speech, tmp_path):
     config = make_config(speech, "mlm", train__steps=8, optim__lr=1e30)
     with pytest.raises(DivergedError) as caught:
         jaxpt.train(config, tmp_path / "run", quiet=True)
-    last = (tmp_path / "run" / logs.RUN_LOG).read_text().splitlines()[-1]
+    last = (tmp_path / "run" / RUN_LOG).read_text().splitlines()[-1]
     assert last.endswith(f"ERROR DivergedError: {caught.value}")
 
 
 def test_a_log_is_never_written_through_a_link(tmp_path):
     (tmp_path / "victim").write_text("dear diary")
-    (tmp_path / logs.RUN_LOG).symlink_to(tmp_path / "victim")
+    (tmp_path / RUN_LOG).symlink_to(tmp_path / "victim")
     with pytest.raises(CheckpointError, match=r"run\.log: cannot be written"):
         with logs.run_log(tmp_path):
             pass

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 from jaxpt import trust as trust_list
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
-from jaxpt.files import remote
+from jaxpt.files import copies
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ def name_arguments(*names: str, **renamed: str) -> Callable:
                 return function(*args, **kwargs)
             except UserError as error:
                 text = TRUST.sub(r"\1", str(error))
-                error.args = (remote.describe(FLAG.sub(rename, text)),)
+                error.args = (copies.describe(FLAG.sub(rename, text)),)
                 raise
 
         return call

@@ -22,7 +22,7 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.evaluation.scores import SampleSpec
-from jaxpt.files import remote
+from jaxpt.files import copies, remote
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
@@ -85,7 +85,7 @@ class Run:
 
     def __repr__(self) -> str:
         num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        where = f" of {remote.describe(self.workdir)}" if self.workdir else ""
+        where = f" of {copies.describe(self.workdir)}" if self.workdir else ""
         text = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
         return f"<jaxpt.Run: {text}>"
 

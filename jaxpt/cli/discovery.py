@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from absl.flags import FlagValues
 
+from jaxpt.cli.commands import COMMANDS
 from jaxpt.cli.flags import WIDTH, Command, command, parse
 from jaxpt.errors import ConfigError, suggest
 
@@ -46,11 +47,8 @@ def settings(command: Command, argv: list[str]) -> int:
     Without a section, lists all names.
     """
     words, values = _parse_words(command, argv)
-    from jaxpt.config.described import (
-        describe_finetuning,
-        describe_settings,
-        list_names,
-    )
+    from jaxpt.config.described import describe_settings, list_names
+    from jaxpt.config.finetuning import describe_finetuning
 
     task = values.task
     sections = describe_finetuning(task) if task else describe_settings()
@@ -112,14 +110,14 @@ def _list_configs() -> dict[str, str]:
 
 
 def _list_tasks() -> dict[str, str]:
-    from jaxpt.zero_shot.tasks import TASKS
+    from jaxpt.zero_shot.names import NAMES
 
     tasks = {
         f"finetune --config {name}": text
         for name, text in _list_configs().items()
         if name.startswith("tasks/")
     }
-    return tasks | {f"evaluate --tasks {name}:PATH": "zero-shot" for name in TASKS}
+    return tasks | {f"evaluate --tasks {name}:PATH": "zero-shot" for name in NAMES}
 
 
 def _list_models() -> dict[str, str]:
@@ -189,21 +187,21 @@ complete -F _jaxpt jaxpt
 ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
-def print_completion(
-    commands: dict[str, Command], command: Command, argv: list[str]
-) -> int:
-    """Prints a script that completes the commands, their flags and settings.
-
-    Args:
-      commands: all of them, by name.
-    """
+@command(
+    "completion",
+    example='eval "$(jaxpt completion bash)"',
+    words="bash|zsh",
+    common=(),
+)
+def completion(command: Command, argv: list[str]) -> int:
+    """Print a completion script for bash or zsh."""
     words, _ = _parse_words(command, argv)
     if words not in (["bash"], ["zsh"]):
         raise ConfigError(f"completion {' '.join(words)}: must be bash or zsh")
     script = SCRIPT.format(
         zsh=ZSH if words == ["zsh"] else "",
-        cases="\n".join(_format_case(name, each) for name, each in commands.items()),
-        commands=" ".join(commands),
+        cases="\n".join(_format_case(name, each) for name, each in COMMANDS.items()),
+        commands=" ".join(COMMANDS),
         configs=" ".join(_list_configs()),
         objectives=" ".join(_list_objectives()),
     )

@@ -16,15 +16,16 @@ from ml_collections import ConfigDict
 from ml_collections.config_flags import tuple_parser
 
 from jaxpt import logs, trust
+from jaxpt.by_name import OnDemand, load_place
+from jaxpt.cli.commands import HelpPrinted
 from jaxpt.config.config_files import load_config
-from jaxpt.config.described import (
-    Setting,
-    describe_finetuning,
-    describe_section,
-    describe_settings,
-    list_names,
+from jaxpt.config.described import Setting, describe_section, list_names
+from jaxpt.config.settings import (
+    SECTIONS,
+    add_sections,
+    list_code,
+    suggest_setting,
 )
-from jaxpt.config.settings import SECTIONS, list_code, suggest_setting
 from jaxpt.errors import ConfigError, suggest
 from jaxpt.text.text_spec import TextSpec
 
@@ -51,10 +52,6 @@ COMMON: dict[str, tuple] = {
     ),
     "workdir": ("", "folder of the run, comparison or report"),
 }
-
-
-class HelpPrinted(Exception):
-    """A command has printed its help, and does nothing else."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,10 +105,12 @@ class Command:
         config = {"config": ("", CONFIG)} if self.config else {}
         return {name: COMMON[name] for name in self.common} | config | dict(self.flags)
 
-    def describe_settings(self) -> dict[str, list[Setting]]:
+    def describe_settings(self) -> Mapping[str, list[Setting]]:
         """The settings of the config that it reads, by section."""
-        if self.config != "pretraining":
-            return describe_finetuning() if self.config else {}
+        if self.config == "finetuning":
+            return load_place("jaxpt.config.finetuning:describe_finetuning")()
+        if not self.config:
+            return {}
         if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
             parts: dict[str, tuple[type, ...]] = {
                 "data": (TextSpec,),
@@ -119,7 +118,8 @@ class Command:
             }
             return {name: describe_section(name, spec) for name, spec in parts.items()}
         names = self.sections or tuple(name for name in SECTIONS if name != "compare")
-        return {k: v for k, v in describe_settings().items() if k in names}
+        names = tuple(name for name in SECTIONS if name in names)
+        return OnDemand(names, lambda name: describe_section(name, SECTIONS[name]))
 
 
 def command(name: str, example: str, **options: Any) -> Callable[[Callable], Command]:
@@ -304,7 +304,8 @@ def _takes_value(command: Command, name: str, following: list[str]) -> bool:
     if name.startswith("no") or not following:
         return False
     (word,) = following
-    for setting in sum(command.describe_settings().values(), []):
+    section = name.split(".")[1]
+    for setting in command.describe_settings().get(section, []):
         if f"config.{setting.name}" == name and setting.kind != "bool":
             return not (_is_known(command, word) or SETTING.match(word))
     return not re.match(r"-[^\d.]", word)  # a negative number is a value
@@ -333,8 +334,8 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
         if not isinstance(here, ConfigDict) or part not in here:
             is_section = isinstance(here, ConfigDict)
             where = ".".join(path[:depth]) or "config"
-            known = ", ".join(here) if is_section else "no settings"
-            suggestion = suggest_setting(name, _list_names(config))
+            known = ", ".join(add_sections(here)) if is_section else "no settings"
+            suggestion = suggest_setting(name, _list_names(add_sections(config)))
             raise ConfigError(
                 f"{flag}: unknown setting{suggestion}; {where} has {known}"
             )

@@ -5,65 +5,9 @@ import logging
 import sys
 
 from jaxpt import interrupts, logs, trust, user_code
-from jaxpt.cli import (
-    discovery,
-    downstream,
-    models,
-    results,
-    texts,
-    training,
-)
-from jaxpt.cli.flags import Command, HelpPrinted, command
+from jaxpt.cli.commands import COMMANDS, GROUPS, HelpPrinted
 from jaxpt.errors import ConfigError, UserError, is_out_of_memory, suggest
 from jaxpt.version import __version__
-
-
-@command(
-    "completion",
-    example='eval "$(jaxpt completion bash)"',
-    words="bash|zsh",
-    common=(),
-)
-def completion(command: Command, argv: list[str]) -> int:
-    """Print a completion script for bash or zsh."""
-    return discovery.print_completion(COMMANDS, command, argv)
-
-
-# In the order in which a user meets them.
-GROUPS: dict[str, dict[str, Command]] = {
-    "Data": {
-        "tokenizer": texts.tokenizer,
-        "prepare": texts.prepare,
-        "inspect": texts.inspect,
-    },
-    "Train": {"train": training.train, "finetune": downstream.finetune},
-    "Use": {
-        "generate": models.generate,
-        "fill": models.fill,
-        "neighbours": models.neighbours,
-        "applet": models.applet,
-    },
-    "Evaluate": {
-        "evaluate": downstream.evaluate,
-        "babylm": downstream.babylm,
-        "analyse": downstream.analyse,
-    },
-    "Compare": {
-        "compare": training.compare,
-        "report": training.report,
-        "fit-scaling": downstream.fit_scaling,
-        "archive": results.archive,
-        "reproduce": results.reproduce,
-    },
-    "Check": {"doctor": results.doctor},
-    "Import and export": {"import": models.import_, "export": models.export},
-    "Help": {
-        "settings": discovery.settings,
-        "list": discovery.list_,
-        "completion": completion,
-    },
-}
-COMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
 
 NOTES = """\
 Examples:
@@ -92,8 +36,7 @@ def _format_usage() -> str:
     lines = ["usage: jaxpt COMMAND [flags]", ""]
     for group, commands in GROUPS.items():
         lines.append(f"{group}:")
-        for name, each in commands.items():
-            lines.append(f"  {name:12} {each.summary.rstrip('.')}")
+        lines += [f"  {name:12} {text}" for name, (_, text) in commands.items()]
         lines.append("")
     return "\n".join([*lines, NOTES])
 

@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from jaxpt.errors import ConfigError
-from jaxpt.files import remote
+from jaxpt.files import copies, remote
 
 PROCESSES = {
     "distributed": (False, "run as one of several processes"),
@@ -37,7 +37,7 @@ def show_result(values: flags.FlagValues, result: Any, lines: Iterable[str]) -> 
 def show(lines: Iterable[str]) -> int:
     """Prints lines of a result, with URLs for local copies; returns the exit code 0."""
     for line in lines:
-        print(remote.describe(line))
+        print(copies.describe(line))
     return 0
 
 

@@ -326,8 +326,9 @@ def check_folder(workdir: Path, config: dict) -> None:
         )
     if not path.exists():
         return
-    stored = flatten(with_defaults(load_config(path, "use another --workdir")))
-    expected = flatten(with_defaults(config))
+    earlier = load_config(path, "use another --workdir")
+    stored = flatten(with_defaults(earlier, config))
+    expected = flatten(with_defaults(config, earlier))
     for settings in (stored, expected):
         settings["compare.tune_by"] = rename_metric(settings["compare.tune_by"])
     # Settings of the user come before those derived from them.

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from jaxpt import trust, user_code
 from jaxpt.config.settings import (
+    SECTIONS,
     default_config,
     default_section,
     find_types,
@@ -103,7 +104,7 @@ def load_stored(path: str) -> ConfigDict:
         if name in outside:
             config[name] = ConfigDict(default_section(outside[name]))
         if name not in config:
-            suggestion = suggest(name, config)
+            suggestion = suggest(name, SECTIONS)
             raise ConfigError(f"--config={path}: {name}: unknown section{suggestion}")
         for field, setting in value.items():
             if field not in config[name]:

@@ -9,7 +9,6 @@ import re
 import textwrap
 from typing import NamedTuple
 
-from jaxpt.config import finetuning
 from jaxpt.config.settings import SECTIONS, default_of, list_fields
 from jaxpt.setting_types import list_types, strip
 
@@ -63,34 +62,6 @@ def list_names(sections: dict[str, list[Setting]], width: int) -> list[str]:
         text = f"{section}: {names}"
         lines += textwrap.wrap(text, width, subsequent_indent="    ")
     return lines
-
-
-def describe_finetuning(task: str = "") -> dict[str, list[Setting]]:
-    """All settings of a task's fine-tuning, by section.
-
-    Args:
-      task: "" omits the section "task", which differs between tasks.
-
-    Raises:
-      ConfigError: an unknown task.
-    """
-    if not task:
-        sections = describe_finetuning("classification")
-        return {name: fields for name, fields in sections.items() if name != "task"}
-    config = finetuning.default_finetune_config(task)
-    sections = {}
-    for name, spec in finetuning.list_sections(task).items():
-        defaults = config[name]
-        settings = [
-            (each, each.name.partition(".")[2])
-            for each in describe_section(name, (spec,))
-        ]
-        sections[name] = [
-            each._replace(default=repr(defaults[field]))
-            for each, field in settings
-            if field in defaults
-        ]
-    return sections
 
 
 def read_attributes(spec: type) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import ml_collections
 
+from jaxpt.config.described import Setting, describe_section
 from jaxpt.config.settings import AnyConfig, to_dict
 from jaxpt.errors import ConfigError, suggest
 from jaxpt.learn.groups import GroupSpec
@@ -195,6 +196,34 @@ def list_sections(task: str) -> dict[str, type]:
         "adapt": AdaptSpec,
         "train": TuneSpec,
     }
+
+
+def describe_finetuning(task: str = "") -> dict[str, list[Setting]]:
+    """All settings of a task's fine-tuning, by section.
+
+    Args:
+      task: "" omits the section "task", which differs between tasks.
+
+    Raises:
+      ConfigError: an unknown task.
+    """
+    if not task:
+        sections = describe_finetuning("classification")
+        return {name: fields for name, fields in sections.items() if name != "task"}
+    config = default_finetune_config(task)
+    sections = {}
+    for name, spec in list_sections(task).items():
+        defaults = config[name]
+        settings = [
+            (each, each.name.partition(".")[2])
+            for each in describe_section(name, (spec,))
+        ]
+        sections[name] = [
+            each._replace(default=repr(defaults[field]))
+            for each, field in settings
+            if field in defaults
+        ]
+    return sections
 
 
 def find_types(config: dict) -> dict[str, dict[str, Any]]:

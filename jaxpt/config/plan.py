@@ -33,7 +33,7 @@ from jaxpt.files.folder import load_config
 from jaxpt.files.remote import fetch
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
-from jaxpt.objectives import OBJECTIVES, find, find_section, is_outside
+from jaxpt.objectives import OBJECTIVES, find, find_section
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.phases import Phase
 from jaxpt.text.rows.forms import PACKED, RowsSpec
@@ -145,11 +145,9 @@ def make_plan(
     read_sections(config)
     name = config.get("objective", "")
     spec_type = find(name).Spec
-    if is_outside(name):  # the defaults of a section that the config lacks
-        config[find_section(name)] = default_section(spec_type) | config.get(
-            find_section(name), {}
-        )
-    settings = config.get(find_section(name), {})
+    # A config may lack the objective's section, or some of its settings.
+    settings = to_dict(default_section(spec_type)) | config.get(find_section(name), {})
+    config[find_section(name)] = settings
     for field in dataclasses.fields(spec_type):
         path = settings.get(field.metadata.get("model_of", ""))
         if path and not settings.get(field.name):

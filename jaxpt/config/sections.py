@@ -24,7 +24,7 @@ from jaxpt.setting_types import (
 )
 from jaxpt.text.feed import MAX_RANGES
 from jaxpt.text.phases import Phases, is_schedule, make_phases
-from jaxpt.zero_shot.tasks import TASKS
+from jaxpt.zero_shot.names import NAMES
 
 BUDGETS = ("flops", "operations", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
@@ -88,7 +88,7 @@ Ranges = Annotated[
 def is_task(name: str) -> bool:
     """Whether an entry of `compare.tasks` names a known task and a path."""
     kind, _, path = name.partition(":")
-    return kind in (*TASKS, FINETUNE) and bool(path)
+    return kind in (*NAMES, FINETUNE) and bool(path)
 
 
 def are_sections(sections: dict) -> bool:
@@ -107,7 +107,7 @@ def are_overrides(overrides: dict) -> bool:
 
 TaskName = Annotated[
     str,
-    Rule(is_task, f"one of {', '.join(f'{n}:PATH' for n in (*TASKS, FINETUNE))}"),
+    Rule(is_task, f"one of {', '.join(f'{n}:PATH' for n in (*NAMES, FINETUNE))}"),
 ]
 SECTIONS = 'sections of settings, such as {"train": {"lr": (5e-4,)}}'
 OVERRIDES = (

@@ -5,11 +5,12 @@ Each section is a dataclass of the subpackage that reads it.
 
 import dataclasses
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import ml_collections
 
+from jaxpt.by_name import OnDemand
 from jaxpt.config.sections import FINETUNE, CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.errors import ConfigError, nearest, suggest
 from jaxpt.learn.optim_spec import OptimSpec
@@ -21,8 +22,8 @@ from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 AnyConfig = Any  # a ConfigDict, or plain values by section
-# Sections of the config, each a dataclass; fields set elsewhere are left out.
-SECTIONS: dict[str, tuple[type[Settings], ...]] = {
+# Sections that every config has, each a dataclass.
+SHARED: dict[str, tuple[type[Settings], ...]] = {
     "data": (TextSpec, LengthSpec, RowsSpec),
     "tokenizer": (TokenizerSpec,),
     "model": (ModelSpec,),
@@ -30,16 +31,17 @@ SECTIONS: dict[str, tuple[type[Settings], ...]] = {
     "train": (TrainSpec,),
     "eval": (EvalSpec,),
     "compare": (CompareSpec,),
-} | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
+}
+
+
+def _find_specs(name: str) -> tuple[type[Settings], ...]:
+    return SHARED[name] if name in SHARED else (OBJECTIVES[name].Spec,)
+
+
+# All sections; an objective is imported when its section is looked up.
+SECTIONS = OnDemand([*SHARED, *OBJECTIVES], _find_specs)
 # Fields that other sections determine; an objective declares its own (`filled_by`).
 HIDDEN = {TextSpec: {"tokenizer"}, RowsSpec: {"row_length", "seed"}}
-# Settings of an objective that `make_plan` writes (`jaxpt.objectives.spec.model_of`).
-DERIVED_FIELDS = {
-    field.name
-    for module in OBJECTIVES.values()
-    for field in dataclasses.fields(module.Spec)
-    if "model_of" in field.metadata
-}
 # Names of settings in other programs.
 SYNONYMS = {
     "batch": "train.batch_size",
@@ -65,17 +67,65 @@ SYNONYMS = {
 }
 
 
-def default_config() -> ml_collections.ConfigDict:
+class Config(ml_collections.ConfigDict):
+    """All settings. The section of an objective is added when it is looked up.
+
+    So a config has the sections that it sets or reads, and imports no other objective.
+    """
+
+    def __contains__(self, name: str) -> bool:
+        return super().__contains__(name) or name in OBJECTIVES.names
+
+    def __getitem__(self, name: str) -> Any:
+        if name in OBJECTIVES.names and not super().__contains__(name):
+            with self.unlocked():
+                self[name] = default_section(*SECTIONS[name])
+        return super().__getitem__(name)
+
+    def update(self, *other: Any, **more: Any) -> None:
+        """As a dict's, but sections are updated and not replaced."""
+        for name in {**dict(*other), **more}:
+            self.get(name)
+        super().update(*other, **more)
+
+
+def default_config() -> Config:
     """All settings at their defaults; config files change what they need.
 
     >>> config = default_config()
-    >>> config.objective, config.optim.lr
-    ('clm', 0.001)
+    >>> config.objective, config.optim.lr, config.mlm.mask_rate
+    ('clm', 0.001, 0.15)
     """
-    config = ml_collections.ConfigDict({"objective": "clm"})
-    for name, specs in SECTIONS.items():
+    config = Config({"objective": "clm"})
+    for name, specs in SHARED.items():
         config[name] = default_section(*specs)
     return config
+
+
+def default_settings() -> dict[str, Any]:
+    """The settings of all sections at their defaults, as plain JSON values."""
+    return to_dict(add_sections(default_config()))
+
+
+def add_sections(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
+    """The config with the sections of all objectives, if it is a `Config`."""
+    for name in OBJECTIVES if isinstance(config, Config) else ():
+        config.get(name)
+    return config
+
+
+def list_setting_names(config: Mapping) -> list[str]:
+    """Full names of a config's settings, and of those that any config may have.
+
+    >>> names = list_setting_names({"train": {"mine": 1}})
+    >>> "train.mine" in names, "optim.lr" in names
+    (True, True)
+    """
+    sections = {k: list(v) for k, v in config.items() if isinstance(v, Mapping)}
+    names = [f"{name}.{field}" for name in sections for field in sections[name]]
+    for name, specs in SECTIONS.items():
+        names += [f"{name}.{each.name}" for spec in specs for each in list_fields(spec)]
+    return list(dict.fromkeys(names))
 
 
 def default_section(*specs: type) -> dict:
@@ -89,6 +139,12 @@ def default_of(field: dataclasses.Field) -> Any:
     """The default of a dataclass's field."""
     make = field.default_factory
     return field.default if make is dataclasses.MISSING else make()
+
+
+def list_derived(spec: type) -> set[str]:
+    """Settings that `make_plan` writes (`jaxpt.objectives.spec.model_of`)."""
+    fields = dataclasses.fields(spec)
+    return {field.name for field in fields if "model_of" in field.metadata}
 
 
 def suggest_setting(name: str, known: Collection[str]) -> str:
@@ -147,22 +203,25 @@ def list_code(config: dict) -> list[str]:
     return [*outside, *files]
 
 
-def find_sections(config: dict) -> dict[str, tuple[type[Settings], ...]]:
+def find_sections(config: dict) -> Mapping[str, tuple[type[Settings], ...]]:
     """The sections that a plain config may have, each with its dataclasses."""
     outside = {find_section(n): (OBJECTIVES[n].Spec,) for n in list_outside(config)}
-    return SECTIONS | outside
+    names = [*SECTIONS, *outside]
+    return OnDemand(names, lambda name: outside.get(name) or SECTIONS[name])
 
 
-def find_types(config: dict) -> dict[str, dict[str, Any]]:
+def find_types(config: dict) -> Mapping[str, dict[str, Any]]:
     """The declared types of a plain config's settings, by section."""
-    return {
-        name: {
+    sections = find_sections(config)
+
+    def list_section(name: str) -> dict[str, Any]:
+        return {
             field.name: list_types(spec)[field.name]
-            for spec in specs
+            for spec in sections[name]
             for field in list_fields(spec)
         }
-        for name, specs in find_sections(config).items()
-    }
+
+    return OnDemand(sections, list_section)
 
 
 def list_fields(spec: type) -> list[dataclasses.Field]:
@@ -186,8 +245,10 @@ def read_sections(config: dict) -> dict[str, dict]:
             raise ConfigError(
                 f"{name}: unknown section{suggestion}; must be one of {listed}"
             )
-    for name, known in types.items():
-        settings = config.get(name, {})
+    for name in dict.fromkeys([*SHARED, *config]):
+        if name == "objective":
+            continue
+        known, settings = types[name], config.get(name, {})
         for key, value in settings.items():
             if key not in known:
                 suggestion = suggest_setting(
@@ -249,7 +310,7 @@ def override(
     config: dict,
     changes: dict,
     place: str = "compare.overrides",
-    types: dict[str, dict[str, Any]] | None = None,
+    types: Mapping[str, dict[str, Any]] | None = None,
 ) -> dict:
     """A copy of a plain config with `changes` put in.
 
@@ -262,6 +323,7 @@ def override(
       ConfigError: an unknown setting, or a value of another type.
     """
     config = json.loads(json.dumps(config))
+    is_pretraining = types is None
     types = find_types(config) if types is None else types
     for section, fields in changes.items():
         if section == "objective":
@@ -271,11 +333,16 @@ def override(
             raise ConfigError(
                 f"{place}: {section}={fields!r}: must be a section's settings"
             )
+        if is_pretraining and section in OBJECTIVES.names and section not in config:
+            config[section] = to_dict(default_section(*SECTIONS[section]))
         for field, value in fields.items():
             name = f"{section}.{field}"
             if field not in config.get(section, {}):
-                sections = {k: v for k, v in config.items() if isinstance(v, dict)}
-                known = [f"{k}.{each}" for k, v in sections.items() for each in v]
+                known = (
+                    list_setting_names(config)
+                    if is_pretraining
+                    else [f"{k}.{each}" for k, known in types.items() for each in known]
+                )
                 suggestion = suggest_setting(name, known)
                 raise ConfigError(f"{place}: {name}: unknown setting{suggestion}")
             if kind := types.get(section, {}).get(field):

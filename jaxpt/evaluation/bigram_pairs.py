@@ -39,7 +39,7 @@ otherwise a departure from Bayes' rule.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, PyTree
@@ -53,8 +53,10 @@ from jaxpt.evaluation.choices import (
     score_candidates,
 )
 from jaxpt.judge.examples import Examples
-from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 ACCURACY, NATS = "pair_accuracy", "pair_nats"
 MAX_FLOATS = 1 << 22  # of probabilities at once, of some questions and all tokens
@@ -104,7 +106,7 @@ class Bigrams(NamedTuple):
     frequencies: Float[np.ndarray, "V"]
 
     @classmethod
-    def read(cls, train: Split, size: int) -> "Bigrams":
+    def read(cls, train: "Split", size: int) -> "Bigrams":
         """Counts the first `MAX_TOKENS` of each part.
 
         Args:
@@ -136,7 +138,7 @@ class Bigrams(NamedTuple):
 
 
 def find_pairs(
-    train: Split, valid: Split, vocab: Vocab, num_questions: int, context: int
+    train: "Split", valid: "Split", vocab: Vocab, num_questions: int, context: int
 ) -> Pairs | None:
     """Questions spread evenly over the validation text; None if it has none.
 
@@ -276,7 +278,7 @@ def measure_pair_bigrams(pairs: Pairs) -> dict[str, Examples]:
 
 @functools.lru_cache(maxsize=2)
 def recall_pairs(
-    train: Split, valid: Split, vocab: Vocab, num_questions: int, context: int
+    train: "Split", valid: "Split", vocab: Vocab, num_questions: int, context: int
 ) -> Pairs | None:
     """`find_pairs`, which the evaluations of one text share."""
     return find_pairs(train, valid, vocab, num_questions, context)

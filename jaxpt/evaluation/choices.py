@@ -39,16 +39,19 @@ directly (`ScoresCandidates.scores_ratio`).
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.judge.examples import Examples
-from jaxpt.text.dataset import Split, split_count
+from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import window_starts
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 SEED = 0  # the same questions for every run
 SMOOTHING = 0.1  # added to each count, of tokens and of bigrams
@@ -78,7 +81,7 @@ class Choices(NamedTuple):
 
 
 def find_choices(
-    valid: Split,
+    valid: "Split",
     counts: Int[np.ndarray, "V"],
     vocab: Vocab,
     num_choices: int,
@@ -108,7 +111,7 @@ def find_choices(
 
 
 def find_gaps(
-    valid: Split, vocab: Vocab, num_questions: int, context: int
+    valid: "Split", vocab: Vocab, num_questions: int, context: int
 ) -> tuple[Int[np.ndarray, "Q L"], Int[np.ndarray, "Q"]] | None:
     """Pieces of text with an ordinary token in the middle, and their documents.
 
@@ -218,7 +221,7 @@ def measure_frequency(choices: Choices) -> dict[str, Examples]:
     return _judge(choices.log_frequencies + choices.log_draws, choices)
 
 
-def measure_bigrams(train: Split, choices: Choices) -> dict[str, Examples]:
+def measure_bigrams(train: "Split", choices: Choices) -> dict[str, Examples]:
     """The baseline of bigrams, p = p(c | left) p(right | c).
 
     The bigrams of the training text are counted and smoothed.

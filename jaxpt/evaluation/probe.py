@@ -11,7 +11,7 @@ held-out passages are evaluated once, with the chosen layer and pooling.
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,8 +21,11 @@ from jaxpt.errors import ConfigError
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.evaluation.linear_probe import fit_logistic
 from jaxpt.judge.examples import Examples
-from jaxpt.text.dataset import Split, split_count
+from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import passages
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 POOLINGS = ("mean", "first", "last")  # of the states of a text's tokens
 # C of the logistic regression, an inverse penalty on standardised states. Layers are
@@ -87,7 +90,7 @@ def pool(
     return vectors.reshape(len(tokens), -1, *vectors.shape[1:]).mean(axis=1)
 
 
-def has_labels(corpora: dict[str, Split]) -> bool:
+def has_labels(corpora: "dict[str, Split]") -> bool:
     """Whether a probe can be trained: the splits have at least two common labels."""
     train, valid = (
         set(corpora[s].labels[corpora[s].labels >= 0]) for s in ("train", "valid")
@@ -95,7 +98,7 @@ def has_labels(corpora: dict[str, Split]) -> bool:
     return len(train) >= 2 and len(train & valid) >= 2
 
 
-def find_passages(split: Split, length: int, num: int) -> tuple[np.ndarray, ...]:
+def find_passages(split: "Split", length: int, num: int) -> tuple[np.ndarray, ...]:
     """Tokens, labels and documents of passages of all parts of a split."""
     numbers, parts, before = split_count(num, split.fractions), [], 0
     for part, n in zip(split.parts, numbers, strict=True):
@@ -180,7 +183,7 @@ def fit_linear(
 def measure_probe(
     read: Callable,
     params: PyTree,
-    corpora: dict[str, Split],
+    corpora: "dict[str, Split]",
     length: int,
     num_windows: int,
     num_passages: int,

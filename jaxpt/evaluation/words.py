@@ -16,16 +16,18 @@ of words.
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, PyTree
 
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.judge.examples import Examples
-from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 MAX_TOKENS = 2_000_000  # of each part of a split that are searched for words
 MIN_COUNTS = 8, 2  # the minimum occurrences of a word in the two splits
@@ -50,8 +52,8 @@ class Questions(NamedTuple):
 
 @functools.lru_cache(maxsize=2)  # all measurements of a comparison share them
 def find_questions(
-    train: Split,
-    valid: Split,
+    train: "Split",
+    valid: "Split",
     vocab: Vocab,
     num_words: int,
     num_each: int,
@@ -90,7 +92,7 @@ Place = tuple[int, int, int, int]  # part, first token, end, document
 
 
 def _find_places(
-    split: Split, vocab: Vocab, context: int, min_count: int
+    split: "Split", vocab: Vocab, context: int, min_count: int
 ) -> dict[bytes, list[Place]]:
     """The occurrences of each word that has at least `min_count`."""
     places: dict[bytes, list[Place]] = defaultdict(list)
@@ -132,7 +134,7 @@ def _list_words(
 
 
 def _gather(
-    split: Split,
+    split: "Split",
     words: list[bytes],
     places: dict[bytes, list[Place]],
     num_each: int,

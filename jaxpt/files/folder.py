@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, DeviceError
-from jaxpt.files import checksums, disk, lock, remote, schema
+from jaxpt.files import checksums, copies, disk, lock, remote, schema
 from jaxpt.version import __version__
 
 LOCK = ".lock"
@@ -87,7 +87,7 @@ def _take(workdir: Path, stack: contextlib.ExitStack, waits: bool) -> bool:
 
     if remote.is_remote(workdir) and not processes.is_alone():
         raise DeviceError(
-            f"{remote.describe(workdir)}: cannot be used by several processes of one "
+            f"{copies.describe(workdir)}: cannot be used by several processes of one "
             f"run, which must share a file system; use a disk that all of them mount, "
             f"such as NFS"
         )
@@ -122,7 +122,7 @@ def refuse_links(workdir: Path) -> None:
         reason = "is a link, and links are not followed; put the folder itself there"
         if not path.is_symlink():
             reason = "is neither a file nor a folder; remove it"
-        place = f"{remote.describe(workdir)}: {path.relative_to(workdir)}"
+        place = f"{copies.describe(workdir)}: {path.relative_to(workdir)}"
         raise CheckpointError(f"--workdir={place} {reason}")
 
 
@@ -289,7 +289,7 @@ def write_json(path: Path, values: dict) -> None:
       UserError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = remote.describe(json.dumps(values, indent=2))
+    text = copies.describe(json.dumps(values, indent=2))
     checksums.write(path, f"{text}\n".encode())
 
 

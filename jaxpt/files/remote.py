@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.files import lock
+from jaxpt.files import copies, lock
 from jaxpt.files.lease import Lease, LostLease, take
 from jaxpt.files.mirror import Mirror
 from jaxpt.files.objects import ObjectStore, check_url, is_url, normalise
@@ -68,14 +68,6 @@ def discard_work(folder: Path) -> None:
     """Makes a copy what the store has, without changes that were not uploaded."""
     if located := _locate(folder):
         located[0].pull(located[1], keeps_work=False)
-
-
-def describe(value: object) -> str:
-    """A path or a text, with URLs in the place of the paths of local copies."""
-    text = str(value)
-    for url, mirror in _mirrors.items():
-        text = text.replace(str(mirror.root), url)
-    return text
 
 
 def is_remote(path: str | os.PathLike) -> bool:
@@ -190,6 +182,7 @@ def upload(path: Path, url: str) -> None:
 def _find_mirror(url: str) -> Mirror:
     if url not in _mirrors or _mirrors[url].cache != cache_root():
         _mirrors[url] = Mirror(url, cache_root())
+        copies.ROOTS[url] = str(_mirrors[url].root)
     return _mirrors[url]
 
 

@@ -9,7 +9,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from jaxpt.config.settings import DERIVED_FIELDS, default_config, override, to_dict
+from jaxpt.config.settings import (
+    SECTIONS,
+    default_config,
+    default_section,
+    list_derived,
+    override,
+    to_dict,
+)
 from jaxpt.errors import ConfigError, DataError, UserError
 from jaxpt.hub.origin import Origin
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
@@ -132,13 +139,15 @@ class ImportSettings:
           UserError: the run's file has an unknown setting, or a value of a wrong type.
         """
         self.prefer("objective", name)
-        section = self.config[name]
+        defaults = to_dict(default_section(*SECTIONS[name]))
+        section = self.config.setdefault(name, dict(defaults))
+        self._defaults[name] = defaults
         if origin and origin.objective == name:
             override(self.config, {name: origin.settings}, str(origin.path))
             for field, value in origin.settings.items():
                 self.prefer(f"{name}.{field}", value)
-        for field in DERIVED_FIELDS & section.keys():
-            section[field] = self._defaults[name][field]
+        for field in list_derived(OBJECTIVES[name].Spec) & section.keys():
+            section[field] = defaults[field]
 
     def resolve_tokenizer(self, place: Path, size: int) -> Tokenizer:
         """The folder's tokenizer; specials that flags add are at its end.

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.config.settings import DERIVED_FIELDS
+from jaxpt.config.settings import list_derived
 from jaxpt.errors import DataError
 from jaxpt.files import folder as folders
 from jaxpt.hub.convert import flatten
@@ -112,10 +112,8 @@ def write_origin(
     objective = task.plan.objective_name
     if is_outside(objective):  # a folder names no code to import
         return
-    section = task.plan.config[objective]
-    settings = {
-        name: value for name, value in section.items() if name not in DERIVED_FIELDS
-    }
+    section, derived = task.plan.config[objective], list_derived(type(task.spec))
+    settings = {name: value for name, value in section.items() if name not in derived}
     about = {"format": FORMAT, "objective": objective, "settings": settings}
     if base:
         about["base_model"] = dataclasses.asdict(base)

@@ -25,6 +25,7 @@ from jax.tree_util import KeyPath
 from jaxtyping import PyTree
 
 from jaxpt.learn.frozen import is_frozen
+from jaxpt.learn.held import HeldState
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer, set_schedule_step
 from jaxpt.nn.scan import path_name
@@ -170,13 +171,6 @@ def gate(starts: Callable[[str], int]) -> optax.GradientTransformation:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     return optax.GradientTransformation(init, update)
-
-
-class HeldState(NamedTuple):
-    """An optimizer's state, and the step of the run for its schedules."""
-
-    inner: optax.OptState
-    num_steps: jax.Array
 
 
 def hold(

@@ -17,15 +17,17 @@ has diverged.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxpt.learn.groups import HeldState
-from jaxpt.learn.optim_spec import OptimSpec
+from jaxpt.learn.held import HeldState
+
+if TYPE_CHECKING:
+    from jaxpt.learn.optim_spec import OptimSpec
 
 WINDOW = 128  # norms of the last applied updates
 MIN_NORMS = 64  # norms from which on spikes are skipped
@@ -94,7 +96,7 @@ class SkipRule:
         )
 
 
-def make_rule(spec: OptimSpec, num_steps: int) -> SkipRule | None:
+def make_rule(spec: "OptimSpec", num_steps: int) -> SkipRule | None:
     """The rule of a run; None if no update is skipped.
 
     A run that skips all of its updates has diverged, even if there are few.

@@ -104,3 +104,27 @@ class TextForm:
 def _repeat(ids: tuple[int, ...], rows: Array) -> Array:
     """The ids [B, S], once for each of the rows."""
     return jnp.broadcast_to(jnp.array(ids), (len(rows), len(ids)))
+
+
+def mark_words(
+    word_starts: tuple[bool, ...], pieces: tuple[bytes, ...], size: int
+) -> Bool[np.ndarray, "V"] | None:
+    """By id, whether a token begins a word; punctuation does, too.
+
+    The words are those of the tokenizer (`word_ids` of the `tokenizers` library) as far
+    as ids determine them; a letter after punctuation does not begin a word.
+
+    Args:
+      word_starts, pieces: those of the vocabulary; the result is None without the
+        first.
+      size: the ids of the model; ids outside the vocabulary begin a word.
+    """
+    if not word_starts:
+        return None
+    is_start = np.ones(size, bool)
+    is_start[: len(word_starts)] = word_starts
+    for id_, piece in enumerate(pieces):
+        text = piece.decode("utf-8", "replace").removeprefix("##").strip()
+        if text and not any(c.isalnum() or c == "\ufffd" for c in text):
+            is_start[id_] = True
+    return is_start

@@ -1,4 +1,4 @@
-"""The objectives: one module each, and a dict of them by name.
+"""The objectives: one module each, imported when its name is looked up.
 
 `jaxpt.objectives.objective` defines what such a module contains. An objective outside
 this package is named by its module, "my_package.my_objective", which is imported only
@@ -6,55 +6,29 @@ if the user names it (`jaxpt.trust`).
 """
 
 import importlib
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from jaxpt import trust, user_code
+from jaxpt.by_name import ByName
 from jaxpt.errors import ConfigError, suggest
-from jaxpt.objectives import (
-    adaptive_mlm,
-    bart,
-    bert,
-    bilm,
-    block_diffusion,
-    causal_distillation,
-    clm,
-    clm_mlm,
-    distillation,
-    dual,
-    electra,
-    fill_in_the_middle,
-    masked_diffusion,
-    masked_input_clm,
-    mlm,
-    multi_token,
-    multi_token_heads,
-    prefix_lm,
-    skip_gram,
-    span_corruption,
-    spanbert,
-    token_order,
-    ul2,
-)
-from jaxpt.objectives.objective import Objective
+
+if TYPE_CHECKING:
+    from jaxpt.objectives.objective import Objective
 
 PARTS = ("Spec", "corrupt", "masks", "loss", "train_step")
 
 
-class Objectives(dict[str, Objective]):
+class Objectives(ByName["Objective"]):
     """The objectives of this package by name, any other module by its dotted name.
 
     Iteration gives only the former.
     """
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
-            return False
         return super().__contains__(name) or (is_outside(name) and bool(load(name)))
 
-    def __missing__(self, name: str) -> Objective:
-        if not is_outside(name):
-            raise KeyError(name)
-        return load(name)
+    def __getitem__(self, name: str) -> "Objective":
+        return load(name) if is_outside(name) else super().__getitem__(name)
 
 
 def is_outside(name: object) -> TypeGuard[str]:
@@ -71,7 +45,7 @@ def find_section(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def load(name: str) -> Objective:
+def load(name: str) -> "Objective":
     """The module of this dotted name, in the current folder or installed.
 
     Raises:
@@ -89,14 +63,14 @@ def load(name: str) -> Objective:
         raise ConfigError(f"objective={name}: must have {', '.join(missing)}")
     if getattr(module.Spec, "SECTION", "") != section:
         raise ConfigError(f"objective={name}: its Spec must have SECTION = {section!r}")
-    if section in list(OBJECTIVES):
+    if section in OBJECTIVES.names:
         raise ConfigError(
             f"objective={name}: must not be called {section}, as one of jaxpt's is"
         )
     return module
 
 
-def find(name: str) -> Objective:
+def find(name: str) -> "Objective":
     """The objective of this name.
 
     Raises:
@@ -111,30 +85,31 @@ def find(name: str) -> Objective:
     return OBJECTIVES[name]
 
 
-OBJECTIVES: Objectives = Objectives(
+# In the order in which they are listed.
+OBJECTIVES = Objectives(
     {
-        "clm": clm,
-        "mlm": mlm,
-        "span_corruption": span_corruption,
-        "electra": electra,
-        "bert": bert,
-        "spanbert": spanbert,
-        "bart": bart,
-        "prefix_lm": prefix_lm,
-        "clm_mlm": clm_mlm,
-        "ul2": ul2,
-        "distillation": distillation,
-        "causal_distillation": causal_distillation,
-        "adaptive_mlm": adaptive_mlm,
-        "multi_token": multi_token,
-        "multi_token_heads": multi_token_heads,
-        "token_order": token_order,
-        "fill_in_the_middle": fill_in_the_middle,
-        "bilm": bilm,
-        "skip_gram": skip_gram,
-        "masked_input_clm": masked_input_clm,
-        "dual": dual,
-        "masked_diffusion": masked_diffusion,
-        "block_diffusion": block_diffusion,
+        "clm": "jaxpt.objectives.clm",
+        "mlm": "jaxpt.objectives.mlm",
+        "span_corruption": "jaxpt.objectives.span_corruption",
+        "electra": "jaxpt.objectives.electra",
+        "bert": "jaxpt.objectives.bert",
+        "spanbert": "jaxpt.objectives.spanbert",
+        "bart": "jaxpt.objectives.bart",
+        "prefix_lm": "jaxpt.objectives.prefix_lm",
+        "clm_mlm": "jaxpt.objectives.clm_mlm",
+        "ul2": "jaxpt.objectives.ul2",
+        "distillation": "jaxpt.objectives.distillation",
+        "causal_distillation": "jaxpt.objectives.causal_distillation",
+        "adaptive_mlm": "jaxpt.objectives.adaptive_mlm",
+        "multi_token": "jaxpt.objectives.multi_token",
+        "multi_token_heads": "jaxpt.objectives.multi_token_heads",
+        "token_order": "jaxpt.objectives.token_order",
+        "fill_in_the_middle": "jaxpt.objectives.fill_in_the_middle",
+        "bilm": "jaxpt.objectives.bilm",
+        "skip_gram": "jaxpt.objectives.skip_gram",
+        "masked_input_clm": "jaxpt.objectives.masked_input_clm",
+        "dual": "jaxpt.objectives.dual",
+        "masked_diffusion": "jaxpt.objectives.masked_diffusion",
+        "block_diffusion": "jaxpt.objectives.block_diffusion",
     }
 )

@@ -28,7 +28,7 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.run_framing import find_frame
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_corpora, load_run, load_task
-from jaxpt.text.dataset import split_count
+from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer

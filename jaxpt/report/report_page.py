@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxpt.errors import CheckpointError
 from jaxpt.evaluation.samples import Piece, show_blank
-from jaxpt.files import checksums, disk, remote
+from jaxpt.files import checksums, copies, disk
 from jaxpt.report import page_tables, page_views, pages
 from jaxpt.report.answer import (
     find_levels,
@@ -55,8 +55,8 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
     """
     workdir = pathlib.Path(workdir)
     report = to_plain(report)
-    encoded = remote.describe(json.dumps(report, indent=2, allow_nan=False))
-    page = remote.describe(_build_page(report, workdir))
+    encoded = copies.describe(json.dumps(report, indent=2, allow_nan=False))
+    page = copies.describe(_build_page(report, workdir))
     checksums.write(workdir / "report.json", encoded.encode() + b"\n")
     path = workdir / "report.html"
     try:

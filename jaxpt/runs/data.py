@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxpt.config.plan import Plan
 from jaxpt.runs.task import Task
-from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.feed import Feed, FeedSpec
-from jaxpt.text.rows.corpus import as_dict
+from jaxpt.text.rows.corpus import as_dict, split_count
 from jaxpt.text.rows.forms import (
     Rows,
     add_frame,
@@ -20,10 +20,13 @@ from jaxpt.text.rows.forms import (
 )
 from jaxpt.text.tokens.vocab import Vocab
 
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
+
 HELD_SEED = 0  # every run draws the same held-out pairs
 
 
-def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
+def with_token_counts(plan: Plan, vocab: Vocab, train: "Split") -> Vocab:
     """The vocabulary, with the token counts of the text if the objective needs them."""
     if not plan.spec.needs.counts:
         return vocab
@@ -31,7 +34,7 @@ def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
     return dataclasses.replace(vocab, counts=tuple(counts))
 
 
-def make_feed(task: Task, train: Split, choose: Callable | None = None) -> Feed:
+def make_feed(task: Task, train: "Split", choose: Callable | None = None) -> Feed:
     """The batches of a run, step by step.
 
     Args:
@@ -49,7 +52,7 @@ def make_feed(task: Task, train: Split, choose: Callable | None = None) -> Feed:
     ).without(spec.skip_batches)
 
 
-def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
+def held_rows(task: Task, split: "Split", num: int) -> dict[str, np.ndarray]:
     """Rows spread evenly over a split, in the form of training.
 
     Args:
@@ -74,7 +77,7 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
     return {key: np.concatenate([rows[key] for rows in arrays]) for key in arrays[0]}
 
 
-def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
+def likelihood_rows(task: Task, split: "Split", num: int) -> np.ndarray:
     """Rows of running text, int32 [n, R], independent of the form of training."""
     numbers = split_count(num, split.fractions)
     length = task.spec.row_length
@@ -82,7 +85,7 @@ def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
     return np.concatenate([windows(part, length, n) for part, n in pairs])
 
 
-def likelihood_documents(task: Task, split: Split, num: int) -> np.ndarray:
+def likelihood_documents(task: Task, split: "Split", num: int) -> np.ndarray:
     """The document in which each of `likelihood_rows` begins, [n]."""
     numbers, documents, before = split_count(num, split.fractions), [], 0
     for part, n in zip(split.parts, numbers, strict=True):
@@ -92,7 +95,7 @@ def likelihood_documents(task: Task, split: Split, num: int) -> np.ndarray:
     return np.concatenate(documents)
 
 
-def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:
+def likelihood_bytes(task: Task, split: "Split", num: int) -> np.ndarray:
     """The number of UTF-8 bytes of each token of `likelihood_rows`, [n, R]."""
     if task.vocab.token_bytes:
         return np.array(task.vocab.token_bytes)[likelihood_rows(task, split, num)]
@@ -117,6 +120,6 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
     return lines
 
 
-def _make_rows(task: Task, split: Split, seed: int) -> list[Rows]:
+def _make_rows(task: Task, split: "Split", seed: int) -> list[Rows]:
     spec = dataclasses.replace(task.plan.rows, seed=seed)
     return [make_rows(part, spec, task.vocab) for part in split.parts]

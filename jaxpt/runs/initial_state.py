@@ -5,12 +5,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from jaxpt.by_name import load_place
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import CheckpointError
 from jaxpt.files.remote import fetch
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.model_spec import find_differences
-from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.nn.scan import list_specs
 from jaxpt.objectives.spec import Teacher
 from jaxpt.runs.checkpoint import Checkpointer
@@ -169,6 +169,7 @@ def _begin(task: Task, params, teacher_task: Task, teacher_params):
     layers = () if is_continued else teacher.layers
     parts = teacher_task.model.export_parts(teacher_params)
     _, head_params = parts[teacher.head]
+    begin = load_place("jaxpt.nn.networks.student_teacher:begin")
     return begin(params, head_params, layers)
 
 

@@ -16,17 +16,16 @@ with a key that nothing else uses. No result of a run depends on its samples.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.by_name import ByName
 from jaxpt.evaluation import samples
 from jaxpt.evaluation.samples import Part, Sample
-from jaxpt.evaluation.sampling import generate, pad_left
 from jaxpt.evaluation.scores import SampleSpec
-from jaxpt.evaluation.unmasking import unmask
 from jaxpt.nn.networks.abilities import (
     DetectsReplaced,
     FillsGaps,
@@ -38,12 +37,23 @@ from jaxpt.rng import row_keys, stream
 from jaxpt.runs.program import Program
 from jaxpt.runs.run_framing import find_frame, find_framing
 from jaxpt.runs.task import Task, find_banned, find_stops
-from jaxpt.text.dataset import Split, split_count
+from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
+
 LENGTH = 64  # tokens of a passage, if the model can read them
 MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples
+# Imported by the samples of networks that write.
+WRITING: ByName[Callable] = ByName(
+    {
+        "pad_left": "jaxpt.evaluation.sampling:pad_left",
+        "generate": "jaxpt.evaluation.sampling:generate",
+        "unmask": "jaxpt.evaluation.unmasking:unmask",
+    }
+)
 # (params) -> a sample for each passage.
 Taker = Callable[[Any], list[Sample]]
 
@@ -59,7 +69,7 @@ def passage_length(task: Task) -> int:
     return length
 
 
-def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
+def choose_passages(split: "Split", length: int, num: int) -> np.ndarray:
     """Passages spread evenly over a split, from its first token on: int32 [n, length].
 
     [0, length] if the model reads, or a part of the text has, fewer tokens.
@@ -91,7 +101,7 @@ def list_forms(task: Task) -> list[str]:
 
 
 def make_lines(
-    program: Program, tokenizer: Tokenizer, split: Split, num: int
+    program: Program, tokenizer: Tokenizer, split: "Split", num: int
 ) -> Callable[[Any], list[str]]:
     """(params) -> a line for each passage: its sample in the first form, if any."""
     passages = choose_passages(split, passage_length(program.task), num)
@@ -228,10 +238,10 @@ def _make_writer(
     framing = find_framing(task)
     is_answer = decoder.start_id is not None
     has_sentinels = task.has_sentinels
-    padded, lengths = pad_left(prompts)
+    padded, lengths = WRITING["pad_left"](prompts)
     room = decoder.max_len - (0 if is_answer else padded.shape[1])
     write = partial(
-        generate,
+        WRITING["generate"],
         decoder,
         num_tokens=min(num_tokens, room),
         rng=stream(0, 0, "sample"),
@@ -266,7 +276,7 @@ def _make_unmasker(
     task = program.task
     framing = find_framing(task)
     write = partial(
-        unmask,
+        WRITING["unmask"],
         cast(Any, task.model).fill_logits,
         num_tokens=num_tokens,
         rng=stream(0, 0, "sample"),

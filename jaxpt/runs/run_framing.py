@@ -12,13 +12,12 @@ from pathlib import Path
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files.folder import load_json
 from jaxpt.nn.model_spec import LIMITED
-from jaxpt.nn.text_form import TextForm
+from jaxpt.nn.text_form import TextForm, mark_words
 from jaxpt.runs.task import Task
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.tokens.framing import Framing, from_json
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.zero_shot.score_rows import mark_words
 
 NAME = "framing.json"
 

@@ -11,13 +11,22 @@ import io
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.config.settings import DERIVED_FIELDS, default_config, to_dict
+from jaxpt.config.settings import (
+    SECTIONS,
+    SHARED,
+    default_section,
+    list_derived,
+    read_earlier,
+    to_dict,
+)
 from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, remote
@@ -25,15 +34,18 @@ from jaxpt.files.folder import REPORT, load_config, load_json, write_config, wri
 from jaxpt.judge.examples import Examples
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.runs import generation_defaults, random_parts
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program
 from jaxpt.runs.run_framing import with_framing
 from jaxpt.runs.task import Task, make_task
-from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from jaxpt.text.dataset import Split
 
 EXAMPLES = "examples.npz"
 DATA = {str: str}  # the schema of data.json: the sha256 of each split
@@ -87,7 +99,7 @@ def flatten(config: dict, prefix: str = "") -> dict:
     return flat
 
 
-def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> str:
+def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]") -> str:
     """sha256 in hex of everything that a run's results depend on, except devices."""
     parts = [tokenizers.fingerprint(tokenizer)]
     parts += [f"{name} {split.fingerprint}" for name, split in corpora.items()]
@@ -96,7 +108,7 @@ def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> 
 
 
 def lock_workdir(
-    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
+    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]"
 ) -> None:
     """Claims the folder for this run, or checks that the run already owns it.
 
@@ -130,7 +142,7 @@ def lock_workdir(
 
 
 def check_same(
-    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
+    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]"
 ) -> None:
     """Raises UserError if the folder holds another config, tokenizer or text."""
     _compare_configs(workdir, plan)
@@ -150,7 +162,7 @@ def check_same(
         )
 
 
-def _describe(corpora: dict[str, Split]) -> dict[str, str]:
+def _describe(corpora: "dict[str, Split]") -> dict[str, str]:
     return {name: corpus.fingerprint for name, corpus in corpora.items()}
 
 
@@ -181,6 +193,7 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
             )
 
 
+<<<<<<< HEAD
 def with_defaults(config: dict) -> dict:
     """A stored config in the present settings; those that it lacks have defaults."""
     defaults = to_dict(default_config())
@@ -195,7 +208,30 @@ def with_defaults(config: dict) -> dict:
                 kind = objective.Spec.NETWORKS[0]
                 model = dataclasses.asdict(ModelSpec(**model).direct(kind.READS_AHEAD))
                 whole[name] = whole[name] | {field: model}
+=======
+def with_defaults(config: dict, sections: Iterable[str] = ()) -> dict:
+    """A stored config in the present settings; those that it lacks have defaults.
+
+    Args:
+      sections: of objectives, to add if the config lacks them.
+    """
+    whole = dict(config)
+    for name in dict.fromkeys((*SHARED, *config, *sections)):
+        if name in SECTIONS:
+            specs = SECTIONS[name]
+            whole[name] = to_dict(default_section(*specs)) | config.get(name, {})
+        if name in OBJECTIVES.names:
+            whole[name] = _resolve_models(OBJECTIVES[name].Spec, whole[name])
     return whole
+
+
+def _resolve_models(spec: type[ObjectiveSpec], section: dict) -> dict:
+    """The section with other runs' models (`model_of`) in the present settings."""
+    for field in list_derived(spec) & section.keys():
+        if model := section[field]:
+            model = ModelSpec(**model).direct(spec.NETWORKS[0].READS_AHEAD)
+            section = section | {field: dataclasses.asdict(model)}
+    return section
 
 
 def list_settings(config: dict) -> dict:
@@ -203,9 +239,11 @@ def list_settings(config: dict) -> dict:
 
     A setting that was added after the config was stored has its default.
     """
-    whole = with_defaults(config)
-    unread = {"compare", *OBJECTIVES} - {config.get("objective")}
-    read = {name: part for name, part in whole.items() if name not in unread}
+    name = config.get("objective", "")
+    unread = {"compare", *OBJECTIVES} - {name}
+    read = {k: v for k, v in config.items() if k not in unread}
+    read = with_defaults(read, [name])
+    del read["compare"]
     return {k: v for k, v in flatten(read).items() if k not in CHANGEABLE}
 
 
@@ -290,12 +328,13 @@ def load_run(workdir: Path) -> LoadedRun:
     return LoadedRun(program, tokenizer, params, step)
 
 
-def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
+def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> "dict[str, Split]":
     """The text that a run was trained and is evaluated on, read again.
 
     Raises:
       UserError: the text has changed.
     """
+    load_text = load_place("jaxpt.text.dataset:load_text")
     _, corpora = load_text(task.plan.text, tokenizer)
     check_same(workdir, task.plan, tokenizer, corpora)
     return corpora

@@ -9,8 +9,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt import logs
 from jaxpt.distributed import processes
+from jaxpt.files import log_file
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.ops import metrics as sums
 from jaxpt.runs.data import describe_rows
@@ -71,7 +71,7 @@ class RunLog:
                 tracker_args = self.spec.trackers, flatten(self.task.plan.config)
                 writer = MetricWriter(self.workdir, step, *tracker_args)
                 self._writer = open_.enter_context(writer)
-                open_.enter_context(logs.run_log(self.workdir))
+                open_.enter_context(log_file.run_log(self.workdir))
                 self._progress = open_.enter_context(
                     Progress(
                         self.spec.steps, step, prefix=self.label, work=self._count_flops

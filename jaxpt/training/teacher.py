@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.distributed import processes
-from jaxpt.files import remote
+from jaxpt.files import copies
 from jaxpt.objectives import find_section
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.task import Task, make_task
@@ -60,7 +60,7 @@ def with_teacher(
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
     student_plan = processes.on_all(
-        plan.change, {section: {teacher.setting: remote.describe(folder)}}
+        plan.change, {section: {teacher.setting: copies.describe(folder)}}
     )
     name = f"{section}.{teacher.setting}"
     return student_plan.add_filled(

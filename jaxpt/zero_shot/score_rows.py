@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from jaxpt.nn.text_form import TextForm
 
@@ -99,30 +99,6 @@ class Text(NamedTuple):
 
 
 Planner = Callable[[Text], list[Rows]]
-
-
-def mark_words(
-    word_starts: tuple[bool, ...], pieces: tuple[bytes, ...], size: int
-) -> Bool[np.ndarray, "V"] | None:
-    """By id, whether a token begins a word; punctuation does, too.
-
-    The words are those of the tokenizer (`word_ids` of the `tokenizers` library) as far
-    as ids determine them; a letter after punctuation does not begin a word.
-
-    Args:
-      word_starts, pieces: those of the vocabulary; the result is None without the
-        first.
-      size: the ids of the model; ids outside the vocabulary begin a word.
-    """
-    if not word_starts:
-        return None
-    is_start = np.ones(size, bool)
-    is_start[: len(word_starts)] = word_starts
-    for id_, piece in enumerate(pieces):
-        text = piece.decode("utf-8", "replace").removeprefix("##").strip()
-        if text and not any(c.isalnum() or c == "\ufffd" for c in text):
-            is_start[id_] = True
-    return is_start
 
 
 def plan_causal(text: Text) -> list[Rows]:

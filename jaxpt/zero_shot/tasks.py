@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxpt.errors import ConfigError
 from jaxpt.zero_shot import babylm, pairs, reading
+from jaxpt.zero_shot.names import NAMES
 from jaxpt.zero_shot.outcomes import EvalContext, Options, Outcome, Task, make_figures
 from jaxpt.zero_shot.scoring import TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
@@ -80,13 +81,14 @@ def evaluate_pairs(
     return outcomes
 
 
-TASKS: dict[str, Task] = {
+_MADE: dict[str, Task] = {
     "blimp": Task(pairs.read_pairs, evaluate_pairs),
     "pairs": Task(pairs.read_pairs, evaluate_pairs),
     **make_tasks(),
     **babylm.make_tasks(),
     **reading.make_tasks(),
 }
+TASKS: dict[str, Task] = {name: _MADE[name] for name in NAMES}
 
 
 def pick_options(task: Task, options: Options) -> dict[str, Any]:

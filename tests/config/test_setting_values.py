@@ -10,10 +10,11 @@ from tiny import make_config, write_stored
 from trials import settings as trial
 
 from jaxpt.cli import main as cli
+from jaxpt.cli import train
 from jaxpt.config import finetuning
 from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
-from jaxpt.config.settings import default_config, find_types
+from jaxpt.config.settings import default_settings, find_types
 from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.runs.predictions import check_draws
 from jaxpt.setting_types import MAX_TEXT, fits, list_types, show_value
@@ -45,7 +46,7 @@ def find_all_types(kind):
     if kind == "finetuning":
         types = finetuning.find_types({"task": {"name": task}})
         return types | {"task": types["task"] | {"name": str}}
-    return find_types(default_config().to_dict()) | {"": {"objective": str}}
+    return {**find_types(default_settings()), "": {"objective": str}}
 
 
 def test_every_setting_declares_a_type_that_refuses_all_others():
@@ -200,7 +201,7 @@ def test_out_of_memory_is_one_line(error, monkeypatch, capsys):
     def fail(argv):
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "train", fail)
+    monkeypatch.setattr(train, "train", fail)
     assert cli.main(["train"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert str(error) in line and "train.num_microbatches" in line
@@ -210,6 +211,6 @@ def test_another_runtime_error_is_a_bug(monkeypatch):
     def fail(argv):
         raise RuntimeError("INTERNAL: a bug")
 
-    monkeypatch.setitem(cli.COMMANDS, "train", fail)
+    monkeypatch.setattr(train, "train", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["train"])

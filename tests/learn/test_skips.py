@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxpt.learn import skips
-from jaxpt.learn.groups import HeldState
+from jaxpt.learn.held import HeldState
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.skips import SkipRule, keep_if, make_rule
 from jaxpt.learn.state import make_state

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
 from jaxpt.text import library
-from jaxpt.text.dataset import Split, load_text, split_count
+from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.library import Reporter, open_stores
-from jaxpt.text.rows.corpus import Corpus
+from jaxpt.text.rows.corpus import Corpus, split_count
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import ByteTokenizer, CharTokenizer, TokenizerSpec

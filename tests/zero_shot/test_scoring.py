@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import MODELS, VARIANTS, make_config, prepare, slow_but
 
 from jaxpt.nn.networks.skip_gram import SkipGram
-from jaxpt.nn.text_form import TextForm
+from jaxpt.nn.text_form import TextForm, mark_words
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
 from jaxpt.runs.scorer import find_form
@@ -19,7 +19,6 @@ from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     RANDOM_RULES,
     Text,
-    mark_words,
     plan_bound,
 )
 from jaxpt.zero_shot.scoring import TextScorer

@@ -260,3 +260,15 @@ def _to_stream(corpus: Corpus, positions: np.ndarray) -> np.ndarray:
     runs = np.searchsorted(corpus.run_offsets, positions, "right") - 1
     runs = np.minimum(runs, len(corpus.run_starts) - 1)
     return positions + corpus.run_starts[runs] - corpus.run_offsets[runs]
+
+
+def split_count(num: int, fractions: tuple[float, ...]) -> list[int]:
+    """Whole numbers in proportion to `fractions`, each at least 1; all 0 if num is 0.
+
+    >>> split_count(12, (0.75, 0.25)), split_count(0, (0.5, 0.5))
+    ([9, 3], [0, 0])
+    """
+    if not num:
+        return [0] * len(fractions)
+    borders = np.round(np.cumsum((0.0, *fractions)) * num).astype(int)
+    return np.maximum(np.diff(borders), 1).tolist()

@@ -1,4 +1,4 @@
-"""Commands that pretrain: one run, or a comparison of several objectives."""
+"""Commands that compare: train several objectives, or report on finished runs."""
 
 from pathlib import Path
 
@@ -13,15 +13,12 @@ from jaxpt.cli.flags import (
     repeat_flag,
 )
 from jaxpt.cli.running import (
-    OUTPUT,
     PROCESSES,
     QUIET,
     RUNS,
-    list_metrics,
     read_workdir,
     run_command,
     show,
-    show_result,
     start_jax,
 )
 from jaxpt.config.settings import AnyConfig
@@ -29,85 +26,6 @@ from jaxpt.errors import ConfigError
 from jaxpt.files import remote
 from jaxpt.judge import ALPHA
 from jaxpt.objectives import OBJECTIVES
-
-
-@command(
-    "train",
-    example="""\
-jaxpt train --config quickstart:mlm --workdir runs/mlm
-jaxpt train --config quickstart --objective electra --data my.txt --steps 2000 \\
-    --workdir runs/electra""",
-    flags=PROCESSES
-    | OUTPUT
-    | {
-        "dry_run": (
-            False,
-            "train nothing: report parameters, FLOPs, memory and, after one timed call "
-            "of steps, the time that the run would take",
-        ),
-    },
-    config="pretraining",
-)
-def train(command: Command, argv: list[str]) -> int:
-    """Train a model under one objective, or resume its training.
-
-    Repeat the command to resume a run that was stopped. Without --config, the run in
-    --workdir is resumed with its own settings.
-    """
-    names, explicit_names = list_flag_names(command, argv), None
-    if "config" in names or "workdir" not in names:
-        config, values, explicit_names = parse_config(command, argv)
-    else:
-        values = parse(command, argv)
-        from jaxpt.files.folder import load_config
-
-        hint = "without --config, --workdir must hold a run"
-        config = load_config(read_workdir(values) / "config.json", hint)
-    if values.dry_run:
-        return run_command(
-            values, lambda: _dry_run(config, explicit_names or [], values)
-        )
-    workdir = read_workdir(values)
-    return run_command(values, lambda: _train(config, workdir, explicit_names, values))
-
-
-def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -> int:
-    from jaxpt.training.dry_run import dry_run, format_costs, format_sizes
-
-    def show_sizes(sizes: dict) -> None:
-        if not values.json:
-            print("\n".join(format_sizes(sizes)), flush=True)
-
-    costs = dry_run(config, explicit_names, show_sizes)
-    show_result(values, costs, format_costs(costs))
-    return 0
-
-
-def _train(
-    config: AnyConfig,
-    workdir: Path,
-    explicit_names: list[str] | None,
-    values: FlagValues,
-) -> int:
-    """Trains a run; without `explicit_names`, the config is the stored one."""
-    from jaxpt.distributed import processes
-    from jaxpt.hub.describe import describe_export
-    from jaxpt.training.hooks import Hooks
-    from jaxpt.training.train_run import train_run
-
-    hooks, is_stored = Hooks(describe=describe_export), explicit_names is None
-    result = train_run(config, workdir, explicit_names or (), is_stored, hooks)
-    if processes.is_first():
-        lines = list_metrics(result["metrics"])
-        time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
-        left_out = [
-            f"{name.replace('_', ' ')}: {result[name]}"
-            for name in ("skipped_updates", "skipped_batches")
-            if name in result
-        ]
-        show_result(values, result, [*lines, *left_out, f"{time}; {workdir}"])
-    return 0
-
 
 RAY = {
     "ray": (
