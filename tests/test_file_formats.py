@@ -132,5 +132,5 @@ def test_a_finetuning(place):
 def test_an_export(place):
     named = names_in(SECTIONS["An export"].partition("ONNX")[0])
     here = {path.name for path in (place / "export").iterdir()}
-    named = {name.rstrip("/") for name in named} - {"tokenizer.json"}
-    assert named <= here and "jaxpt_tokenizer.json" in here
+    named = {name.rstrip("/") for name in named}
+    assert named <= here and {"tokenizer.json", "tokenizer_config.json"} <= named

@@ -294,8 +294,7 @@ def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:
     vocab = task.vocab
     before, after = find_frame(task)
     is_framed = bool(before or after)
-    core = tokenizer.to_json().get("core", {})
-    template = read_pair_template(core.get("post_processor"))
+    template = read_pair_template(tokenizer.to_core()["post_processor"])
     if template is not None and vocab.framing is not None:
         known = vocab.framing.before, vocab.framing.after
         if (template[0], template[2]) == known:

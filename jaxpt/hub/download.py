@@ -29,7 +29,6 @@ from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
 from jaxpt.hub.shipped import find_model
 from jaxpt.hub.source_folder import PARTS
-from jaxpt.runs.run_framing import NAME
 from jaxpt.text.tokens.folder_options import NAMES as OPTIONS
 from jaxpt.text.tokens.published import FOLDERS
 
@@ -37,8 +36,6 @@ CONFIGS = ("config.json", "generation_config.json", INDEX)
 TOKENIZERS = (
     *itertools.chain.from_iterable(FOLDERS),
     *OPTIONS,
-    "jaxpt_tokenizer.json",
-    NAME,
 )
 # By organization, the models that papers and tutorials call by one word.
 LEGACY = {

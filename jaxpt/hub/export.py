@@ -22,12 +22,11 @@ from jaxpt.hub.specials import write_generation
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.runs.random_parts import list_missing
 from jaxpt.runs.result import load_result
-from jaxpt.runs.run_framing import NAME, find_framing
+from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, Pair
-from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
@@ -228,7 +227,7 @@ def write_model(
     """Writes the folder of a model, which transformers loads.
 
     Returns:
-      Facts to print: its class, size and notes, and whether it lacks a tokenizer.
+      Facts to print: its class, size and notes.
 
     Raises:
       UserError: the folder cannot be written.
@@ -246,15 +245,10 @@ def write_model(
     write_json(to, "config.json", model.config | {"dtype": options.dtype})
     if model.generation is not None:
         write_json(to, "generation_config.json", model.generation)
-    has_tokenizer = write_tokenizer(
-        tokenizer, to, model.spec, model.framing, model.pair
-    )
+    write_tokenizer(tokenizer, to, model.spec, model.framing, model.pair)
     write_file(to, "README.md", _complete_card(card, options).encode())
     size = sum(int(np.size(tensor)) for tensor in model.tensors.values())
-    facts = [f"{model.config['architectures'][0]}, {size:,} parameters", *model.notes]
-    if not has_tokenizer:
-        facts.append(f"no tokenizer: transformers has none of kind {tokenizer.kind}")
-    return facts
+    return [f"{model.config['architectures'][0]}, {size:,} parameters", *model.notes]
 
 
 def _complete_card(card: Card, options: ExportOptions) -> str:
@@ -295,19 +289,15 @@ def write_tokenizer(
     spec: ModelSpec,
     framing: Framing,
     pair: Pair | None = None,
-) -> bool:
-    """Writes the files of `AutoTokenizer`; False if transformers has no such kind."""
+) -> None:
+    """Writes the files of `AutoTokenizer`."""
     if is_byt5(tokenizer) and (framing.before, framing.after) == (
         (),
         (tokenizer.vocab.eos,),
     ):
         settings = {"tokenizer_class": "ByT5Tokenizer", "extra_ids": 125}
         write_json(folder, "tokenizer_config.json", settings)
-        return True
-    if not isinstance(tokenizer, SubwordTokenizer):
-        tokenizers.save(tokenizer, folder / "jaxpt_tokenizer.json")
-        write_json(folder, NAME, framing.to_json())
-        return False
+        return
     has_types = spec.num_types > 1
     path = folder / "tokenizer.json"
     tokenizers.export(tokenizer, path, framing, has_types, pair)
@@ -344,7 +334,6 @@ def write_tokenizer(
             **more,
         },
     )
-    return True
 
 
 def write_notes(

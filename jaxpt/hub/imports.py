@@ -25,7 +25,6 @@ from jaxpt.hub.new_tokenizer import change_tokenizer
 from jaxpt.hub.origin import Origin, read_origin, write_base_model
 from jaxpt.hub.source_folder import (
     Network,
-    find_tokenizer,
     main_folder,
     read_networks,
 )
@@ -100,7 +99,7 @@ def _import(
     networks, origin = read_networks(folder), read_origin(folder)
     settings = ImportSettings(config, flags, source)
     main = networks.get("discriminator") or next(iter(networks.values()))
-    tokenizer = settings.resolve_tokenizer(find_tokenizer(folder), main.spec.vocab_size)
+    tokenizer = settings.resolve_tokenizer(main_folder(folder), main.spec.vocab_size)
     framing, advice = _resolve(settings, networks, main, folder, origin, tokenizer)
     defaults, ignored = _read_generation(folder, main, bool(new_tokenizer))
     path_setting = {"path": str(workdir / TOKENIZER)}

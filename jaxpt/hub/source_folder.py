@@ -72,12 +72,6 @@ def main_folder(folder: Path) -> Path:
     return inner if inner.is_dir() else folder
 
 
-def find_tokenizer(folder: Path) -> Path:
-    """The folder or file of a model's tokenizer."""
-    own_file = main_folder(folder) / "jaxpt_tokenizer.json"
-    return own_file if own_file.exists() else main_folder(folder)
-
-
 def is_body(config: Config) -> bool:
     """Whether a folder's model has no language model's head."""
     names = config.get("architectures") or []

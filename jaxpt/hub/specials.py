@@ -14,9 +14,7 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.runs.generation_defaults import Defaults, check_defaults
-from jaxpt.runs.run_framing import NAME
-from jaxpt.text.tokens.framing import Framing, from_json, read_template
-from jaxpt.text.tokens.subword import SubwordTokenizer
+from jaxpt.text.tokens.framing import Framing, read_template
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
@@ -60,8 +58,6 @@ def read_framing(
     Raises:
       UserError: a value is not an id, or not an id of the model.
     """
-    if (place / NAME).exists():
-        return from_json(read_json(place, NAME))
     before, after = _read_around(place, tokenizer)
     values = {**ids, **config}
     overrides = _read_optional(place, "generation_config.json")
@@ -156,11 +152,9 @@ def _read_around(
     place: Path, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that `AutoTokenizer` puts before and after a text."""
-    if is_byt5(tokenizer):
+    if is_byt5(tokenizer) and not (place / "tokenizer.json").exists():
         return (), (tokenizer.vocab.require("eos"),)
-    if not isinstance(tokenizer, SubwordTokenizer):
-        return (), ()
-    template = tokenizer.to_json()["core"]["post_processor"]
+    template = tokenizer.to_core()["post_processor"]
     try:
         return read_template(template)
     except UserError as error:

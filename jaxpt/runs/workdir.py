@@ -24,7 +24,6 @@ from jaxpt.config.settings import (
     SHARED,
     default_section,
     list_derived,
-    read_earlier,
     to_dict,
 )
 from jaxpt.distributed import processes
@@ -193,22 +192,6 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
             )
 
 
-<<<<<<< HEAD
-def with_defaults(config: dict) -> dict:
-    """A stored config in the present settings; those that it lacks have defaults."""
-    defaults = to_dict(default_config())
-    whole = config | {
-        name: part | config.get(name, {})
-        for name, part in defaults.items()
-        if isinstance(part, dict)
-    }
-    for name, objective in OBJECTIVES.items():
-        for field in DERIVED_FIELDS & whole[name].keys():
-            if model := whole[name][field]:
-                kind = objective.Spec.NETWORKS[0]
-                model = dataclasses.asdict(ModelSpec(**model).direct(kind.READS_AHEAD))
-                whole[name] = whole[name] | {field: model}
-=======
 def with_defaults(config: dict, sections: Iterable[str] = ()) -> dict:
     """A stored config in the present settings; those that it lacks have defaults.
 

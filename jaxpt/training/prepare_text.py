@@ -12,7 +12,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 
 
 def write_tokenizer(config, path: Path) -> None:
-    """Trains the config's tokenizer and writes it, if possible in Hugging Face's form.
+    """Trains the config's tokenizer and writes it as a `tokenizer.json`.
 
     Raises:
       UserError: the text cannot give it, or the file cannot be written.
@@ -29,7 +29,7 @@ def write_tokenizer(config, path: Path) -> None:
     seconds = time.perf_counter() - start
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        tokenizers.export(tokenizer, path)
+        tokenizers.save(tokenizer, path)
     except OSError as error:
         raise CheckpointError(f"--to={path}: {error.strerror}") from error
     vocab = tokenizer.vocab

@@ -59,12 +59,15 @@ def test_byt5_ends_a_text(tmp_path):
     ids = find_family("t5").ids
     framing = read_framing(tmp_path, ids, {}, make_byt5(), 384)
     assert framing == Framing((), (1,), start=0, ends=(1,))
-    assert write_tokenizer(make_byt5(), tmp_path, ModelSpec(), framing)
+    write_tokenizer(make_byt5(), tmp_path, ModelSpec(), framing)
     assert tokenizers.load(tmp_path).to_json() == make_byt5().to_json()
     assert read_framing(tmp_path, ids, {}, make_byt5(), 384) == framing
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("A")["input_ids"] == [68, 1]
-    assert not write_tokenizer(make_byt5(), tmp_path, ModelSpec(), Framing())
+    write_tokenizer(make_byt5(), tmp_path, ModelSpec(), Framing())  # not ByT5's
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs("A")["input_ids"] == [68]
+    assert read_framing(tmp_path, "t5", {}, make_byt5(), 384).after == ()
 
 
 def test_what_a_config_leaves_out_is_its_class_s(read):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxpt.text.feed import (
@@ -282,6 +282,9 @@ def test_an_epoch_has_each_token_once_in_any_phases(parts, data):
         st.tuples(st.integers(0, 11), st.integers(1, 4)), min_size=1, max_size=3
     ),
 )
+@example(sizes=[6, 2], ranges=[(1, 1)])
+@example(sizes=[2, 6], ranges=[(5, 1)])
+@example(sizes=[2, 6, 4], ranges=[(1, 1), (6, 2)])
 def test_skipped_batches_are_not_read_and_no_row_twice_in_any_phases(sizes, ranges):
     """Batches may grow or shrink; a row's first token says which row it is."""
     phases = tuple(Phase(4 * i, size) for i, size in enumerate(sizes))

@@ -139,7 +139,7 @@ def list_damages() -> Iterator[tuple[str, str]]:
     yield "run/examples.npz", "report --runs=run --workdir=new"
     for name in ("card.json", "tokenizer.json", "documents.bin", "tokens-00000.bin"):
         yield f"store/{name}", "inspect --config=config.py --data=store"
-    for name in ("config.json", "model.safetensors", "jaxpt_tokenizer.json"):
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
         yield f"export/{name}", "import --from=export --workdir=new"
 
 

@@ -64,7 +64,14 @@ class Tokenizer(Protocol):
         ...
 
     def to_json(self) -> dict:
-        """The values from which `tokenizer.from_json` restores this tokenizer."""
+        """Plain values that determine its ids, for its hash and for web pages."""
+        ...
+
+    def to_core(self) -> dict:
+        """The content of a Hugging Face `tokenizer.json` that gives the same ids.
+
+        It does not have the roles of special tokens, which `tokenizer.save` adds.
+        """
         ...
 
     def encode_prompt(self, text: str, allow_unknown: bool = True) -> np.ndarray:
@@ -105,6 +112,15 @@ class Tokenizer(Protocol):
             for i, part in enumerate(parts)
         ]
         return np.concatenate(pieces).astype(np.int32)
+
+
+def list_byte_chars() -> list[str]:
+    """The character that GPT-2 writes for each byte; printable ones are unchanged."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    chars = dict(zip(printable, map(chr, printable), strict=True))
+    chars |= {byte: chr(256 + i) for i, byte in enumerate(unprintable)}
+    return [chars[byte] for byte in range(256)]
 
 
 def make_visible(text: str) -> str:

@@ -15,12 +15,14 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
+from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.folder_options import (
     FolderOptions,
     find_unknown,
     read_options,
 )
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
+from jaxpt.text.tokens.symbols import read_symbols
 from jaxpt.text.tokens.transformers_classes import CLASSES
 from jaxpt.text.tokens.vocab import MODES, SPECIALS
 
@@ -58,7 +60,7 @@ _NAMES = {
 
 def read_published(
     path: str | os.PathLike, specials: tuple[str, ...] = (), num_sentinels: int = 0
-) -> SubwordTokenizer:
+) -> Tokenizer:
     """Reads a published vocabulary; missing specials are added at its end.
 
     Args:
@@ -111,7 +113,7 @@ def name_specials(
     sentinels: tuple[int, ...] | None = None,
     is_own: bool = False,
     options: FolderOptions | None = None,
-) -> SubwordTokenizer:
+) -> Tokenizer:
     """Finds the special ids of a tokenizer, and adds missing ones.
 
     If tokens include the space before a word, a mask or sentinel that becomes special
@@ -142,6 +144,13 @@ def name_specials(
     core, marked = _mark_special(core, [*roles.values(), *sentinels])
     lacking_roles = [role for role in specials if role not in roles]
     missing = range(num_sentinels - 1, len(sentinels) - 1, -1)
+    if symbols := read_symbols(json.loads(core.to_str()), roles, sentinels):
+        if lacking_roles or missing:
+            raise DataError(
+                f"lacks {', '.join(map(repr, lacking_roles)) or 'sentinels'}: a "
+                f"{symbols.kind} tokenizer must be made with all its specials"
+            )
+        return symbols
     for role in lacking_roles:
         roles[role] = _append(core, SPECIALS[role])
     added = [_append(core, f"<extra_id_{i}>") for i in missing]

@@ -15,11 +15,9 @@ import tokenizers
 
 from jaxpt.errors import DataError
 from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
-from jaxpt.text.tokens.encoding import Tokenizer, make_visible
+from jaxpt.text.tokens.encoding import Tokenizer, list_byte_chars, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-# The version of `to_json`; another one is refused.
-VERSION = 2
 NUM_WORDS = 64  # on which it is measured whether tokens mark words
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 
@@ -109,18 +107,20 @@ class SubwordTokenizer(Tokenizer):
         roles = {role: getattr(self.vocab, role) for role in SPECIALS}
         return {
             "kind": self.kind,
-            "version": VERSION,
             "specials": {role: id_ for role, id_ in roles.items() if id_ is not None},
             "sentinels": list(self.vocab.sentinels),
-            "core": json.loads(self._core.to_str()),
+            "core": self.to_core(),
         }
+
+    def to_core(self) -> dict:
+        return json.loads(self._core.to_str())
 
     def _list_bytes(
         self, names: list[str], special: set[int], model: dict
     ) -> list[bytes]:
         """The bytes of each id's text; a special's are those of its name."""
         prefix = model.get("continuing_subword_prefix") or ""
-        byte_of = {char: byte for byte, char in enumerate(_list_byte_chars())}
+        byte_of = {char: byte for byte, char in enumerate(list_byte_chars())}
         byte_of = byte_of if self._is_byte_level else {}
         out = []
         for id_, name in enumerate(names):
@@ -205,7 +205,10 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     model = data["model"]
     name = model.get("type")
     if name not in KINDS:
-        raise DataError(f"its model is {name!r}: must be one of {', '.join(KINDS)}")
+        raise DataError(
+            f"its model is {name!r}: must be one of {', '.join(KINDS)}, or a WordLevel "
+            "model of characters as jaxpt writes it"
+        )
     if model.get("dropout"):
         raise DataError(f"its model has dropout={model['dropout']}: must be null")
     vocab = core.get_vocab(with_added_tokens=True)
@@ -214,7 +217,7 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     if name == "Unigram" and model["unk_id"] is None:
         raise DataError("its vocabulary has no token for the unknown (unk_id)")
     if is_byte_level(data) and name == "BPE" and not model.get("unk_token"):
-        num_missing = sum(char not in vocab for char in _list_byte_chars())
+        num_missing = sum(char not in vocab for char in list_byte_chars())
         if num_missing:
             raise DataError(
                 f"its vocabulary lacks {num_missing} of the 256 bytes and has no token "
@@ -285,7 +288,7 @@ def _keeps_bytes(data: dict) -> bool:
         and split.get("type") == "ByteLevel"
         and not split["add_prefix_space"]
         and data["normalizer"] is None
-        and set(_list_byte_chars()) <= set(model["vocab"])
+        and set(list_byte_chars()) <= set(model["vocab"])
         and not model.get("continuing_subword_prefix")
         and not model.get("end_of_word_suffix")
         and all(token["content"].isascii() for token in added)
@@ -297,15 +300,6 @@ def _list_flagged(data: dict, flag: str) -> frozenset[int]:
     """The ids of special tokens that have one of the library's flags."""
     tokens = data["added_tokens"]
     return frozenset(t["id"] for t in tokens if t["special"] and t[flag])
-
-
-def _list_byte_chars() -> list[str]:
-    """The character that GPT-2 writes for each byte; printable ones are unchanged."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    unprintable = [byte for byte in range(256) if byte not in printable]
-    chars = dict(zip(printable, map(chr, printable), strict=True))
-    chars |= {byte: chr(256 + i) for i, byte in enumerate(unprintable)}
-    return [chars[byte] for byte in range(256)]
 
 
 def _is_byte_name(name: str) -> bool:

@@ -1,22 +1,56 @@
-"""Character and byte tokenizers.
+r"""Character and byte tokenizers.
 
 The ids of both: the specials 0, 1, ... as listed, then the ordinary symbols in order,
 then the sentinels, descending from the last id.
+
+As a `tokenizer.json`, characters are a WordLevel model of a text that is split at every
+character (`[\s\S]`, isolated), and bytes a byte-level BPE without merges. The library's
+ids are those of `encode`, which NumPy computes more than fifty times faster.
 """
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from jaxpt.text.tokens.encoding import Tokenizer, make_visible
+from jaxpt.text.tokens.encoding import Tokenizer, list_byte_chars, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
+NUM_BYTES = (245, 256)  # of UTF-8, and all
 WHITESPACE = " \t\n\r\x0b\x0c"  # whitespace of one byte
 
 
-class CharTokenizer(Tokenizer):
+class _Symbols(Tokenizer):
+    """Symbols between special tokens.
+
+    Attributes:
+      post_processor: of the `tokenizer.json` that it was read from, or None.
+    """
+
+    post_processor: dict | None = None
+    _specials: tuple[str, ...]
+
+    def _describe(self) -> dict:
+        return {
+            "kind": self.kind,
+            "specials": list(self._specials),
+            "num_sentinels": self.vocab.num_sentinels,
+        }
+
+    def _complete(self, core: tokenizers.Tokenizer) -> dict:
+        """The JSON of a tokenizer of the library, with our special tokens."""
+        specials = sorted(self.vocab.special_names.items())
+        added = [AddedToken(text, normalized=False) for _, text in specials]
+        core.add_special_tokens(added)
+        return json.loads(core.to_str()) | {"post_processor": self.post_processor}
+
+
+class CharTokenizer(_Symbols):
     """Each character (Unicode code point) is a token; ids are sorted by code point.
 
     An unknown character becomes [UNK], or is dropped if there is no [UNK].
@@ -32,6 +66,7 @@ class CharTokenizer(Tokenizer):
     ):
         self.characters = sorted(set(characters))
         symbols = [c.encode("utf-8", "surrogatepass") for c in self.characters]
+        self._specials = specials
         vocab = _make_vocab(
             specials, num_sentinels, symbols, [c.isspace() for c in self.characters]
         )
@@ -66,10 +101,25 @@ class CharTokenizer(Tokenizer):
         return make_visible(self._texts[id_])
 
     def to_json(self) -> dict:
-        return _describe("char", self.vocab) | {"characters": self.characters}
+        return self._describe() | {"characters": self.characters}
+
+    def to_core(self) -> dict:
+        """See `Tokenizer.to_core`; a lone surrogate is named by its code, <0xD83D>."""
+        symbols = [_name_surrogate(c) for c in self.characters]
+        names = _list_texts(self.vocab, symbols)
+        ids = {name: id_ for id_, name in enumerate(names)}
+        core = tokenizers.Tokenizer(models.WordLevel(ids, SPECIALS["unk"]))
+        if self.vocab.unk is None:
+            known = _make_ranges(self.characters)
+            unknown = tokenizers.Regex(f"[^{known}]" if known else r"[\s\S]")
+            core.normalizer = normalizers.Replace(unknown, "")
+        each = tokenizers.Regex(r"[\s\S]")
+        core.pre_tokenizer = pre_tokenizers.Split(each, "isolated")
+        core.decoder = decoders.Fuse()
+        return self._complete(core)
 
 
-class ByteTokenizer(Tokenizer):
+class ByteTokenizer(_Symbols):
     """Each byte of UTF-8 is a token, so no text is unknown.
 
     With `num_bytes=245`, the bytes that no UTF-8 has, 0xF5 to 0xFF, have no ids.
@@ -84,6 +134,7 @@ class ByteTokenizer(Tokenizer):
         num_bytes: int = 256,
     ):
         self.num_bytes = num_bytes
+        self._specials = specials
         self.vocab = _make_vocab(
             specials,
             num_sentinels,
@@ -114,7 +165,17 @@ class ByteTokenizer(Tokenizer):
     def to_json(self) -> dict:
         is_whole = self.num_bytes == 256
         num_bytes = {} if is_whole else {"num_bytes": self.num_bytes}
-        return _describe("byte", self.vocab) | num_bytes
+        return self._describe() | num_bytes
+
+    def to_core(self) -> dict:
+        names = _list_texts(self.vocab, list_byte_chars()[: self.num_bytes])
+        ids = {name: id_ for id_, name in enumerate(names)}
+        core = tokenizers.Tokenizer(models.BPE(ids, []))
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(
+            add_prefix_space=False, use_regex=False
+        )
+        core.decoder = decoders.ByteLevel()
+        return self._complete(core)
 
 
 def make_byt5() -> ByteTokenizer:
@@ -134,6 +195,77 @@ def is_byt5(tokenizer: Tokenizer) -> bool:
     """Whether the ids are ByT5's."""
     is_bytes = isinstance(tokenizer, ByteTokenizer)
     return is_bytes and tokenizer.to_json() == make_byt5().to_json()
+
+
+def read_symbols(
+    core: dict, roles: dict[str, int], sentinels: tuple[int, ...]
+) -> CharTokenizer | ByteTokenizer | None:
+    """The tokenizer whose `to_core` is this `tokenizer.json`, or None.
+
+    Args:
+      core: as the library writes it; its post-processor is kept.
+      roles: ids by keys of `vocab.SPECIALS`; several may share an id.
+      sentinels: their ids, `<extra_id_0>` first.
+    """
+    ids, kind = core["model"].get("vocab"), core["model"].get("type")
+    is_bytes = kind == "BPE" and not core["model"]["merges"]
+    if not is_bytes and kind != "WordLevel":
+        return None
+    named = {role for role, id_ in roles.items() if ids.get(SPECIALS[role]) == id_}
+    specials = tuple(sorted(named, key=lambda role: roles[role]))
+    symbols = sorted(ids.keys() - _list_names(specials, len(sentinels)))
+    made: CharTokenizer | ByteTokenizer
+    if is_bytes:
+        if len(symbols) not in NUM_BYTES:
+            return None
+        made = ByteTokenizer(specials, len(sentinels), len(symbols))
+    else:
+        characters = [_read_surrogate(name) for name in symbols]
+        if any(len(c) != 1 for c in characters):
+            return None
+        made = CharTokenizer(characters, specials, len(sentinels))
+    made.post_processor = core["post_processor"]
+    around = {"truncation": None, "padding": None}
+    if made.to_core() | around != core | around or made.vocab.sentinels != sentinels:
+        return None
+    shared: dict[str, Any] = {k: id_ for k, id_ in roles.items() if k not in named}
+    if shared:
+        names = sorted(made.vocab.special_names.items())
+        made.vocab = replace(made.vocab, **shared, special_texts=tuple(names))
+    return made
+
+
+def _list_names(specials: tuple[str, ...], num_sentinels: int) -> set[str]:
+    sentinels = {f"<extra_id_{i}>" for i in range(num_sentinels)}
+    return sentinels | {SPECIALS[role] for role in specials}
+
+
+def _make_ranges(characters: list[str]) -> str:
+    """The characters (sorted, without surrogates) inside a regular expression's [].
+
+    >>> _make_ranges(["a", "b", "c", "é"])
+    '\\\\x{61}-\\\\x{63}\\\\x{e9}-\\\\x{e9}'
+    """
+    codes = [ord(c) for c in characters if not _is_surrogate(c)]
+    firsts = [code for i, code in enumerate(codes) if not i or codes[i - 1] < code - 1]
+    lasts = [code for i, code in enumerate(codes) if codes[i + 1 : i + 2] != [code + 1]]
+    pairs = zip(firsts, lasts, strict=True)
+    return "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in pairs)
+
+
+def _is_surrogate(char: str) -> bool:
+    return "\ud800" <= char <= "\udfff"
+
+
+def _name_surrogate(char: str) -> str:
+    """A character as the library can hold it, which has no lone surrogates."""
+    return f"<0x{ord(char):04X}>" if _is_surrogate(char) else char
+
+
+def _read_surrogate(name: str) -> str:
+    """The character of a name of `_name_surrogate`."""
+    match = re.fullmatch("<0x(D[89A-F][0-9A-F]{2})>", name)
+    return chr(int(match[1], 16)) if match else name
 
 
 def _make_vocab(
@@ -169,11 +301,3 @@ def _list_texts(vocab: Vocab, symbols: list[str]) -> list[str]:
 def _to_codes(text: str) -> np.ndarray:
     """The code points of a text, including lone surrogates."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-
-
-def _describe(kind: str, vocab: Vocab) -> dict:
-    ids = {name: getattr(vocab, name) for name in SPECIALS}
-    specials = sorted(
-        (name for name in ids if ids[name] is not None), key=lambda name: ids[name]
-    )
-    return {"kind": kind, "specials": specials, "num_sentinels": vocab.num_sentinels}

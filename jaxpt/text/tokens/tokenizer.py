@@ -1,8 +1,9 @@
 """Makes tokenizers from settings, and reads and writes tokenizer files.
 
-A file is jaxpt's own JSON, which lists every special id, or a `tokenizer.json` of
-Hugging Face. The roles of its special tokens are in the files next to it; in a file
-alone, special tokens are recognized by their usual names.
+A file of any kind is a `tokenizer.json` of the `tokenizers` library. One that jaxpt
+wrote has the roles of its special tokens, too, in a field of its model that the library
+does not read. Those of other files are in the files next to it (tokenizer_config.json);
+in a file alone, special tokens are recognized by their usual names.
 """
 
 import hashlib
@@ -11,7 +12,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeGuard
+from typing import Annotated, ClassVar
+
+import tokenizers
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk, schema
@@ -28,14 +31,26 @@ from jaxpt.text.tokens.framing import (
     write_template,
 )
 from jaxpt.text.tokens.published import name_specials, read_json, read_published
-from jaxpt.text.tokens.subword import VERSION, SubwordTokenizer
-from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer, make_byt5
+from jaxpt.text.tokens.subword import SubwordTokenizer
+from jaxpt.text.tokens.symbols import (
+    NUM_BYTES,
+    ByteTokenizer,
+    CharTokenizer,
+    make_byt5,
+)
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import SPECIALS
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 KINDS = ("char", "byte", *SUBWORDS, "file")
 MAX_VOCAB, MAX_SENTINELS = 2**24, 2**16
+# The field of a model that has the roles, and its form. Version 2 was a JSON of jaxpt.
+ROLES, VERSION = "jaxpt", 3
+ROLES_SCHEMA = {
+    "version": range(VERSION, VERSION + 1),
+    "specials": {str: int},
+    "sentinels": [int],
+}
 
 
 @dataclass(frozen=True)
@@ -117,29 +132,21 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     return CharTokenizer(characters, spec.specials, spec.num_sentinels)
 
 
-def from_json(data: dict) -> Tokenizer:
-    """Restores a tokenizer from its `to_json`.
-
-    Raises:
-      UserError: `to_json` does not write such values.
-    """
-    if not isinstance(data, dict) or "kind" not in data:
-        raise DataError("not a jaxpt tokenizer: it names no kind")
-    if "core" in data:
-        return _make_subword(data)
-    if not {"specials", "num_sentinels"} <= set(data):
-        raise DataError("not a jaxpt tokenizer: needs kind, specials, num_sentinels")
-    return _make_symbols(data)
-
-
 def save(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
-    """Writes a tokenizer as jaxpt's own JSON, atomically."""
+    """Writes a tokenizer and the roles of its special tokens, atomically."""
     disk.replace(path, dump(tokenizer))
 
 
 def dump(tokenizer: Tokenizer) -> bytes:
     """The bytes that `save` writes."""
-    return (_to_text(tokenizer.to_json()) + "\n").encode("ascii")
+    ids = {role: getattr(tokenizer.vocab, role) for role in SPECIALS}
+    roles = {
+        "version": VERSION,
+        "specials": {role: id_ for role, id_ in ids.items() if id_ is not None},
+        "sentinels": list(tokenizer.vocab.sentinels),
+    }
+    core = tokenizer.to_core()
+    return _write(core | {"model": core["model"] | {ROLES: roles}})
 
 
 def load(path: str | os.PathLike) -> Tokenizer:
@@ -158,11 +165,10 @@ def export(
     has_types: bool = False,
     pair: Pair | None = None,
 ) -> None:
-    """Writes a tokenizer as a Hugging Face `tokenizer.json`.
+    """Writes a tokenizer for transformers, without the roles of its special tokens.
 
     It encodes a text like `encode_prompt`, with the framing around it, if specials in
-    the text have their names in the vocabulary. Char and byte tokenizers have no such
-    form and are written by `save`.
+    the text have their names in the vocabulary.
 
     Args:
       framing: None keeps the post-processor of the tokenizer's original file.
@@ -170,9 +176,7 @@ def export(
       pair: the ids around two texts; None is the original file's, or the default of
         `write_template`.
     """
-    if not isinstance(tokenizer, SubwordTokenizer):
-        return save(tokenizer, path)
-    core = tokenizer.to_json()["core"]
+    core = tokenizer.to_core()
     if framing is not None:
         core |= {"truncation": None, "padding": None}
         is_same = _template_or_none(core) == (framing.before, framing.after)
@@ -185,8 +189,11 @@ def export(
             names = {id_: tokenizer.token_name(id_) for id_ in used}
             template = write_template(framing, names, has_types, pair)
             core["post_processor"] = template
-    text = json.dumps(core, ensure_ascii=False, indent=1) + "\n"
-    disk.replace(path, text.encode())
+    disk.replace(path, _write(core))
+
+
+def _write(core: dict) -> bytes:
+    return (json.dumps(core, ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def _template_or_none(core: dict) -> tuple | None:
@@ -203,7 +210,6 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     """
     data = tokenizer.to_json()
     if isinstance(tokenizer, SubwordTokenizer):
-        del data["version"]
         data["core"] |= {"post_processor": None, "truncation": None, "padding": None}
         for token in data["core"]["added_tokens"]:
             if token["special"]:
@@ -220,23 +226,10 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
     if path.is_dir() or path.suffix not in ("", ".json"):
         return read_published(path, specials, num_sentinels)
     try:
-        data = schema.parse(checksums.read(path))
-        if isinstance(data, dict) and "model" in data:
-            is_standard = path.name == "tokenizer.json"
-            options = read_options(path.parent) if is_standard else None
-            core = read_json(data)
-            return name_specials(core, specials, num_sentinels, options=options)
-        if isinstance(data, dict) and {"kind", "core"} <= set(data):
-            return _make_subword(data, specials, num_sentinels)
-        tokenizer = from_json(data)
-        vocab = tokenizer.vocab
-        missing = [role for role in specials if getattr(vocab, role) is None]
-        if missing or vocab.num_sentinels < num_sentinels:
-            raise DataError(
-                f"lacks {', '.join(map(repr, missing)) or 'sentinels'}: a "
-                f"{tokenizer.kind} tokenizer must be made with all its specials"
-            )
-        return tokenizer
+        data = schema.parse(checksums.read(path), {str: object})
+        if "model" in data:
+            return _read(data, path, specials, num_sentinels)
+        return _read_earlier(data, specials, num_sentinels)
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error
     except ValueError as error:
@@ -255,61 +248,76 @@ def _names_byt5(folder: Path) -> bool:
     return settings.get("tokenizer_class") == "ByT5Tokenizer"
 
 
-def _make_subword(
-    data: dict, specials: tuple[str, ...] = (), num_sentinels: int = 0
-) -> SubwordTokenizer:
-    """Restores a subword tokenizer from its `to_json` and adds missing specials."""
-    if (version := data.get("version")) != VERSION:
-        raise DataError(f"version={version!r}: this jaxpt reads version {VERSION}")
-    roles, sentinels = data.get("specials"), data.get("sentinels")
-    if not (
-        isinstance(roles, dict)
-        and isinstance(sentinels, list)
-        and isinstance(data["core"], dict)
-        and set(roles) <= set(SPECIALS)
-        and all(type(id_) is int for id_ in [*roles.values(), *sentinels])
-    ):
-        raise DataError("not a jaxpt tokenizer: specials and sentinels must be ids")
-    core = read_json(data["core"])
+def _read(
+    data: dict, path: Path, specials: tuple[str, ...], num_sentinels: int
+) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, with the roles that it or its folder has."""
+    model = data["model"]
+    stored = model.pop(ROLES, None) if isinstance(model, dict) else None
+    core = read_json(data)
+    if stored is None:
+        options = read_options(path.parent) if path.name == "tokenizer.json" else None
+        return name_specials(core, specials, num_sentinels, options=options)
+    schema.check(stored, ROLES_SCHEMA, f"model.{ROLES}")
+    return _name(core, stored, specials, num_sentinels)
+
+
+def _name(
+    core: tokenizers.Tokenizer,
+    stored: dict,
+    specials: tuple[str, ...],
+    num_sentinels: int,
+) -> Tokenizer:
+    """A tokenizer with stored roles, to which missing specials are added."""
+    roles, sentinels = stored["specials"], stored["sentinels"]
+    if unknown := roles.keys() - SPECIALS:
+        raise DataError(
+            f"specials: {', '.join(map(repr, sorted(unknown)))}: must be of "
+            f"{', '.join(SPECIALS)}"
+        )
     size = core.get_vocab_size(with_added_tokens=True)
     if not all(0 <= id_ < size for id_ in [*roles.values(), *sentinels]):
         raise DataError(f"specials and sentinels must be ids below {size}")
-    tokenizer = name_specials(core, specials, num_sentinels, roles, tuple(sentinels))
-    if tokenizer.kind != data["kind"]:
-        raise DataError(
-            f"kind is {data['kind']!r}: the tokenizer is a {tokenizer.kind}"
-        )
-    return tokenizer
+    return name_specials(core, specials, num_sentinels, roles, tuple(sentinels))
 
 
-def _make_symbols(data: dict) -> Tokenizer:
-    """Restores a char or byte tokenizer from its `to_json`."""
-    specials, num_sentinels = data["specials"], data["num_sentinels"]
-    if not _is_list_of_text(specials):
-        raise DataError(f"specials is {specials!r}: must be a list of names")
-    if type(num_sentinels) is not int:
-        raise DataError(f"num_sentinels is {num_sentinels!r}: must be a whole number")
-    if data["kind"] not in ("char", "byte"):
-        raise DataError(f"kind is {data['kind']!r}: must be char, byte or have a core")
-    specials = tuple(specials)
-    TokenizerSpec(data["kind"], specials=specials, num_sentinels=num_sentinels)
-    if data["kind"] == "byte":
-        num_bytes = data.get("num_bytes", 256)
-        if num_bytes not in (245, 256):
-            raise DataError(f"num_bytes is {num_bytes!r}: must be 245 or 256")
-        return ByteTokenizer(specials, num_sentinels, num_bytes)
-    characters = data.get("characters")
-    if (
-        not _is_list_of_text(characters)
-        or any(len(c) != 1 for c in characters)
-        or characters != sorted(set(characters))
-    ):
-        raise DataError("characters must be single characters sorted by code point")
-    return CharTokenizer(characters, specials, num_sentinels)
+# Runs and stores of version 2: `to_json` of a tokenizer.
+_EARLIER_SYMBOLS = {
+    "kind": {"char", "byte"},
+    "specials": [str],
+    "num_sentinels": int,
+    "characters?": [str],
+    "num_bytes?": int,
+}
+_EARLIER = {"core": {str: object}, "specials": {str: int}, "sentinels": [int]}
 
 
-def _is_list_of_text(value: Any) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+def _read_earlier(
+    data: dict, specials: tuple[str, ...], num_sentinels: int
+) -> Tokenizer:
+    """Reads a file of version 2."""
+    if "kind" not in data:
+        raise DataError("not a tokenizer: it has no model")
+    if "core" in data:
+        schema.check(data, _EARLIER)
+        return _name(read_json(data["core"]), data, specials, num_sentinels)
+    schema.check(data, _EARLIER_SYMBOLS)
+    made = TokenizerSpec(
+        data["kind"],
+        specials=tuple(data["specials"]),
+        num_sentinels=data["num_sentinels"],
+    )
+    num_bytes, characters = data.get("num_bytes", 256), data.get("characters", [])
+    if num_bytes not in NUM_BYTES:
+        raise DataError(f"num_bytes is {num_bytes}: must be 245 or 256")
+    if set(map(len, characters)) - {1} or (made.kind == "char") != bool(characters):
+        raise DataError("characters must be single characters")
+    first: Tokenizer = ByteTokenizer(made.specials, made.num_sentinels, num_bytes)
+    if made.kind == "char":
+        first = CharTokenizer(characters, made.specials, made.num_sentinels)
+    roles = {role: id_ for id_, role in enumerate(made.specials)}
+    core = read_json(first.to_core())
+    return name_specials(core, specials, num_sentinels, roles, first.vocab.sentinels)
 
 
 def _to_text(data: dict) -> str:

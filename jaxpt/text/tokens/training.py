@@ -19,13 +19,13 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from jaxpt.errors import DataError, UserError
 from jaxpt.text.tokens.accents import choose_strip
 from jaxpt.text.tokens.chunks import FINE_WORDS, WORDS
+from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.published import (
     make_bpe,
     make_unigram,
     make_wordpiece,
     name_specials,
 )
-from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.vocab import SPECIALS
 
 MAX_ALPHABET = 1000  # of wordpiece, as in BERT: rarer characters become [UNK]
@@ -47,7 +47,7 @@ def train_subword(
     num_sentinels: int = 0,
     lowercase: bool = False,
     strip_accents: str = "auto",
-) -> SubwordTokenizer:
+) -> Tokenizer:
     """Trains a vocabulary; the same texts in the same order give the same vocabulary.
 
     The ids are the specials as listed, the trained tokens, and the sentinels descending

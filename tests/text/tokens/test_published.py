@@ -398,7 +398,7 @@ def test_small_vocab_txt(tmp_path):
         ({"vocab.json": "[]", "merges.txt": ""}, ["vocab.json: not a JSON object"]),
         ({"vocab.json": '{"a": 0}', "merges.txt": "b c"}, ["not a byte-level BPE"]),
         ({"vocab.json": '{"a": 0}', "merges.txt": ""}, ["of the 256 bytes"]),
-        ({"tokenizer.json": "{}"}, ["not a jaxpt tokenizer"]),
+        ({"tokenizer.json": "{}"}, ["not a tokenizer: it has no model"]),
     ],
 )
 def test_bad_folder(files, parts, tmp_path, refuses):

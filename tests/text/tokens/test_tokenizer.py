@@ -1,9 +1,10 @@
 import json
 
 import pytest
+import tokenizers
 
 from jaxpt.text.tokens import tokenizer as tok
-from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
+from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer, make_byt5
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 from jaxpt.text.tokens.training import train_subword
 
@@ -12,8 +13,15 @@ from jaxpt.text.tokens.training import train_subword
     "tokenizer",
     [
         CharTokenizer("aé\n\ud83d\ude00", ("unk", "mask"), 2),
+        CharTokenizer("\0]^-\\[a", ("mask",), 0),
+        CharTokenizer("\ud83d"),
         ByteTokenizer(("eos", "bos"), 1),
+        make_byt5(),
+        train_subword("bpe", ["the cat sat. " * 9], 300, ("unk", "mask"), 2),
+        train_subword("wordpiece", ["the cat sat. " * 9], 40, ("mask", "unk"), 2),
+        train_subword("unigram", ["the cat sat. " * 9], 20, ("mask", "unk"), 2),
     ],
+    ids=lambda tokenizer: f"{tokenizer.kind}-{tokenizer.vocab.size}",
 )
 def test_save_and_load(tokenizer, tmp_path):
     path = tmp_path / "tokenizer.json"
@@ -22,9 +30,18 @@ def test_save_and_load(tokenizer, tmp_path):
     assert again.vocab == tokenizer.vocab
     assert again.to_json() == tokenizer.to_json()
     assert tok.fingerprint(again) == tok.fingerprint(tokenizer)
-    assert again.encode("aé\ud83d\ude00").tolist() == (
-        tokenizer.encode("aé\ud83d\ude00").tolist()
-    )
+    assert type(again) is type(tokenizer)
+    text = "aé\ud83d\ude00 the cat[MASK]\0\n]"
+    assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
+    assert again.strips_left == tokenizer.strips_left
+    # The file is one of the library, whose ids are the same.
+    core = tokenizers.Tokenizer.from_file(str(path))
+    core.encode_special_tokens = True
+    text = text.encode("utf-8", "replace").decode()
+    if tokenizer.kind in ("char", "byte"):
+        assert core.encode(text).ids == tokenizer.encode(text).tolist()
+    for id_, name in tokenizer.vocab.special_names.items():
+        assert core.token_to_id(name) == id_
 
 
 def test_fingerprint():
@@ -66,6 +83,7 @@ def test_no_text(refuses):
         tok.make_tokenizer(TokenizerSpec(), [""])
 
 
+# A file of version 2, which was a JSON of jaxpt; runs of it are still read.
 GOOD = {"kind": "char", "specials": [], "num_sentinels": 0, "characters": ["a", "b"]}
 
 
@@ -85,7 +103,6 @@ GOOD = {"kind": "char", "specials": [], "num_sentinels": 0, "characters": ["a", 
         json.dumps(GOOD | {"specials": ["nope"]}),
         json.dumps(GOOD | {"num_sentinels": "2"}),
         json.dumps(GOOD | {"num_sentinels": True}),
-        json.dumps(GOOD | {"characters": ["b", "a"]}),
         json.dumps(GOOD | {"characters": ["ab"]}),
         json.dumps(GOOD | {"characters": "ab"}),
         json.dumps({key: GOOD[key] for key in ("kind", "specials", "num_sentinels")}),
@@ -98,10 +115,73 @@ def test_bad_file(text, tmp_path, refuses):
         tok.load(path)
 
 
-def test_good_file(tmp_path):
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        CharTokenizer("ab\ud83d", ("unk", "mask"), 2),
+        ByteTokenizer(("eos", "bos"), 1),
+        make_byt5(),
+        train_subword("bpe", ["the cat sat. " * 9], 300, ("unk", "mask"), 2),
+    ],
+    ids=lambda tokenizer: tokenizer.kind,
+)
+def test_file_of_version_2(tokenizer, tmp_path):
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(GOOD))
-    assert tok.load(path).encode("ba").tolist() == [1, 0]
+    path.write_text(json.dumps(tokenizer.to_json() | {"version": 2}))
+    again = tok.load(path)
+    assert again.vocab == tokenizer.vocab
+    assert tok.fingerprint(again) == tok.fingerprint(tokenizer)
+    assert tok.load(path).encode("ba").tolist() == tokenizer.encode("ba").tolist()
+
+
+DAMAGES = {
+    "another version": ({"version": 4}, ["model.jaxpt.version is 4"]),
+    "no version": ({"version": None}, ["model.jaxpt.version is None"]),
+    "a role of no kind": ({"specials": {"msk": 0}}, ["'msk'", "mask"]),
+    "an id of text": ({"specials": {"mask": "0"}}, ["specials.mask is '0'"]),
+    "an id beyond": ({"specials": {"mask": 99}}, ["must be ids below"]),
+    "sentinels of another": ({"sentinels": [0]}, ["'WordLevel'"]),
+    "a letter as a special": ({"specials": {"mask": 1}}, ["'WordLevel'"]),
+}
+
+
+@pytest.mark.parametrize("damage, parts", DAMAGES.values(), ids=DAMAGES)
+def test_damaged_roles(damage, parts, tmp_path, refuses):
+    path = tmp_path / "tokenizer.json"
+    tok.save(CharTokenizer("ab", ("mask",), 1), path)
+    data = json.loads(path.read_text())
+    data["model"]["jaxpt"] |= damage
+    path.write_text(json.dumps(data))
+    with refuses(str(path), *parts):
+        tok.load(path)
+
+
+def test_other_words_are_refused(tmp_path, refuses):
+    """A WordLevel model is read if it is one of characters."""
+    path = tmp_path / "tokenizer.json"
+    tok.save(CharTokenizer("ab"), path)
+    text = path.read_text()
+    for old, new in (('"b": 1', '"bc": 1'), ('"Isolated"', '"Removed"')):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with refuses(str(path), "'WordLevel'"):
+            tok.load(path)
+
+
+def test_roles_may_share_an_id(tmp_path):
+    """As in an export whose texts begin with [EOS]."""
+    path = tmp_path / "tokenizer.json"
+    made = CharTokenizer("ab", ("eos", "mask"), 1)
+    tok.save(made, path)
+    data = json.loads(path.read_text())
+    data["model"]["jaxpt"]["specials"]["bos"] = 0
+    path.write_text(json.dumps(data))
+    for _ in range(2):
+        again = tok.load(path)
+        assert (again.vocab.bos, again.vocab.eos, again.vocab.mask) == (0, 0, 1)
+        assert again.vocab.special_names == made.vocab.special_names
+        assert tok.fingerprint(again) == tok.fingerprint(made)
+        tok.save(again, path)
 
 
 def test_unreadable_file(tmp_path, refuses):
@@ -133,7 +213,7 @@ def test_texts_are_streamed():
 
 def test_file_of_a_char_tokenizer(tmp_path, refuses):
     path = tmp_path / "tokenizer.json"
-    tok.export(CharTokenizer("ab", ("mask",), 1), path)  # has no other form
+    tok.export(CharTokenizer("ab", ("mask",), 1), path)
     for where in (path, tmp_path):  # a prepared store is such a folder
         spec = TokenizerSpec("file", str(where), specials=("mask",), num_sentinels=1)
         made = tok.make_tokenizer(spec, [])
