@@ -29,7 +29,6 @@ from jaxpt.comparison.studies import (
     REPORT,
     STUDY,
     Study,
-    Values,
     check_study,
     load_study,
     write_study,
@@ -38,6 +37,7 @@ from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk
 from jaxpt.files.folder import check_output, load_json, replaced_folder
+from jaxpt.judge.examples import Examples
 from jaxpt.report.formats import to_plain
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import load_examples
@@ -79,7 +79,10 @@ def archive(
     report = load_json(path, REPORT, REPEAT_HINT, REPEAT_HINT)
     source = _read_config(command)
     prepared = load_plans(config, workdir)
+    tasks = {n: make_task(p, prepared.vocabs[n]) for n, p in prepared.plans.items()}
+    references = measure_references(tasks, prepared.corpora)
     values = _load_values(report, prepared, workdir)
+    values |= {(name,): x for name, x in references.items()}
     words = {"title": title, "question": question, "note": note, "config": source.name}
     words["command"] = command or f"jaxpt compare --config {CONFIG} --workdir DIR"
     plans = load_json(workdir / PLANS, PLANS_FORM, REPEAT_HINT)
@@ -88,6 +91,7 @@ def archive(
         "compare": config,
         "plans": plans,
         "text": {name: x.fingerprint for name, x in prepared.corpora.items()},
+        "dtypes": {name: task.model_spec.dtype for name, task in tasks.items()},
         "report": {k: value for k, value in report.items() if k not in left_out},
     }
     facts, stored = shorten_paths(
@@ -104,13 +108,15 @@ def archive(
     return load_study(folder)
 
 
-def _load_values(report: dict, prepared: Prepared, workdir: Path) -> Values:
-    """The values by example of a report's runs and of the baselines.
+def _load_values(
+    report: dict, prepared: Prepared, workdir: Path
+) -> dict[tuple, dict[str, Examples]]:
+    """The values by example of a report's runs.
 
     Raises:
       UserError: a run is missing, was altered, or is not that of the report.
     """
-    values: dict[tuple, dict] = {}
+    values: dict[tuple, dict[str, Examples]] = {}
     for entry in [*report["runs"], *report.get("diverged", [])]:
         name, seed = entry["name"], entry["seed"]
         path = run_path(workdir, name, seed)
@@ -126,9 +132,7 @@ def _load_values(report: dict, prepared: Prepared, workdir: Path) -> Values:
         if "diverged_at" not in run:
             downstream = describe_tasks(prepared.spec, path)[2]
             values[name, seed] = load_examples(path) | downstream
-    tasks = {n: make_task(p, prepared.vocabs[n]) for n, p in prepared.plans.items()}
-    references = measure_references(tasks, prepared.corpora)
-    return values | {(name,): x for name, x in references.items()}
+    return values
 
 
 class _Source(NamedTuple):

@@ -91,6 +91,7 @@ STORED = {
     "source": str,
     "tokenizer": {str: object},
     "text": DATA,
+    "dtypes": {str: str},  # of each name; plans may leave them to the machine
     "report": {
         **{k: REPORT[k] for k in ("created", "alpha", "control?", "diverged?")},
         "runs": [_ENTRY],
@@ -115,7 +116,7 @@ Owner: TypeAlias = tuple[str, int] | tuple[str]
 Values: TypeAlias = Mapping[Owner, Mapping[str, Examples]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Study:
     """An archived study.
 
@@ -165,7 +166,9 @@ class Study:
 
     def find_config(self, name: str) -> dict:
         """The settings of a name's runs, complete but for the seed."""
-        return self.stored["plans"]["plans"][name]["config"]
+        config = self.stored["plans"]["plans"][name]["config"]
+        model = config["model"] | {"dtype": self.stored["dtypes"][name]}
+        return config | {"model": model}
 
 
 def load_study(place: Path) -> Study:

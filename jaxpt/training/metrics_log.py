@@ -19,7 +19,6 @@ import rich.progress
 import rich.table
 
 from jaxpt import logs
-from jaxpt.config.metric_names import rename_metrics
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk, schema
 from jaxpt.training.trackers import make_trackers
@@ -168,8 +167,6 @@ class MetricWriter:
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
 
-    Metrics of earlier versions have their present names (`config.metric_names`).
-
     Raises:
       UserError: there is no such file, a line is damaged, or the log was altered after
         a checkpoint was saved.
@@ -299,7 +296,7 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = schema.parse(line, _LINE)
-            row = rename_metrics({k: _from_json(value) for k, value in row.items()})
+            row = {k: _from_json(value) for k, value in row.items()}
         except ValueError as error:
             raise CheckpointError(
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxpt.config.metric_names import rename_result
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
@@ -75,7 +74,7 @@ class Cost(NamedTuple):
 def load_result(workdir: Path) -> dict | None:
     """A finished run's entry in a report; None while it is not finished."""
     path = workdir / RESULT
-    return rename_result(load_measured(path, SCHEMA)) if path.exists() else None
+    return load_measured(path, SCHEMA) if path.exists() else None
 
 
 def write_result(

@@ -1,6 +1,6 @@
 """Pretraining pays: five objectives on two tasks, by number of labels.
 
-    python results/pretraining_pays_data.py --to DIR ...
+    python results/tools/pretraining_pays_data.py --to DIR ...
     jaxpt compare --config results/configs/pretraining_pays.py:DIR --workdir runs/pays
 
 Topics of AG News, with all parameters or with frozen features, and parts of speech of
