@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxpt.comparison import compared_tasks
 from jaxpt.comparison.assembly import measure_references
 from jaxpt.comparison.collect_runs import collect_run
-from jaxpt.comparison.compared_tasks import describe_tasks
 from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
@@ -35,16 +35,22 @@ from jaxpt.comparison.studies import (
 )
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.files import disk
+from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, load_json, replaced_folder
 from jaxpt.judge.examples import Examples
 from jaxpt.report.formats import to_plain
 from jaxpt.runs.task import make_task
-from jaxpt.runs.workdir import load_examples
+from jaxpt.runs.workdir import NAMES, load_examples
 
 # What a verdict is made of, in a metric's entry of report.json.
 VERDICT_FIELDS = ("by_name", "pairs", "bounds", "baselines")
 TOLERANCE = 1e-5  # relative; values are stored as float32
+RUN_FILES = {
+    *NAMES,
+    compared_tasks.RESULTS,
+    compared_tasks.EXAMPLES,
+    checksums.FILE,
+}  # that a study is made of
 COUNTED = {"flops", "curve"}  # of an entry; the report may count them again
 REPEAT_HINT = (
     "repeat the jaxpt compare that wrote it; finished runs are not trained again"
@@ -104,7 +110,8 @@ def archive(
         try:
             _check_verdicts(check_study(place).report, report)
         except UserError as error:
-            raise type(error)(f"{path}: {error}; {REPEAT_HINT}") from error
+            fault = str(error).removeprefix(f"{place}: ")
+            raise type(error)(f"{path}: {fault}; {REPEAT_HINT}") from error
     return load_study(folder)
 
 
@@ -122,6 +129,9 @@ def _load_values(
         path = run_path(workdir, name, seed)
         if not path.is_dir() or name not in prepared.plans:
             raise CheckpointError(f"{path}: is missing; {REPEAT_HINT}")
+        for file, fault in checksums.find_faults(path).items():
+            if file in RUN_FILES:
+                raise CheckpointError(f"{path / file}: {fault}; {checksums.REMEDY}")
         run = to_plain(collect_run(prepared, workdir, name, seed))
         for key in run.keys() - COUNTED:
             if not is_close(run[key], entry.get(key)):
@@ -130,7 +140,7 @@ def _load_values(
                     f"of {path}; {REPEAT_HINT}"
                 )
         if "diverged_at" not in run:
-            downstream = describe_tasks(prepared.spec, path)[2]
+            downstream = compared_tasks.describe_tasks(prepared.spec, path)[2]
             values[name, seed] = load_examples(path) | downstream
     return values
 

@@ -18,12 +18,13 @@ import functools
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import math
 import numbers
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -137,7 +138,8 @@ class Study:
         stored, plans = self.stored["report"], self.stored["plans"]
         report = stored | {"config": self.stored["compare"], "notes": NOTES}
         report |= {"tuning": plans["tuning"]} if plans["tuning"] else {}
-        examples = {key: x for key, x in self.values.items() if len(key) == 2}
+        keys = [(run["name"], run["seed"]) for run in report["runs"]]
+        examples = {key: self.values.get(key, {}) for key in keys}
         references = {key[0]: x for key, x in self.values.items() if len(key) == 1}
         report |= judge_runs(report, report["runs"], examples, references)
         return json.loads(json.dumps(to_plain(report | {"figures": {}})))
@@ -444,9 +446,8 @@ def check_study(place: Path) -> Study:
         twice; or a metric is not the mean of its values by example.
     """
     study = load_study(place)
-    faults = [*_list_strays(study), *_list_wrong_means(study)]
-    if faults:
-        raise CheckpointError(f"{place}: {faults[0]}")
+    for fault in itertools.chain(_list_strays(study), _list_wrong_means(study)):
+        raise CheckpointError(f"{place}: {fault}")
     return study
 
 
@@ -456,10 +457,14 @@ def _list_strays(study: Study) -> Iterator[str]:
     runs = [*report["runs"], *report.get("diverged", [])]
     keys = [(run["name"], run["seed"]) for run in runs]
     yield from (f"has two runs {run_name(*k)}" for k in keys if keys.count(k) > 1)
-    with_values = {key for key in study.values if len(key) == 2}
-    finished = {(run["name"], run["seed"]) for run in report["runs"]}
-    for key in sorted(finished ^ with_values):
-        yield f"{run_name(*key)}: has values by example or results, and not both"
+    finished = [(run["name"], run["seed"]) for run in report["runs"]]
+    for key in sorted(own for own in study.values.keys() - finished if len(own) == 2):
+        yield f"{run_name(*key)}: has values by example, but no results"
+    metrics: dict[str, Collection[str]] = {}
+    for key in finished:
+        own = study.values.get(key, {}).keys()
+        if metrics.setdefault(key[0], own) != own:
+            yield f"{run_name(*key)}: has values by example of other metrics"
     for run, key in zip(runs, keys, strict=True):
         if run["name"] not in plans:
             yield f"{run_name(*key)}: has no plan"
@@ -478,7 +483,7 @@ def _list_wrong_means(study: Study) -> Iterator[str]:
     """Metrics that are not the mean of their values by example."""
     for run in study.stored["report"]["runs"]:
         key = run["name"], run["seed"]
-        for metric, examples in study.values[key].items():
+        for metric, examples in study.values.get(key, {}).items():
             value, mean = run["metrics"].get(metric), examples.mean
             is_right = not is_number(mean)
             if is_number(value):

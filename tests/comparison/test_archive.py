@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
-from jaxpt.report.studies import list_studies, load_study
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import make_config
 
 from jaxpt.cli import main as cli
@@ -243,8 +245,11 @@ def test_an_altered_study_is_refused(copied):
     ("change", "words"),
     [
         (lambda runs, values: runs.append(runs[0]), "has two runs clm-seed0"),
-        (lambda runs, values: runs.pop(0), "clm-seed0: has values by example or"),
-        (lambda runs, values: values.pop(("mlm", 1)), "mlm-seed1: has values by"),
+        (lambda runs, values: runs.pop(0), "clm-seed0: has values by example, but"),
+        (
+            lambda runs, values: values.pop(("mlm", 1)),
+            "mlm-seed1: has values by example of other",
+        ),
         (lambda runs, values: runs[0].update(steps=1), "clm-seed0: has steps 1; its"),
         (lambda runs, values: runs[0].update(objective="mlm"), "has objective mlm"),
         (
