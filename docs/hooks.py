@@ -15,15 +15,19 @@ import html
 import inspect
 import os
 import pathlib
+import sys
 
 from mkdocs.structure.files import File
 
 # The pictures need little computation, so fast compilation matters more.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "results" / "tools"))
+
+from results_page import make_results_page
+
 import jaxpt
 from jaxpt.cli import USAGE
-from jaxpt.comparison.results_page import list_pictures, make_results_page
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
@@ -68,9 +72,8 @@ def on_files(files, config):
     pages["reference/api.md"] = make_api()
     for package in PACKAGES:
         pages[f"reference/{package}.md"] = make_package(package)
-    pages["results.md"] = make_results_page(RESULTS)
+    pages |= make_results_page(RESULTS)
     pages["negative.md"] = (RESULTS / "negative.md").read_text(encoding="utf-8")
-    pages |= list_pictures(RESULTS)
     for name, picture in draw_pictures().items():
         pages[f"objectives/{name}.png"] = picture
     for path, text in pages.items():

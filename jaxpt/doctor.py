@@ -49,14 +49,15 @@ UNFINISHED = Kind(
     (),
     "repeat the jaxpt prepare that was stopped; it resumes",
 )
+STUDY = Kind(
+    "archived study",
+    ("study.json",),
+    (),
+    "restore it from version control, or repeat jaxpt archive",
+)
 # The first that has a marker applies.
 KINDS = (
-    Kind(
-        "archived study",
-        ("study.json",),
-        ("study.json", "report.json", "compare.json"),
-        "restore it from version control, or repeat jaxpt archive",
-    ),
+    STUDY,
     Kind(
         "comparison",
         ("compare.json", "plans.json"),
@@ -190,8 +191,6 @@ class _Examiner:
     def examine(self) -> Examination:
         for folder in self._walk(self._root):
             self._check_folder(folder)
-        if self._kind.name == "archived study" and not self._faults:
-            self._check_study()
         return Examination(
             self._kind.name,
             self._num_files,
@@ -224,13 +223,14 @@ class _Examiner:
         verified = self._check_sums(folder)
         if kind and kind.name == STORE.name:
             verified |= self._check_store(folder)
+        if kind is STUDY:
+            verified |= self._check_study(folder)
         verified |= self._check_steps(folder)
         if kind:
             for name in kind.needs:
                 if not (folder / name).exists() and name not in verified:
                     self._add(folder / name, "is missing", self._advise(folder, name))
-            has_steps = kind.name in ("training run", "fine-tuning")
-            if has_steps and self._kind.name != "archived study":
+            if kind.name in ("training run", "fine-tuning"):
                 self._check_last_step(folder, kind)
         present = {path.name for path in folder.iterdir() if path.is_file()}
         rest = sorted(present - verified - {checksums.FILE, LOCK})
@@ -301,21 +301,27 @@ class _Examiner:
             intact = manifest.list_finished(place)
             self._add(last, "is missing: the result is that of this step", _use(intact))
 
-    def _check_study(self) -> None:
+    def _check_study(self, folder: Path) -> set[str]:
+        """Verifies the files of a study, and that its means are those of its values."""
         set_up_jax()
-        from jaxpt.comparison.archive import check_study
+        from jaxpt.comparison import studies
 
-        try:
-            check_study(self._root)
-        except UserError as error:
-            self._add(self._root, str(error), self._kind.remedy)
+        names = {studies.STUDY, studies.RUNS, studies.VALUES}
+        faults = studies.list_faults(folder)
+        for name, problem in faults.items():
+            self._add(folder / name, problem.partition("; ")[0], STUDY.remedy)
+        if not faults:
+            try:
+                studies.check_study(folder)
+            except UserError as error:
+                self._add(folder, str(error), STUDY.remedy)
+        self._count(folder / name for name in names)
+        return names
 
     def _advise(self, folder: Path, name: str) -> str:
         kind = find_kind(folder) or self._kind
         if name == checksums.FILE:
             return SUMS_REMEDY
-        if self._kind.name == "archived study":
-            kind = self._kind
         return REMEDIES.get((kind.name, name), kind.remedy).format(folder=folder)
 
     def _add(self, path: Path, problem: str, remedy: str) -> None:

@@ -24,14 +24,16 @@ from jaxpt.errors import UserError
 from jaxpt.finetuning.data import read_splits
 from jaxpt.objectives import OBJECTIVES
 
-FOLDER = Path(__file__).resolve().parents[1] / "configs"
-CONFIGS = sorted(FOLDER.glob("*.py"))
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER, STUDIES = ROOT / "configs", ROOT / "results" / "configs"
+CONFIGS = sorted([*FOLDER.glob("*.py"), *STUDIES.glob("*.py")])
 TASK_CONFIGS = sorted(FOLDER.glob("tasks/*.py"))
 
 
 def load(name):
     """The module of a config file, as the command line imports it."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    (path,) = [p for p in (FOLDER, STUDIES) if (p / f"{name}.py").exists()]
+    spec = importlib.util.spec_from_file_location(name, path / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -45,13 +47,24 @@ def beside(monkeypatch):
 
 def test_there_is_none_for_an_objective_alone():
     """Which is a flag, --config.objective=NAME, of any of them."""
-    assert 8 <= len(CONFIGS) <= 26
+    assert 8 <= len(list(FOLDER.glob("*.py"))) <= 16
+    assert len(list(FOLDER.rglob("*.py"))) <= 30
+
+
+@pytest.mark.parametrize("path", STUDIES.glob("*.py"), ids=lambda path: path.name)
+def test_a_study_starts_from_a_recipe_in_any_folder(path, monkeypatch, tmp_path):
+    """Also in one with a file of the recipe's name."""
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "wikitext2").mkdir()
+    config = to_dict(load(path.stem).get_config())
+    monkeypatch.chdir(tmp_path)
+    assert to_dict(read_config_file(str(path))) == config
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_config(path):
     module = load(path.stem)
-    assert f"--config configs/{path.name}" in module.__doc__
+    assert f"--config {path.relative_to(ROOT)}" in module.__doc__
     assert "minute" in module.__doc__  # how long it takes
     config = to_dict(module.get_config())
     plan, spec = make_plan(config), make_compare_spec(config)
@@ -348,7 +361,7 @@ def write_conllu(path, sentences):
 
 def test_the_data_of_pretraining_pays(tmp_path, monkeypatch):
     """No text of a dev or test row is in the text for pretraining."""
-    path = FOLDER.parent / "results" / "pretraining_pays_data.py"
+    path = ROOT / "results" / "tools" / "pretraining_pays_data.py"
     spec = importlib.util.spec_from_file_location("pays_data", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jaxpt.cli.main import main
+from jaxpt.comparison.studies import load_study, write_study
 from jaxpt.doctor import examine
 from jaxpt.files import checksums
 from jaxpt.runs.finished_runs import METRICS_FILE
@@ -129,12 +130,30 @@ def test_other_paths_are_one_line(name, tmp_path, capsys):
     assert str(tmp_path / name) in error and len(error.splitlines()) == 1
 
 
-def test_a_study_whose_verdict_was_changed_is_found(tmp_path):
-    study = shutil.copytree(
-        Path(__file__).parents[1] / "results" / "quickstart", tmp_path / "study"
-    )
-    report = json.loads((study / "report.json").read_text())
-    report["metrics"][0]["pairs"][0]["verdict"] = "changed"
-    checksums.write(study / "report.json", json.dumps(report).encode())
+@pytest.fixture
+def study(tmp_path):
+    source = Path(__file__).parents[1] / "results" / "speedruns" / "mlm" / "adamw"
+    return shutil.copytree(source, tmp_path / "study")
+
+
+def test_each_file_of_a_study_is_verified(study):
+    whole = examine(study)
+    assert (whole.kind, whole.num_files, whole.faults) == ("archived study", 3, [])
+    assert not whole.unverified
+    for path in study.iterdir():
+        data = path.read_bytes()
+        path.write_bytes(data[:-2] + b"{" + data[-1:])
+        (fault,) = examine(study).faults
+        assert fault.path == path.name and "jaxpt archive" in fault.remedy
+        path.write_bytes(data)
+    (study / "values.npz").unlink()
+    (fault,) = examine(study).faults
+    assert (fault.path, fault.problem) == ("values.npz", "is missing")
+
+
+def test_a_study_whose_result_was_changed_is_found(study):
+    forged = load_study(study)
+    forged.stored["report"]["runs"][0]["metrics"]["choice_bayes_accuracy"] += 0.1
+    write_study(study, forged.facts, forged.stored, forged.values)
     (fault,) = examine(study).faults
     assert "values by example" in fault.problem

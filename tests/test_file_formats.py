@@ -1,6 +1,7 @@
 """What docs/reference/files.md says of files is what commands write."""
 
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -62,6 +63,18 @@ def test_logs(place):
     named = names_in(read_row("A training run", "metrics.jsonl"))
     named -= {"skipped_updates", "skipped_batches"}  # if there are any
     assert named <= keys
+
+
+def test_study(place):
+    words = ["--title=t", "--question=q", f"--to={place / 'study'}"]
+    assert main(["archive", f"--workdir={place / 'compared'}", *words]) == 0
+    facts = json.loads((place / "study" / "study.json").read_text())
+    assert names_in(read_row("A study", "study.json")) == facts.keys()
+    stored = json.loads(gzip.decompress((place / "study/runs.json.gz").read_bytes()))
+    files = {"compare.json", "plans.json", "report.json", "values.npz"}
+    assert names_in(read_row("A study", "runs.json.gz")) - files == stored.keys()
+    named = names_in(read_row("A study", "values.npz")) - {"-bits"}
+    assert all(entry.keys() == named for entry in stored["values"])
 
 
 def test_report(place):

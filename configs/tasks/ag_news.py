@@ -10,7 +10,7 @@ names of classes, separated by a tab, without a header:
 
 It has no test set. A folder has ag_news-train.jsonl, ag_news-dev.jsonl and
 ag_news-test.jsonl, each line with "text" and "label", as
-results/pretraining_pays_data.py makes them:
+results/tools/pretraining_pays_data.py makes them:
 
     --config configs/tasks/ag_news.py:FOLDER
 """

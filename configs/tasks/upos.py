@@ -3,8 +3,8 @@
     jaxpt finetune --from RUN --config configs/tasks/upos.py:FOLDER --to DIR
 
 FOLDER has ewt-train.jsonl, ewt-dev.jsonl and ewt-test.jsonl, each line with "words" and
-"tags"; results/pretraining_pays_data.py makes them from the treebank's own files. The
-17 universal tags; BERT's recipe for tagging, a tag at each word's first token.
+"tags"; results/tools/pretraining_pays_data.py makes them from the treebank's own files.
+The 17 universal tags; BERT's recipe for tagging, a tag at each word's first token.
 """
 
 from jaxpt.config.finetuning import default_finetune_config

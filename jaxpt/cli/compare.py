@@ -126,10 +126,13 @@ def _compare(
 
 @command(
     "report",
-    example="jaxpt report --runs runs/a runs/b --workdir runs/report",
+    example="""\
+jaxpt report --runs runs/a runs/b --workdir runs/report
+jaxpt report --study results/quickstart --workdir runs/report""",
     flags=RUNS
     | QUIET
     | {
+        "study": ("", "the folder of a study of jaxpt archive, instead of --runs"),
         "alpha": (
             ALPHA,
             "family-wise error rate of the verdicts; if several analyses of the same "
@@ -143,16 +146,22 @@ def _compare(
     },
 )
 def report(command: Command, argv: list[str]) -> int:
-    """Report on finished runs, as `jaxpt compare` does; train nothing."""
+    """Report on finished runs or a study, as `jaxpt compare` does; train nothing."""
     values = parse(command, repeat_flag(command, "runs", argv))
     workdir = read_workdir(values)
     start_jax()
-    from jaxpt.comparison.runs_report import report_runs
+    from jaxpt.comparison.runs_report import report_runs, report_study
     from jaxpt.distributed import processes
     from jaxpt.report.summary import format_table
     from jaxpt.runs.finished_runs import find_folders
 
     processes.check_alone()
-    folders = find_folders(values.runs or [])
-    table = format_table(report_runs(folders, workdir, values.alpha, values.control))
-    return show([table, f"\nreport: {workdir / 'report.html'}"])
+    if values.study:
+        others = [n for n in ("runs", "alpha", "control") if values[n].present]
+        if others:
+            raise ConfigError(f"--study={values.study}: leave out --{others[0]}")
+        result = report_study(remote.fetch(values.study), workdir)
+    else:
+        folders = find_folders(values.runs or [])
+        result = report_runs(folders, workdir, values.alpha, values.control)
+    return show([format_table(result), f"\nreport: {workdir / 'report.html'}"])

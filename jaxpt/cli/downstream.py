@@ -276,9 +276,10 @@ def fit_scaling(command: Command, argv: list[str]) -> int:
         groups = scaling.read_csv(fetch(values.csv))
     else:
         start_jax()
-        from jaxpt.runs.finished_runs import find_folders, load_runs
+        from jaxpt.comparison.studies import load_all_runs
+        from jaxpt.runs.finished_runs import find_folders
 
-        runs = load_runs(find_folders(values.runs))
+        runs = load_all_runs(find_folders(values.runs))
         groups = scaling.read_runs(runs, values.metric, str(values["count"].value))
     to = read_to(values) if values.to else None
     return show(scaling.fit_scaling(groups, to, values.num_draws))

@@ -29,15 +29,15 @@ jaxpt archive --workdir runs/quickstart --to results/quickstart \\
         "question": ("", "what the study asks, in one sentence"),
         "command": ("", "the command that made the comparison; its config is copied"),
         "note": ("", "what readers should know, such as other load on the machine"),
-        "pictures": (True, "copy the first pictures of the report"),
     },
     common=("trust", "workdir"),
 )
 def archive(command: Command, argv: list[str]) -> int:
-    """Store a finished comparison as a study of a few small files.
+    """Store a finished comparison as a study of three small files.
 
-    The folder has the report, the settings and each run's values by test example, from
-    which the verdicts are computed again; it has no checkpoints.
+    The files have the settings, and each run's results, learning curve, costs and
+    values by test example. `jaxpt report --study` computes the report from them.
+    Checkpoints, logs and pictures are left out.
     """
     values = parse(command, argv)
     workdir, folder = read_workdir(values), read_to(values)
@@ -49,8 +49,8 @@ def archive(command: Command, argv: list[str]) -> int:
         from jaxpt.comparison.archive import archive as write_study
 
         words = values.title, values.question, values.command, values.note
-        study = write_study(workdir, folder, *words, values.pictures)
-        num = len(study.report["runs"])
+        study = write_study(workdir, folder, *words)
+        num = len(study.stored["report"]["runs"])
         return show([f"{folder}: {num} runs; its verdicts follow from their values"])
 
     return run_command(values, work)

@@ -1,84 +1,57 @@
-"""Archives a comparison as a study: small files from which verdicts are computed again.
+"""Archives a finished comparison as a study (`jaxpt.comparison.studies`).
 
-    study.json, report.json, *.csv, *.png    as `jaxpt.report.studies` describes them
-    compare.json, plans.json    the settings of the comparison and of each objective
-    config.txt                  the config file that the command names, if it names one
-    references.npz              the baselines without a network, by test example
-    runs/NAME-seedN/            what `jaxpt report --runs` reads of each run: settings,
-                                results, values by test example; no checkpoints
-
-checksums.json has the checksums of the files next to it. Absolute paths are shortened
-(`short_paths`).
+The study has the runs of the comparison's report, without checkpoints and logs.
+Absolute paths are shortened (`short_paths`).
 """
 
-import dataclasses
-import json
+import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxpt.comparison import compared_tasks
-from jaxpt.comparison.assembly import (
-    NOTES,
-    describe_count,
-    judge_runs,
-    measure_references,
-)
-from jaxpt.comparison.collect_runs import describe_run
+from jaxpt.comparison.assembly import measure_references
+from jaxpt.comparison.collect_runs import collect_run
 from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
     PLANS_FORM,
+    Prepared,
     load_compared_config,
     load_plans,
-    run_name,
     run_path,
 )
 from jaxpt.comparison.short_paths import shorten_paths
-from jaxpt.config.metric_names import rename_result
-from jaxpt.config.plan import make_compare_spec, make_plan
+from jaxpt.comparison.studies import (
+    COMPUTED,
+    REPEATED,
+    REPORT,
+    STUDY,
+    Study,
+    check_study,
+    load_study,
+    write_study,
+)
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
-from jaxpt.files.folder import (
-    check_output,
-    hold,
-    load_json,
-    load_measured,
-    replaced_folder,
-    write_json,
-)
-from jaxpt.judge.assumptions import describe_seeds
-from jaxpt.judge.intervals import repeat_interval
-from jaxpt.report.answer import list_shared
-from jaxpt.report.conventions import with_costs
-from jaxpt.report.costs import EXTRA_COLUMNS, add_costs
+from jaxpt.files.folder import check_output, load_json, replaced_folder
+from jaxpt.judge.examples import Examples
 from jaxpt.report.formats import to_plain
-from jaxpt.report.studies import FOLDER_HINT, REPORT, STUDY, Study, load_study
-from jaxpt.report.tables import format_differences, format_results
-from jaxpt.runs.finished_runs import load_runs
-from jaxpt.runs.metrics_file import METRICS_FILE
-from jaxpt.runs.result import SCHEMA
-from jaxpt.runs.task import Task, make_task
-from jaxpt.runs.workdir import NAMES, load_examples, write_examples
-from jaxpt.text.tokens import tokenizer
+from jaxpt.runs.task import make_task
+from jaxpt.runs.workdir import NAMES, load_examples
 
-REFERENCES, SOURCE = "references.npz", "config.txt"
-# What is copied of the comparison's folder, and of each run's.
-FILES = ("report.json", "results.csv", "differences.csv", CONFIG, PLANS)
-FIGURES = ("learning_curves", "shared_metrics", "finetuning_curves")
-RUN_FILES = (
+# What a verdict is made of, in a metric's entry of report.json.
+VERDICT_FIELDS = ("by_name", "pairs", "bounds", "baselines")
+TOLERANCE = 1e-5  # relative; values are stored as float32
+RUN_FILES = {
     *NAMES,
-    METRICS_FILE,
     compared_tasks.RESULTS,
     compared_tasks.EXAMPLES,
     checksums.FILE,
-)
-ALPHA = 0.05  # that any mean of a repeated study lies outside its interval
-# What a verdict is made of, in a metric's entry of report.json.
-VERDICT_FIELDS = ("by_name", "pairs", "bounds", "baselines")
-TOLERANCE = 1e-6  # relative; another machine may sum in another order
+}  # that a study is made of
+COUNTED = {"flops", "curve"}  # of an entry; the report may count them again
 REPEAT_HINT = (
     "repeat the jaxpt compare that wrote it; finished runs are not trained again"
 )
@@ -91,7 +64,6 @@ def archive(
     question: str,
     command: str = "",
     note: str = "",
-    has_pictures: bool = True,
 ) -> Study:
     """Writes the study of a finished comparison; an earlier study there is replaced.
 
@@ -101,7 +73,6 @@ def archive(
       title, question: one line each.
       command: that made the comparison; "" is one that reads compare.json.
       note: what readers should know, such as other load on the machine.
-      has_pictures: whether the report's first pictures are copied.
 
     Raises:
       UserError: `workdir` holds no finished comparison, its text has changed, `folder`
@@ -110,76 +81,78 @@ def archive(
     """
     check_output(folder, STUDY)  # before the text, which may take long to prepare
     config = load_compared_config(workdir)
-    report = _load_report(workdir)
+    path = workdir / "report.json"
+    report = load_json(path, REPORT, REPEAT_HINT, REPEAT_HINT)
     source = _read_config(command)
     prepared = load_plans(config, workdir)
     tasks = {n: make_task(p, prepared.vocabs[n]) for n, p in prepared.plans.items()}
     references = measure_references(tasks, prepared.corpora)
+    values = _load_values(report, prepared, workdir)
+    values |= {(name,): x for name, x in references.items()}
+    words = {"title": title, "question": question, "note": note, "config": source.name}
+    words["command"] = command or f"jaxpt compare --config {CONFIG} --workdir DIR"
+    plans = load_json(workdir / PLANS, PLANS_FORM, REPEAT_HINT)
+    left_out = {*COMPUTED, *REPEATED}
+    stored = {
+        "compare": config,
+        "plans": plans,
+        "text": {name: x.fingerprint for name, x in prepared.corpora.items()},
+        "dtypes": {name: task.model_spec.dtype for name, task in tasks.items()},
+        "report": {k: value for k, value in report.items() if k not in left_out},
+    }
+    facts, stored = shorten_paths(
+        [words | _list_facts(report), stored],
+        [config, plans, shlex.split(words["command"]), os.path.abspath(workdir)],
+    )
+    stored |= {
+        "source": source.text,
+        "tokenizer": json.loads(tokenizers.dump(prepared.tokenizer)),
+    }
     with replaced_folder(folder, STUDY) as place:
-        _copy_files(report, workdir, place, has_pictures)
-        flat = {
-            f"{name}/{metric}": values
-            for name, by_metric in references.items()
-            for metric, values in by_metric.items()
-        }
-        write_examples(place, flat, REFERENCES)
-        if source.data is not None:
-            checksums.write(place / SOURCE, source.data)
-        command = command or f"jaxpt compare --config {CONFIG} --workdir DIR"
-        words = {"title": title, "question": question, "command": command}
-        words |= {"config": source.name, "note": note}
-        write_json(place / STUDY, words | _list_facts(report, place))
-        shorten_paths(place, (CONFIG, PLANS), command)
+        write_study(place, facts, stored, values)
         try:
-            check_study(place)
-        except UserError as error:  # about the copy of one of its files
-            message = str(error).replace(str(place), str(workdir))
-            raise type(error)(message) from error
+            _check_verdicts(check_study(place).report, report)
+        except UserError as error:
+            fault = str(error).removeprefix(f"{place}: ")
+            raise type(error)(f"{path}: {fault}; {REPEAT_HINT}") from error
     return load_study(folder)
 
 
-def _load_report(workdir: Path) -> dict:
-    return load_json(workdir / "report.json", REPORT, REPEAT_HINT, REPEAT_HINT)
-
-
-def _copy_files(report: dict, workdir: Path, place: Path, has_pictures: bool) -> None:
-    """Copies what a study has of a comparison.
+def _load_values(
+    report: dict, prepared: Prepared, workdir: Path
+) -> dict[tuple, dict[str, Examples]]:
+    """The values by example of a report's runs.
 
     Raises:
-      UserError: a file is missing or was altered.
+      UserError: a run is missing, was altered, or is not that of the report.
     """
+    values: dict[tuple, dict[str, Examples]] = {}
     for entry in [*report["runs"], *report.get("diverged", [])]:
-        run = entry["name"], entry["seed"]
-        _copy_run(run_path(workdir, *run), run_path(place, *run))
-    pictures = [report["figures"].get(name) for name in FIGURES if has_pictures]
-    for name in (*FILES, *(Path(picture).name for picture in pictures if picture)):
-        try:
-            data = checksums.read(workdir / name, REPEAT_HINT)
-        except OSError as error:
-            raise CheckpointError(
-                f"{workdir / name}: cannot be read: {error.strerror}; {REPEAT_HINT}"
-            ) from error
-        checksums.write(place / name, data)
-
-
-def _copy_run(source: Path, target: Path) -> None:
-    faults = checksums.find_faults(source, logs=(METRICS_FILE,))
-    for name in RUN_FILES:
-        if name in faults:
-            raise CheckpointError(
-                f"{source / name}: {faults[name]}; {checksums.REMEDY}"
-            )
-    target.mkdir(parents=True)
-    for name in RUN_FILES:
-        if (source / name).is_file():
-            disk.replace(target / name, disk.read(source / name))
+        name, seed = entry["name"], entry["seed"]
+        path = run_path(workdir, name, seed)
+        if not path.is_dir() or name not in prepared.plans:
+            raise CheckpointError(f"{path}: is missing; {REPEAT_HINT}")
+        for file, fault in checksums.find_faults(path).items():
+            if file in RUN_FILES:
+                raise CheckpointError(f"{path / file}: {fault}; {checksums.REMEDY}")
+        run = to_plain(collect_run(prepared, workdir, name, seed))
+        for key in run.keys() - COUNTED:
+            if not is_close(run[key], entry.get(key)):
+                raise CheckpointError(
+                    f"{workdir / 'report.json'}: its {key} of {path.name} is not that "
+                    f"of {path}; {REPEAT_HINT}"
+                )
+        if "diverged_at" not in run:
+            downstream = compared_tasks.describe_tasks(prepared.spec, path)[2]
+            values[name, seed] = load_examples(path) | downstream
+    return values
 
 
 class _Source(NamedTuple):
-    """The config that a command names; "" and None if it names none."""
+    """The config that a command names, and its content if it is a file."""
 
     name: str = ""
-    data: bytes | None = None
+    text: str = ""
 
 
 def _read_config(command: str) -> _Source:
@@ -200,14 +173,14 @@ def _read_config(command: str) -> _Source:
     if path.suffix != ".py":
         return _Source(config)
     try:
-        return _Source(config, disk.read(path))
+        return _Source(config, disk.read_text(path))
     except OSError as error:
         raise UserError(
             f"--command: its config {path} cannot be read: {error.strerror}"
         ) from error
 
 
-def _list_facts(report: dict, folder: Path) -> dict:
+def _list_facts(report: dict) -> dict:
     """What study.json states in addition to its words."""
     runs = [*report["runs"], *report.get("diverged", [])]
     results = [run for run in report["runs"] if "machine" in run]
@@ -217,7 +190,6 @@ def _list_facts(report: dict, folder: Path) -> dict:
         "date": report["created"],
         "machines": _list_distinct(run["machine"] for run in results),
         "versions": _list_distinct(run["versions"] for run in results),
-        "intervals": list_intervals(report),
     }
 
 
@@ -229,166 +201,19 @@ def _list_distinct(items: Iterable[dict]) -> list[dict]:
     return distinct
 
 
-def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
-    """By shared metric and name: the mean, and where that of a repeated study lies.
-
-    Prediction intervals of the mean over the same number of seeds, simultaneous
-    (Bonferroni): a repetition of the study has all means within them with a probability
-    of at least 0.95. A name with one seed has none.
-    """
-    stated = [
-        (entry["metric"], name, stats)
-        for entry in list_shared(report)
-        for name, stats in entry["by_name"].items()
-        if stats["n"] > 1
-    ]
-    intervals: dict[str, dict[str, dict[str, float]]] = {}
-    for metric, name, stats in stated:
-        mean = stats["mean"]
-        low, high = repeat_interval(mean, stats["std"], stats["n"], ALPHA / len(stated))
-        by_name = intervals.setdefault(metric, {})
-        by_name[name] = {"mean": mean, "low": low, "high": high}
-    return intervals
-
-
-def check_study(folder: Path) -> Study:
-    """Checks a study's files, and that its verdicts follow from its runs.
-
-    Raises:
-      UserError: a file is missing or was altered, or a mean, an interval or a verdict
-        of report.json is not what the runs' values by example give.
-    """
-    study = load_study(folder)
-    for name in (*FILES, STUDY, REFERENCES):
-        if not (folder / name).exists():
-            raise UserError(f"{folder / name}: is missing")
-        checksums.read(folder / name)
-    entries = [*study.report["runs"], *study.report.get("diverged", [])]
-    named = {run_path(folder, run["name"], run["seed"]) for run in entries}
-    if named != set((folder / "runs").iterdir()):
-        raise UserError(
-            f"{folder / 'runs'}: must hold the runs of report.json and no others"
-        )
-    load_runs(sorted(named), takes_diverged=True)
-    stored = {entry["metric"]: entry for entry in study.report["metrics"]}
-    redrawn = {entry["metric"]: entry for entry in redraw_verdicts(study)}
-    for metric in [*stored, *redrawn]:
+def _check_verdicts(redrawn: dict, report: dict) -> None:
+    """Raises UserError if the verdicts of a report are not those of its values."""
+    before, after = (
+        {entry["metric"]: entry for entry in x["metrics"]} for x in (report, redrawn)
+    )
+    for metric in [*before, *after]:
         for part in VERDICT_FIELDS:
-            one, other = (x.get(metric, {}).get(part) for x in (stored, redrawn))
+            one, other = (x.get(metric, {}).get(part) for x in (before, after))
             if not is_close(one, other):
-                raise UserError(
-                    f"{folder / 'report.json'}: {metric}: {part} is not what the "
-                    f"values by example in {folder / 'runs'} give"
+                raise CheckpointError(
+                    f"{metric}: {part} is not what the values by example of its runs "
+                    f"give"
                 )
-    if not is_close(study.facts["intervals"], list_intervals(study.report)):
-        raise UserError(f"{folder / STUDY}: its intervals are not those of its report")
-    return study
-
-
-class _Results(NamedTuple):
-    """What a study's folder stores of its runs, as `assembly.judge_runs` takes it."""
-
-    runs: list[dict]
-    examples: dict[tuple[str, int], dict]
-    references: dict[str, dict]
-
-
-def _load_results(study: Study) -> _Results:
-    """The results of a study's runs and baselines, with the costs of its report."""
-    folder, report = study.folder, study.report
-    spec = make_compare_spec(load_compared_config(folder))
-    runs, examples = [], {}
-    for entry in report["runs"]:
-        name, seed = entry["name"], entry["seed"]
-        place = run_path(folder, name, seed)
-        result = rename_result(load_measured(place / "result.json", SCHEMA))
-        run = describe_run(result, name, place, folder, spec)
-        if (run["objective"], run["seed"]) != (entry["objective"], seed):
-            raise UserError(f"{place}: is not the run {run_name(name, seed)}")
-        parts = {"parts": entry["parts"]} if "parts" in entry else {}
-        runs.append(with_costs(run, entry) | parts)
-        task_examples = compared_tasks.describe_tasks(spec, place)[2]
-        examples[name, seed] = load_examples(place) | task_examples
-    references: dict[str, dict] = {}
-    for key, values in load_examples(folder, REFERENCES).items():
-        name, _, metric = key.rpartition("/")
-        references.setdefault(name, {})[metric] = values
-    return _Results(runs, examples, references)
-
-
-def redraw_verdicts(study: Study) -> list[dict]:
-    """The "metrics" of a study's report, from the stored results of its runs."""
-    judged = judge_runs(study.report, *_load_results(study))
-    return json.loads(json.dumps(to_plain(judged["metrics"])))
-
-
-def redraw(folder: Path) -> tuple[dict, dict]:
-    """Writes a study's report again, from the stored results of its runs.
-
-    For a study whose costs were counted or whose verdicts were computed by an earlier
-    version. Nothing is trained; pictures show no verdicts and are kept.
-
-    Returns:
-      The report before and after.
-
-    Raises:
-      UserError: the folder holds no study, a file was altered, or the report that was
-        written is not valid.
-    """
-    study = load_study(folder)
-    spec = make_compare_spec(load_compared_config(folder))
-    results, tasks = _load_results(study), _load_tasks(study)
-    tuning = study.report.get("tuning")
-    known = {(run["name"], run["seed"]): run for run in study.report["runs"]}
-    runs = [
-        run | _keep_costs(run, known[run["name"], run["seed"]])
-        for run in add_costs(results.runs, tasks, tuning)
-    ]
-    report = study.report | {
-        "runs": runs,
-        "budget": describe_count(study.report["budget"], runs),
-        "notes": NOTES,
-        "seeds_note": describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha),
-    }
-    report |= judge_runs(report, runs, results.examples, results.references)
-    report = json.loads(json.dumps(to_plain(report)))
-    with hold(folder):
-        write_json(folder / "report.json", report)
-        for name, write in (
-            ("results.csv", format_results),
-            ("differences.csv", format_differences),
-        ):
-            checksums.write(folder / name, write(report).encode())
-        facts = study.facts | {"intervals": list_intervals(report)}
-        write_json(folder / STUDY, facts)
-        check_study(folder)
-    return study.report, report
-
-
-def _load_tasks(study: Study) -> dict[str, Task]:
-    """The task of each name of a study, for the counts of its operations."""
-    plans = load_json(study.folder / PLANS, PLANS_FORM, FOLDER_HINT)
-    tasks = {}
-    for run in study.report["runs"]:
-        name = run["name"]
-        if name in tasks:
-            continue
-        plan = make_plan(plans["plans"][name]["config"], is_stored=True)
-        path = run_path(study.folder, name, run["seed"]) / "tokenizer.json"
-        vocab = tokenizer.load(path).vocab
-        if plan.spec.needs.counts:  # no operation depends on them
-            vocab = dataclasses.replace(vocab, counts=(1,) * vocab.size)
-        tasks[name] = make_task(plan, vocab)
-    return tasks
-
-
-def _keep_costs(run: dict, entry: dict) -> dict:
-    """The costs of an entry that its run does not have: those of a lost teacher."""
-    return {
-        key: entry[key]
-        for key in EXTRA_COLUMNS
-        if run.get(key) is None and entry.get(key) is not None
-    }
 
 
 def is_close(one: Any, other: Any) -> bool:

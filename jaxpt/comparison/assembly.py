@@ -291,7 +291,7 @@ def publish(
     """
     collector = Collector(report, corpora_of, workdir)
     report["figures"] = figures.draw(report, corpora_of, workdir, collector.add)
-    report["samples"] = collector.by_name
+    report["samples"] = report.get("samples", {}) | collector.by_name
 
     def write() -> str:
         write_tables(report, workdir)

@@ -12,7 +12,6 @@ from jaxpt.comparison.plan_runs import (
     run_name,
     run_path,
 )
-from jaxpt.config.metric_names import rename_result
 from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
@@ -57,7 +56,7 @@ def collect_run(prepared: Prepared, workdir: Path, name: str, seed: int) -> dict
     check_same(folder, plan, prepared.tokenizer, prepared.corpora)
     if record := load_divergence(folder):
         return describe_divergence(record, name, folder, workdir)
-    result = rename_result(load_measured(folder / "result.json", SCHEMA))
+    result = load_measured(folder / "result.json", SCHEMA)
     return describe_run(result, name, folder, workdir, prepared.spec)
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxpt.comparison.studies import REPORT
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk
 from jaxpt.files.folder import load_json, new_folder
 from jaxpt.hub.export import ExportOptions, write_export
-from jaxpt.report.studies import REPORT
 from jaxpt.report.summary import format_budget, list_verdicts
 from jaxpt.runs.first_seeds import list_first_seeds
 

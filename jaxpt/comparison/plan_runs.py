@@ -25,7 +25,6 @@ from jaxpt.comparison.budget import (
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
 from jaxpt.comparison.shared_metrics import list_notes
 from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
-from jaxpt.config.metric_names import rename_metric, rename_tuning
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
@@ -329,8 +328,6 @@ def check_folder(workdir: Path, config: dict) -> None:
     earlier = load_config(path, "use another --workdir")
     stored = flatten(with_defaults(earlier, config))
     expected = flatten(with_defaults(config, earlier))
-    for settings in (stored, expected):
-        settings["compare.tune_by"] = rename_metric(settings["compare.tune_by"])
     # Settings of the user come before those derived from them.
     for name in sorted(stored.keys() | expected.keys(), key=_by_importance):
         if stored.get(name) != expected.get(name) and not name.startswith(CHANGEABLE):
@@ -389,7 +386,7 @@ def restore_plans(config: dict, stored: dict) -> Prepared:
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = _count_tokens(plans, tokenizer, corpora)
     spec = make_compare_spec(config)
-    tuning = rename_tuning(stored["tuning"])
+    tuning = stored["tuning"]
     return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 

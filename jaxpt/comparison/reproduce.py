@@ -4,25 +4,20 @@ import copy
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt.comparison.archive import check_study
 from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
-    PLANS_FORM,
     Prepared,
     check_folder,
-    load_compared_config,
     restore_plans,
-    run_path,
 )
+from jaxpt.comparison.studies import REPORT, Study, check_study
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import LOCK, hold, load_json, write_config, write_json
 from jaxpt.report.formats import format_number, is_number
-from jaxpt.report.studies import REPORT, Study
-from jaxpt.runs.workdir import DATA
 
 TOLERANCE = 1e-6  # by which a mean may lie outside an interval of no width
 
@@ -67,14 +62,12 @@ def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
       UserError: the study is damaged or has no intervals, or the text is not the same.
     """
     study = processes.on_all(lambda: check_study(folder))
-    if not study.facts["intervals"]:
+    if not study.intervals:
         raise UserError(
             f"{folder}: has no intervals; a study needs two seeds to be reproduced"
         )
-    config = load_compared_config(folder)
-    plans = load_json(folder / PLANS, PLANS_FORM, "must be a study's")
+    config, plans = (copy.deepcopy(study.stored[name]) for name in ("compare", "plans"))
     if data:
-        plans = copy.deepcopy(plans)
         for part in [config, *(plan["config"] for plan in plans["plans"].values())]:
             part["data"]["path"] = data
     with hold(workdir):
@@ -126,10 +119,8 @@ def _has_plans(config: dict, workdir: Path) -> bool:
 
 def _check_text(study: Study, prepared: Prepared) -> None:
     """Raises UserError if the text is not that of the study."""
-    first = study.report["runs"][0]
-    place = run_path(study.folder, first["name"], first["seed"])
-    stored = load_json(place / "data.json", DATA, "must be a run's")
-    if stored != {name: split.fingerprint for name, split in prepared.corpora.items()}:
+    text = {name: split.fingerprint for name, split in prepared.corpora.items()}
+    if study.stored["text"] != text:
         path = prepared.config["data"]["path"]
         raise UserError(f"data.path={path}: is not the text of {study.folder}")
 
@@ -138,7 +129,7 @@ def compare_means(study: Study, report: dict) -> list[Repeated]:
     """The means of a report next to the stated intervals, by metric and name."""
     entries = {entry["metric"]: entry["by_name"] for entry in report["metrics"]}
     repeated = []
-    for metric, by_name in study.facts["intervals"].items():
+    for metric, by_name in study.intervals.items():
         for name, stated in by_name.items():
             mean = entries.get(metric, {}).get(name, {}).get("mean")
             new = mean if is_number(mean) else None

@@ -12,6 +12,7 @@ from jaxpt.comparison.inequalities import (
     mean_costs,
 )
 from jaxpt.comparison.naming import name_runs
+from jaxpt.comparison.studies import check_study, load_all_runs
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
@@ -19,10 +20,9 @@ from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.runs import manifest
-from jaxpt.runs.finished_runs import FoundRun, is_same_text, load_runs
-from jaxpt.runs.workdir import load_corpora
+from jaxpt.runs.finished_runs import FoundRun, is_same_text
 from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter
-from jaxpt.text.dataset import Split
+from jaxpt.text.dataset import Split, load_text
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Kinds of budget; a report has the first one of which all runs spent the same amount.
@@ -60,7 +60,7 @@ def report_runs(
         raise ConfigError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
     with hold(workdir):
         _check_folder(workdir)
-        named = name_runs(load_runs(folders, takes_diverged=True))
+        named = name_runs(load_all_runs(folders, takes_diverged=True))
         runs, diverged = split_runs(
             {"name": name} | run.result | {"workdir": _relative_path(run, workdir)}
             for name, group in named.items()
@@ -94,13 +94,48 @@ def report_runs(
         drawable, undrawn = _find_drawable(groups, corpora_of)
         report["left_out"] = left_out + undrawn
         # All checks are done; only now is anything written.
-        before = _list_figures(workdir)
         workdirs = [run["workdir"] for run in [*runs, *diverged]]
-        write_config(workdir / REPORT, {"runs": workdirs})
-        publish(report, {name: corpora_of[name] for name in drawable}, workdir)
-        for name in before - set(report["figures"].values()):
-            checksums.remove(workdir / name)
+        drawn = {name: corpora_of[name] for name in drawable}
+        _write(report, drawn, workdir, {"runs": workdirs})
     return report
+
+
+def report_study(folder: Path, workdir: Path) -> dict:
+    """Writes the report of an archived study, as `report_runs` does.
+
+    Pictures that need the parameters of a model are left out.
+
+    Args:
+      folder: of the study.
+      workdir: as of `report_runs`.
+
+    Raises:
+      UserError: `folder` holds no study or one that is damaged, or `workdir` contains
+        anything but a report; nothing has been written.
+    """
+    with hold(workdir):
+        _check_folder(workdir)
+        report = check_study(folder).report
+        _write(report, {}, workdir, {"study": str(folder)})
+    return report
+
+
+def _write(
+    report: dict,
+    corpora_of: Mapping[str, dict[str, Split]],
+    workdir: Path,
+    source: dict,
+) -> None:
+    """Publishes a report and removes the pictures of the report before it.
+
+    Args:
+      source: what the report is of.
+    """
+    before = _list_figures(workdir)
+    write_config(workdir / REPORT, source)
+    publish(report, corpora_of, workdir)
+    for name in before - set(report["figures"].values()):
+        checksums.remove(workdir / name)
 
 
 def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:
@@ -177,7 +212,7 @@ def _load_texts(groups: Groups) -> tuple[dict[str, dict[str, Split]], list[str]]
             corpora_of[name] = corpora_of[same[0]]
             continue
         try:
-            corpora_of[name] = load_corpora(run.folder, run.task, run.tokenizer)
+            corpora_of[name] = _load_text(run)
         except UserError as error:
             failed.setdefault(str(error), []).append(name)
     lines = [
@@ -186,6 +221,21 @@ def _load_texts(groups: Groups) -> tuple[dict[str, dict[str, Split]], list[str]]
         for reason, names in failed.items()
     ]
     return corpora_of, lines
+
+
+def _load_text(run: FoundRun) -> dict[str, Split]:
+    """The text of a run, read again.
+
+    Raises:
+      UserError: it is missing or has changed.
+    """
+    text = run.task.plan.text
+    _, corpora = load_text(text, run.tokenizer)
+    if {name: split.fingerprint for name, split in corpora.items()} != run.text:
+        raise CheckpointError(
+            f"--runs={run.folder}: is of other text than data.path={text.path} is now"
+        )
+    return corpora
 
 
 def _find_drawable(

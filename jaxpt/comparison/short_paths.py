@@ -1,43 +1,30 @@
-"""Shortens the absolute paths in a study's files to their last parts.
+"""Shortens the absolute paths of a study to their last parts.
 
-A text /home/me/data/wiki.txt becomes wiki.txt, and the run of a comparison
-/home/me/both/runs/mlm-seed0 becomes both/runs/mlm-seed0.
+A text /home/me/data/wiki.txt becomes wiki.txt, and the teacher of a comparison
+/home/me/both/teachers/mlm becomes both/teachers/mlm.
 """
 
-import json
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxpt.files import checksums
-from jaxpt.files.folder import write_json
 
-UNCHANGED = (checksums.FILE, "tokenizer.json")
-
-
-def shorten_paths(folder: Path, settings: Iterable[str], command: str) -> None:
-    """Shortens the absolute paths in the JSON files of a study.
-
-    The paths are those of the comparison's folder, of settings and of the command; the
-    same text is replaced wherever a file has it.
+def shorten_paths(value: Any, settings: Any) -> Any:
+    """A JSON value without the absolute paths that settings have.
 
     Args:
-      folder: of the study.
-      settings: names of the files with the settings.
-      command: that made the comparison.
+      value: in which the paths are shortened, wherever they are.
+      settings: any JSON value with the paths.
+
+    >>> shorten_paths("of /me/d/wiki.txt", {"path": "/me/d/wiki.txt"})
+    'of wiki.txt'
     """
-    paths = [path for path in folder.rglob("*.json") if path.name not in UNCHANGED]
-    files = {path: json.loads(path.read_bytes()) for path in paths}
-    texts = [*shlex.split(command), *_list_texts([files[folder / x] for x in settings])]
     # FILE=WEIGHT and finetune:FILE:FOLDER,FOLDER are several parts.
-    named = {part for text in texts for part in re.split("[:=,]", text)}
-    runs = [value for path, value in files.items() if path.name == "result.json"]
-    named |= {str(Path(run["workdir"]).parents[1]) for run in runs}
+    named = {part for text in _list_texts(settings) for part in re.split("[:=,]", text)}
     short = shorten(path for path in named if Path(path).is_absolute())
     if not short:
-        return
+        return value
     known = "|".join(map(re.escape, sorted(short, key=len, reverse=True)))
     pattern = re.compile(rf"(?<![\w./])({known})(?![\w.-])")
 
@@ -50,9 +37,7 @@ def shorten_paths(folder: Path, settings: Iterable[str], command: str) -> None:
             return pattern.sub(lambda match: short[match[0]], value)
         return value
 
-    for path, value in files.items():
-        if (changed := change(value)) != value:
-            write_json(path, changed)
+    return change(value)
 
 
 def shorten(paths: Iterable[str]) -> dict[str, str]:
@@ -85,6 +70,6 @@ def _list_texts(value: Any) -> Iterator[str]:
     """Every text in a JSON value, but keys."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
+    elif isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _list_texts(each)

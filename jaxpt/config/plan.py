@@ -8,7 +8,6 @@ import json
 import math
 from collections.abc import Collection
 
-from jaxpt.config.metric_names import accept_metric
 from jaxpt.config.needs import (
     Filler,
     fill_decoder,
@@ -237,10 +236,7 @@ def _read_model(objective: str, setting: str, path: str) -> dict:
 
 def make_compare_spec(config: AnyConfig) -> CompareSpec:
     """The config's `compare` section, checked."""
-    section = read_sections(to_dict(config))["compare"]
-    if by := section.get("tune_by"):
-        section["tune_by"] = accept_metric(by, "compare.tune_by")
-    return CompareSpec(**section)
+    return CompareSpec(**read_sections(to_dict(config))["compare"])
 
 
 def _check_lengths(plan: Plan) -> None:

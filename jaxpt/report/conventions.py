@@ -163,21 +163,6 @@ def _read_points(
     return values, limit / end
 
 
-def with_costs(run: dict, entry: Mapping[str, Any]) -> dict:
-    """A run's result with the counted costs of its entry in a report, if it has them.
-
-    Args:
-      entry: of report.json, for the same run.
-    """
-
-    def pick(costs: Mapping[str, Any]) -> dict:
-        return {k: costs[k] for k in ("flops", "operations") if k in costs}
-
-    counted = {point["step"]: pick(point) for point in entry.get("curve", [])}
-    curve = [point | counted.get(point["step"], {}) for point in run["curve"]]
-    return run | pick(entry) | {"curve": curve}
-
-
 def list_kinds(runs: list[dict]) -> list[str]:
     """The conventions whose cost all runs have."""
     return [kind for kind, key in KEYS.items() if all(run.get(key) for run in runs)]

@@ -20,7 +20,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
@@ -72,7 +71,6 @@ def read_runs(
       UserError: a run lacks the metric or its value is not above 0, runs of an
         objective read different text, or N without embeddings is 0.
     """
-    metric = accept_metric(metric, "--metric")
     groups: dict[str, list[tuple[float, ...]]] = {}
     first: dict[str, FoundRun] = {}
     for run in runs:

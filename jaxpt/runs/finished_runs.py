@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from jaxpt.config.metric_names import rename_result
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import CONFIG, load_config, load_json
@@ -217,7 +216,7 @@ def _load_run(folder: Path) -> FoundRun:
         folder=folder,
         version=stored["version"],
         settings=json.loads(json.dumps(settings)),
-        result=rename_result(result),
+        result=result,
         examples=examples,
         text=text,
         task=task,

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jaxpt.config.metric_names import rename_metrics
 from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, schema
 
@@ -23,7 +22,6 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
 
-    Metrics of earlier versions have their present names (`config.metric_names`).
 
     Raises:
       UserError: there is no such file, a line is damaged, or the log was altered after
@@ -50,7 +48,7 @@ def read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = schema.parse(line, _LINE)
-            row = rename_metrics({k: _from_json(value) for k, value in row.items()})
+            row = {k: _from_json(value) for k, value in row.items()}
         except ValueError as error:
             raise CheckpointError(
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "

@@ -3,7 +3,6 @@
 import numbers
 from pathlib import Path
 
-from jaxpt.config.metric_names import rename_result
 from jaxpt.files.folder import load_measured
 
 RESULT = "result.json"
@@ -36,4 +35,4 @@ SCHEMA = {
 def load_result(workdir: Path) -> dict | None:
     """A finished run's entry in a report; None while it is not finished."""
     path = workdir / RESULT
-    return rename_result(load_measured(path, SCHEMA)) if path.exists() else None
+    return load_measured(path, SCHEMA) if path.exists() else None

@@ -10,7 +10,6 @@ any verdict says "ahead" (alpha is 0.05). No model is trained. The verdicts are 
 import argparse
 import functools
 import itertools
-import json
 import pathlib
 import sys
 
@@ -31,6 +30,7 @@ from comparisons import (
     to_results,
 )
 
+from jaxpt.comparison.studies import list_studies
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import check_seeds
 from jaxpt.judge.unpaired import Sample, half_width
@@ -214,8 +214,8 @@ def print_pairing(root: pathlib.Path = RESULTS) -> None:
     median over all pairs of objectives with four or more common seeds.
     """
     ratios: dict[str, list[float]] = {}
-    for path in sorted(root.glob("*/report.json")):
-        report = json.loads(path.read_text())
+    for study in list_studies(root):
+        report = study.report
         labels = {e["metric"]: e["label"] for e in report["metrics"] if e["is_common"]}
         for metric, label in labels.items():
             by_name: dict[str, dict[int, float]] = {}

@@ -1,32 +1,38 @@
 """Archived studies: files, facts, verdicts from stored values, and reproduction."""
 
-import copy
 import errno
+import gzip
 import json
 import os
 import shutil
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny import make_config
 
 from jaxpt.cli import main as cli
 from jaxpt.comparison import archive as archiving
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison import plan_runs, reproduce
-from jaxpt.comparison.archive import (
-    archive,
+from jaxpt.comparison import plan_runs, reproduce, studies
+from jaxpt.comparison.archive import archive
+from jaxpt.comparison.short_paths import shorten_paths
+from jaxpt.comparison.studies import (
+    COMPUTED,
     check_study,
     list_intervals,
-    redraw,
-    redraw_verdicts,
+    list_studies,
+    load_all_runs,
+    load_study,
+    pack_values,
+    unpack_values,
+    write_study,
 )
-from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.errors import UserError
 from jaxpt.files import disk
-from jaxpt.files.folder import write_json
+from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
-from jaxpt.report.formats import to_plain
-from jaxpt.report.studies import list_studies, load_study
 from jaxpt.training import loop
 from jaxpt.training.machine import describe_machine, describe_versions
 
@@ -79,23 +85,29 @@ def copied(study, tmp_path):
     return shutil.copytree(study, tmp_path / "study")
 
 
-def change(path, **values):
-    """Rewrites a JSON file with its checksum, as a forger would."""
-    write_json(path, json.loads(path.read_text()) | values)
+def forge(folder, change):
+    """Writes a study again, with new checksums, after a change of what it stores."""
+    study = load_study(folder)
+    change(study.stored, study.values)
+    write_study(folder, study.facts, study.stored, study.values)
 
 
-def test_a_study_holds_what_verdicts_need_and_no_checkpoints(study, compared, labelled):
-    names = {path.relative_to(study).as_posix() for path in study.rglob("*")}
-    expected = {"study.json", "report.json", "results.csv", "differences.csv"}
-    expected |= {"compare.json", "plans.json", "references.npz", "learning_curves.png"}
-    expected |= {"runs/clm-seed0/examples.npz", "runs/mlm-seed1/result.json"}
-    assert expected <= names
-    assert not any("checkpoints" in name or "tensorboard" in name for name in names)
-    report = (study / "report.json").read_text()
-    assert report == (compared / "report.json").read_text().replace(
-        f'"{labelled}"', f'"{labelled.name}"'
-    )
-    facts = load_study(study).facts
+def read_stored(folder):
+    return json.loads(gzip.decompress((folder / "runs.json.gz").read_bytes()))
+
+
+def test_a_study_is_three_files_with_what_verdicts_need(study, compared, labelled):
+    names = {path.name for path in study.iterdir()} - {".lock"}
+    assert names == {"study.json", "runs.json.gz", "values.npz"}
+    stored = load_study(study)
+    facts, report = stored.facts, stored.report
+    written = (compared / "report.json").read_text()
+    expected = json.loads(written.replace(f'"{labelled}"', f'"{labelled.name}"'))
+    assert report.keys() == expected.keys()
+    for name in expected.keys() - {"figures", *COMPUTED}:
+        assert report[name] == expected[name], name
+    for name in COMPUTED:
+        assert archiving.is_close(report.get(name), expected.get(name)), name
     assert (facts["title"], facts["question"]) == WORDS
     assert facts["objectives"] == ["clm", "mlm"] and facts["seeds"] == [0, 1]
     assert facts["machines"] == [describe_machine()]
@@ -103,32 +115,30 @@ def test_a_study_holds_what_verdicts_need_and_no_checkpoints(study, compared, la
     assert [each.folder for each in list_studies(study.parent)] == [study]
 
 
+def test_all_four_costs_are_judged(study, compared):
+    pairs = [p for x in load_study(study).report["metrics"] for p in x["pairs"]]
+    kinds = {"flops", "operations", "raw_tokens", "seconds"}
+    assert pairs and all(set(pair["under"]) == kinds for pair in pairs)
+
+
 def test_a_study_has_no_path_of_the_machine(study, compared, labelled, tmp_path):
-    """Absolute paths are shortened; the other files are copies."""
+    """Absolute paths are shortened."""
     command = f"jaxpt compare --config.data.path={labelled} --workdir {compared}"
     folder = tmp_path / "study"
     archive(compared, folder, *WORDS, command)
-    texts = {
-        path.relative_to(folder).as_posix(): path.read_text()
-        for path in folder.rglob("*.*")
-        if path.suffix not in (".npz", ".png") and path.is_file()
-    }
-    assert {"runs/mlm-seed1/result.json", "plans.json", "results.csv"} <= texts.keys()
-    for root in (labelled.parent, compared.parent):
-        assert not [name for name, text in texts.items() if str(root) in text]
-    facts = json.loads(texts["study.json"])
-    assert facts["command"] == (
+    stored = read_stored(folder)
+    for text in (json.dumps(stored), (folder / "study.json").read_text()):
+        assert str(labelled.parent) not in text and str(compared.parent) not in text
+    assert check_study(folder).facts["command"] == (
         f"jaxpt compare --config.data.path={labelled.name} --workdir {compared.name}"
     )
-    for name in ("compare.json", "runs/clm-seed0/config.json"):
-        assert json.loads(texts[name])["data"]["path"] == labelled.name
-    result = json.loads(texts["runs/clm-seed0/result.json"])
-    assert result["workdir"] == f"{compared.name}/runs/clm-seed0"
-    intervals = load_study(study).facts["intervals"]
-    assert check_study(folder).facts["intervals"] == intervals
+    plans = [plan["config"] for plan in stored["plans"]["plans"].values()]
+    for config in (stored["compare"], *plans):
+        assert config["data"]["path"] == labelled.name
+    assert stored["report"]["runs"][0]["workdir"] == "runs/clm-seed0"
 
 
-def test_paths_in_settings_are_shortened(tmp_path):
+def test_paths_in_settings_are_shortened():
     """Parts of one setting, paths within others; texts that are not paths stay."""
     settings = {
         "mixture": ["/d/a/t.txt=1", "/d/b/t.txt=2"],
@@ -137,101 +147,122 @@ def test_paths_in_settings_are_shortened(tmp_path):
         "path": "tfds:wiki/en",
     }
     run = {"workdir": "/me/runs/x/runs/mlm-seed0", "note": "/me/runs/xy or/d/one"}
-    write_json(tmp_path / "compare.json", settings)
-    write_json(tmp_path / "runs" / "mlm-seed0" / "result.json", run)
-    write_json(tmp_path / "runs" / "mlm-seed0" / "tokenizer.json", {"v": ["/d/one"]})
-    shorten_paths(tmp_path, ["compare.json"], "jaxpt compare --workdir '/me/runs/x'")
-    assert json.loads((tmp_path / "compare.json").read_text()) == {
-        "mixture": ["a/t.txt=1", "b/t.txt=2"],
-        "tasks": ["finetune:own.py:one,two", "blimp:rel/b.tar"],
-        "teacher": "x/teachers/mlm",
-        "path": "tfds:wiki/en",
-    }
-    place = tmp_path / "runs" / "mlm-seed0"
-    assert json.loads((place / "result.json").read_text()) == {
-        "workdir": "x/runs/mlm-seed0",
-        "note": "/me/runs/xy or/d/one",
-    }
-    assert json.loads((place / "tokenizer.json").read_text()) == {"v": ["/d/one"]}
+    assert shorten_paths([settings, run], [settings, "/me/runs/x"]) == [
+        {
+            "mixture": ["a/t.txt=1", "b/t.txt=2"],
+            "tasks": ["finetune:own.py:one,two", "blimp:rel/b.tar"],
+            "teacher": "x/teachers/mlm",
+            "path": "tfds:wiki/en",
+        },
+        {"workdir": "x/runs/mlm-seed0", "note": "/me/runs/xy or/d/one"},
+    ]
 
 
-def test_verdicts_are_drawn_again_from_the_folder(study):
-    stored = load_study(study)
-    metrics = redraw_verdicts(stored)
-    assert metrics == stored.report["metrics"]
-    assert any(entry["pairs"] for entry in metrics)
-    assert any(entry["baselines"] for entry in metrics)
+@given(st.data(), st.integers(1, 20), st.integers(1, 3))
+def test_values_come_back(data, size, num):
+    """Hits and counts exactly, others to the precision of float32."""
+    kinds = st.integers(0, 1), st.integers(0, 300), st.floats(-1e6, 1e6)
+    examples = {}
+    for seed in range(num):
+        numbers = data.draw(st.lists(st.one_of(*kinds), min_size=size, max_size=size))
+        kind = data.draw(st.sampled_from(["hits", "other"]))
+        totals = np.array(numbers, float)
+        totals = (totals > 0.5).astype(float) if kind == "hits" else totals
+        x = Examples(totals, np.arange(size) + 0.5, np.arange(size) // 2)
+        examples["a", seed] = {kind: x, "twice": x}
+        examples["a",] = {"baseline": x}
+    unpacked = unpack_values(*pack_values(examples))
+    assert unpacked.keys() == examples.keys()
+    for owner, by_metric in examples.items():
+        assert unpacked[owner].keys() == by_metric.keys()
+        for metric, x in by_metric.items():
+            one = unpacked[owner][metric]
+            np.testing.assert_array_equal(one.totals, x.totals.astype(np.float32))
+            np.testing.assert_array_equal(one.weights, x.weights)
+            np.testing.assert_array_equal(one.groups, x.groups)
+            assert {z.dtype.kind for z in one[:2]} == {"f"}
+            assert one.groups.dtype == np.int64
 
 
-def test_verdicts_of_an_earlier_procedure_are_redrawn(copied, study):
-    """Without training: the values of the runs give the report again."""
-    report = json.loads((copied / "report.json").read_text())
-    metrics = copy.deepcopy(report["metrics"])
-    for entry in metrics:
-        for pair in entry["pairs"]:
-            pair |= {"outcome": "ahead", "p": 0.01, "low": 0.1, "high": 0.2}
-    change(copied / "report.json", metrics=metrics, seeds_note="of another procedure")
-    with pytest.raises(UserError, match="is not what the values by example"):
-        check_study(copied)
-    before, after = redraw(copied)
-    assert before["metrics"] == metrics
-    check_study(copied)
-    written = json.loads((copied / "report.json").read_text())
-    assert written == to_plain(after) == report
-    for name in ("differences.csv", "study.json"):
-        assert (copied / name).read_bytes() == (study / name).read_bytes()
-
-
-def test_the_folder_is_what_report_reads(study, tmp_path, capsys):
-    """Its runs are reported like any others, without text and checkpoints."""
-    argv = ["report", "--runs", str(study / "runs" / "*"), "--workdir"]
-    assert cli.main([*argv, str(tmp_path / "report")]) == 0
-    report = json.loads((tmp_path / "report" / "report.json").read_text())
+def test_a_study_is_what_report_reads(study, tmp_path, capsys, labelled, monkeypatch):
+    """Alone as it was, and its runs like any others, without text and checkpoints."""
+    place = tmp_path / "report"
+    argv = ["report", f"--study={study}", f"--workdir={place}"]
+    assert cli.main(argv) == cli.main(argv) == 0
+    stored = load_study(study).report
+    report = json.loads((place / "report.json").read_text())
+    assert report | {"figures": {}} == stored
+    assert {"report.html", "results.csv", "learning_curves.png"} <= set(
+        os.listdir(place)
+    )
+    assert cli.main([*argv, "--alpha=0.01"]) == 2
+    assert "leave out --alpha" in capsys.readouterr().err
+    assert cli.main(["report", f"--runs={study}", f"--workdir={place}"]) == 0
+    report = json.loads((place / "report.json").read_text())
+    assert "the text cannot be read" in report["left_out"][0]
     by_metric = {entry["metric"]: entry for entry in report["metrics"]}
-    for entry in load_study(study).report["metrics"]:
+    for entry in stored["metrics"]:
         assert by_metric[entry["metric"]]["by_name"] == entry["by_name"]
 
 
+def test_runs_of_a_study_are_those_of_their_folders(study, compared, labelled):
+    folders = sorted((compared / "runs").glob("*-seed*"))
+    (*runs,) = load_all_runs([study])
+    for run, own in zip(runs, load_all_runs(folders), strict=True):
+        assert (run.folder.name, run.version) == (own.folder.name, own.version)
+        settings = own.settings | {"data.path": labelled.name}
+        assert run.settings == settings and run.text == own.text
+        assert run.tokenizer_sha256 == own.tokenizer_sha256
+        assert run.examples.keys() == own.examples.keys()
+        result = {k: v for k, v in own.result.items() if k not in ("workdir", "curve")}
+        assert archiving.is_close({k: run.result[k] for k in result}, result)
+
+
 def test_an_altered_study_is_refused(copied):
-    path = copied / "report.json"
-    report = json.loads(path.read_text())
-    metric = next(x for x in report["metrics"] if x["pairs"])
-    metric["pairs"][0]["p"] += 0.1
-    path.write_text(json.dumps(report))
-    with pytest.raises(UserError, match="altered"):
+    for path in sorted(copied.iterdir()):
+        if path.name == ".lock":
+            continue
+        data = path.read_bytes()
+        for changed in (data[:-3], b"", data.replace(b"a", b"b")):
+            path.write_bytes(changed)
+            with pytest.raises(UserError, match=path.name):
+                check_study(copied)
+        path.unlink()
+        with pytest.raises(UserError, match=path.name):
+            check_study(copied)
+        path.write_bytes(data)
+    check_study(copied)
+    facts = json.loads((copied / "study.json").read_text())
+    (copied / "study.json").write_text(json.dumps(facts | {"format": 2}))
+    with pytest.raises(UserError, match="has format 2; .* reads format 1"):
         check_study(copied)
-    (copied / "checksums.json").unlink()
-    with pytest.raises(UserError, match="pairs is not what the values by example"):
-        check_study(copied)
-
-
-def test_verdicts_at_other_equal_costs_follow_from_the_runs(copied):
-    path = copied / "report.json"
-    report = json.loads(path.read_text())
-    pair = next(pair for x in report["metrics"] for pair in x["pairs"])
-    assert set(pair["under"]) == {"flops", "operations", "raw_tokens", "seconds"}
-    pair["under"]["operations"] = "ahead of all"
-    path.write_text(json.dumps(report))
-    (copied / "checksums.json").unlink()
-    with pytest.raises(UserError, match="pairs is not what the values by example"):
+    (copied / "study.json").write_text(json.dumps(facts | {"title": "Other"}))
+    with pytest.raises(UserError, match="study.json: was altered"):
         check_study(copied)
 
 
 @pytest.mark.parametrize(
-    "name", ["references.npz", "runs/clm-seed1/examples.npz", "runs/mlm-seed0"]
+    ("change", "words"),
+    [
+        (lambda runs, values: runs.append(runs[0]), "has two runs clm-seed0"),
+        (lambda runs, values: runs.pop(0), "clm-seed0: has values by example, but"),
+        (
+            lambda runs, values: values.pop(("mlm", 1)),
+            "mlm-seed1: has values by example of other",
+        ),
+        (lambda runs, values: runs[0].update(steps=1), "clm-seed0: has steps 1; its"),
+        (lambda runs, values: runs[0].update(objective="mlm"), "has objective mlm"),
+        (
+            lambda runs, values: runs[1]["metrics"].update(bits_per_byte=1.5),
+            "clm-seed1: its bits_per_byte is 1.5, but the mean",
+        ),
+        (lambda runs, values: runs[1].update(metrics={}), "clm-seed1: its .* is None"),
+    ],
 )
-def test_a_study_without_a_file_is_refused(name, copied):
-    path = copied / name
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(UserError):
-        check_study(copied)
-
-
-def test_stated_intervals_are_those_of_the_report(copied):
-    intervals = load_study(copied).facts["intervals"]
-    intervals["bits_per_byte"]["clm"]["high"] += 1
-    change(copied / "study.json", intervals=intervals)
-    with pytest.raises(UserError, match="intervals"):
+def test_a_study_that_was_forged_is_refused(change, words, copied):
+    """With valid checksums."""
+    forge(copied, lambda stored, values: change(stored["report"]["runs"], values))
+    with pytest.raises(UserError, match=words):
         check_study(copied)
 
 
@@ -256,9 +287,9 @@ def test_archive_on_the_command_line(compared, tmp_path, capsys):
     made = "jaxpt compare --config=quickstart:mlm --workdir runs/x"
     assert cli.main([*argv, "--command", made]) == 0
     assert "4 runs" in capsys.readouterr().out
-    assert "get_config" in (tmp_path / "s" / "config.txt").read_text()
+    assert "get_config" in read_stored(tmp_path / "s")["source"]
     assert cli.main(argv) == 0
-    assert not (tmp_path / "s" / "config.txt").exists()
+    assert read_stored(tmp_path / "s")["source"] == ""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     assert cli.main([*argv, "--to", str(tmp_path / "other")]) == 2
@@ -328,7 +359,7 @@ def test_a_killed_archive_leaves_the_old_or_the_new_study(
         kills = Kills(root, tmp_path / "copies", patch)
         archive(compared, root / "both", "New", "Is it new?")
     new = snapshot(root / "both")
-    assert list(root.iterdir()) == [root / "both"] and kills.num > 20
+    assert list(root.iterdir()) == [root / "both"] and kills.num >= 6
     states = []
     for i in range(kills.num):
         place = tmp_path / "copies" / str(i)
@@ -368,10 +399,9 @@ def refuse_study(folder):
 
 
 ALTERED = (
-    *("compare.json", "plans.json", "report.json", "results.csv"),
-    *("differences.csv", "learning_curves.png", "runs/clm-seed0/config.json"),
+    *("compare.json", "plans.json", "report.json", "runs/clm-seed0/config.json"),
     *("runs/clm-seed0/result.json", "runs/mlm-seed1/examples.npz"),
-    *("runs/mlm-seed0/metrics.jsonl", "runs/mlm-seed0/checksums.json"),
+    "runs/mlm-seed0/checksums.json",
 )
 
 
@@ -426,10 +456,8 @@ def test_a_study_is_reproduced(
     # The finished runs are not trained again; other means give exit code 1.
     monkeypatch.setattr(loop._Run, "_advance", None)
     stated = {"mean": 9.0, "low": 8.0, "high": 10.0}
-    facts = load_study(copied).facts | {"intervals": {"bits_per_byte": {"clm": stated}}}
-    write_json(copied / "study.json", facts)
-    monkeypatch.setattr(reproduce, "check_study", load_study)
-    argv[1] = str(copied)
+    intervals = {"bits_per_byte": {"clm": stated}}
+    monkeypatch.setattr(studies, "list_intervals", lambda report: intervals)
     assert cli.main(argv) == 1
     out = capsys.readouterr().out
     assert "OUTSIDE [8.000, 10.000]; stated 9.000" in out

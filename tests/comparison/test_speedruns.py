@@ -1,5 +1,6 @@
 """Records of speedruns and the folders of results/: rules, checks, the page."""
 
+import functools
 import json
 import re
 import shutil
@@ -8,25 +9,52 @@ import sys
 from pathlib import Path
 
 import pytest
+import speedruns
+from redraw import redraw
+from results_page import make_results_page
+from speedruns import check_folder, check_record, list_records
 
-from jaxpt.comparison import speedruns
-from jaxpt.comparison.archive import check_study
-from jaxpt.comparison.results_page import list_pictures, make_results_page
-from jaxpt.comparison.speedruns import check_folder, check_record, list_records
+from jaxpt.comparison.studies import (
+    check_study,
+    list_runs,
+    list_studies,
+    load_study,
+    write_study,
+)
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
-from jaxpt.files.folder import write_json
-from jaxpt.report.studies import list_studies, load_study
-from jaxpt.runs.finished_runs import load_runs
 from jaxpt.runs.workdir import flatten
 
 OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 SPEEDRUNS = RESULTS / "speedruns"
+MOST_FILES, MOST_BYTES = 120, 5_000_000
 RECORDS = sorted(path.parent for path in SPEEDRUNS.glob("*/*/study.json"))
 STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.json"))
+
+
+def test_the_results_are_few_small_files():
+    """Of those that git tracks: a study is three files."""
+    command = ["git", "ls-files", "-z", "--", str(RESULTS)]
+    listed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if listed.returncode:
+        pytest.skip("is no checkout of git")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert 90 < len(paths) <= MOST_FILES
+    assert sum(path.stat().st_size for path in paths) <= MOST_BYTES
+    for folder in [*STUDIES, *RECORDS]:
+        names = {path.name for path in paths if path.parent == folder}
+        assert names == {"study.json", "runs.json.gz", "values.npz"}
+
+
+def test_the_package_does_not_need_the_tools_of_results():
+    names = {path.stem for path in (RESULTS / "tools").glob("*.py")}
+    assert {"check", "redraw", "speedruns", "results_page"} <= names
+    for path in (ROOT / "jaxpt").rglob("*.py"):
+        imported = re.findall(r"^\s*(?:from|import) (\S+)", path.read_text(), re.M)
+        assert not names & {name.partition(".")[0] for name in imported}, path
 
 
 @pytest.mark.parametrize("folder", [*STUDIES, *RECORDS], ids=lambda path: path.name)
@@ -59,19 +87,19 @@ def test_a_record_has_its_cost(submitted):
     assert record.flops == pytest.approx(sum(r["flops"] for r in runs) / len(runs))
     assert record.seeds == len(runs) >= 3 and record.p < 0.01
     assert f"{record.seeds} seeds, target above 0.6" in record.describe()
-    assert list_records(submitted.parents[1])["mlm"] == [record]
+    (listed,) = list_records(submitted.parents[1])["mlm"]
+    assert listed.describe() == record.describe()
 
 
-def test_a_records_flops_are_counted_again_with_the_optimizers():
-    """Its results were written before the products of Muon were counted."""
+def test_a_records_flops_include_the_optimizers():
+    """The products of Muon."""
     folder = SPEEDRUNS / "mlm" / "muon-rotary"
     runs = load_study(folder).report["runs"]
-    (run, *_) = load_runs(folder / "runs" / f"mlm-seed{r['seed']}" for r in runs)
-    stored = run.result["flops"]
+    run = list_runs(load_study(folder))[0]
     added = run.result["steps"] * run.task.update_flops
-    assert check_record(folder).flops == pytest.approx(stored + added)
-    assert {r["flops"] for r in runs} == {stored + added}  # all seeds take equal steps
-    assert added > 0.05 * stored
+    whole = check_record(folder).flops
+    assert {r["flops"] for r in runs} == {whole}  # all seeds take equal steps
+    assert added > 0.05 * (whole - added)
 
 
 def test_a_mean_that_is_not_surely_better_is_refused(submitted):
@@ -97,19 +125,48 @@ def test_seeds_settings_and_objective_are_checked(submitted):
 def test_a_gap_in_the_seeds_is_refused(submitted, monkeypatch):
     """Whoever leaves out the worst seed cannot hide it."""
     study = load_study(submitted)
-    study.report["runs"] = [run for run in study.report["runs"] if run["seed"] != 1]
+    report = study.stored["report"]
+    report["runs"] = [run for run in report["runs"] if run["seed"] != 1]
     monkeypatch.setattr(speedruns, "check_study", lambda folder: study)
     refuse(submitted, "without a gap")
 
 
+def forge(folder, change):
+    """Writes a study again, with new checksums, after a change of what it stores."""
+    study = load_study(folder)
+    change(study.stored, study.values)
+    write_study(folder, study.facts, study.stored, study.values)
+
+
 def test_results_without_their_values_are_refused(submitted):
-    """Better numbers in every JSON file, with new checksums."""
-    for path in submitted.glob("runs/*/result.json"):
-        result = json.loads(path.read_text())
-        result["metrics"]["choice_bayes_accuracy"] += 0.1
-        write_json(path, result)
-    with pytest.raises(UserError, match="choice_bayes_accuracy: by_name is not"):
+    """Better numbers, with new checksums."""
+
+    def change(stored, values):
+        for run in stored["report"]["runs"]:
+            run["metrics"]["choice_bayes_accuracy"] += 0.1
+
+    forge(submitted, change)
+    with pytest.raises(UserError, match="its choice_bayes_accuracy is 0.*by example"):
         check_study(submitted)
+
+
+def test_costs_are_counted_again(submitted):
+    """Those of another version; the verdicts at other equal costs change with them."""
+    before = load_study(submitted).stored
+
+    def change(stored, values):
+        for run in stored["report"]["runs"]:
+            run["flops"] *= 2
+            del run["operations"]
+
+    forge(submitted, change)
+    old, new = redraw(submitted)
+    assert old["runs"][0]["flops"] == 2 * new["runs"][0]["flops"]
+    after = load_study(submitted).stored["report"]["runs"]
+    for one, other in zip(after, before["report"]["runs"], strict=True):
+        assert one["operations"] == pytest.approx(other["operations"])
+        assert one["curve"] == other["curve"]
+        assert one.keys() == other.keys()
 
 
 @pytest.mark.parametrize("name", ["config.py", "muon_rotary.py"])
@@ -124,14 +181,14 @@ def test_targets_and_configs_agree(name):
 
 def test_check_prints_a_line_and_exits_with_1_for_an_invalid_folder(submitted):
     def check(*folders):
-        command = [sys.executable, RESULTS / "check.py", *map(str, folders)]
+        command = [sys.executable, RESULTS / "tools" / "check.py", *map(str, folders)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         assert not done.stderr
         return done.returncode, done.stdout
 
     code, out = check(submitted)
     assert (code, out.count("\n")) == (0, 1) and "valid record. mlm:" in out
-    (submitted / "runs" / "mlm-seed0" / "examples.npz").unlink()
+    (submitted / "values.npz").unlink()
     code, out = check(submitted)
     assert (code, out.count("\n")) == (1, 1) and "NOT valid" in out
 
@@ -139,23 +196,26 @@ def test_check_prints_a_line_and_exits_with_1_for_an_invalid_folder(submitted):
 def test_the_page_shows_studies_and_records(submitted, tmp_path):
     """A record is a study, so it also serves as one here."""
     shutil.copytree(submitted, tmp_path / "first")
-    (tmp_path / "first" / "shared_metrics.png").write_bytes(b"PNG")
-    page = make_results_page(tmp_path)
+    files = make_results_page(tmp_path)
+    page = files.pop("results.md")
     (study,) = list_studies(tmp_path)
     assert study.facts["command"] in page and study.facts["machines"][0]["cpu"] in page
     assert "[mlm to 0.6 in the multiple-choice cloze with AdamW](#first)" in page
     assert "| mlm | 0.691 ± 0.021 |" in page and "Verdicts" in page
-    assert "| `span_corruption` |" in make_results_page(RESULTS)
     assert "`speedruns/mlm/mine`" in page
-    assert 'src="first/shared_metrics.png"' in page
-    assert list_pictures(tmp_path) == {"results/first/shared_metrics.png": b"PNG"}
-    assert "None is archived yet" in make_results_page(submitted)
+    assert "| `span_corruption` |" in page  # without a record
+    pictures = [f"results/first/{x}.png" for x in ("learning_curves", "shared_metrics")]
+    assert list(files) == pictures
+    for path, data in files.items():
+        assert f'src="{path.removeprefix("results/")}"' in page
+        assert data.startswith(b"\x89PNG")
+    assert "None is archived yet" in make_results_page(submitted)["results.md"]
 
 
 def test_the_documentation_has_the_differences_of_the_study():
     """The table of docs/downstream.md, in bold where the verdict is significant."""
     study = RESULTS / "pretraining_pays"
-    metrics = json.loads((study / "report.json").read_text())["metrics"]
+    metrics = load_report(study.name)["metrics"]
     by_name = {metric["metric"]: metric["baselines"] for metric in metrics}
     text = (ROOT / "docs" / "downstream.md").read_text(encoding="utf-8")
     table = text.partition("### Does pretraining pay?")[2].partition("\n- ")[0]
@@ -259,11 +319,11 @@ def test_the_documentation_has_the_options_of_the_studies():
 
 
 def test_the_documentation_has_the_accuracies_beyond_bigrams():
-    """Printed by results/beyond_bigrams.py, for each budget of the orderings."""
+    """Printed by results/tools/beyond_bigrams.py, for each budget of the orderings."""
     text = (ROOT / "docs" / "results" / "orderings.md").read_text(encoding="utf-8")
     part = text.partition("| accuracy beyond bigrams |")[2].partition("\n\n")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", part, re.M))
-    command = [sys.executable, RESULTS / "beyond_bigrams.py"]
+    command = [sys.executable, RESULTS / "tools" / "beyond_bigrams.py"]
     folders = [RESULTS / name for name in ORDERINGS]
     done = subprocess.run([*command, *folders], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -273,9 +333,14 @@ def test_the_documentation_has_the_accuracies_beyond_bigrams():
         assert cells.split(" | ") == found, name
 
 
+@functools.cache
+def load_report(study):
+    return load_study(RESULTS / study).report
+
+
 def read_metric(study, name):
-    report = json.loads((RESULTS / study / "report.json").read_text())
-    (metric,) = [metric for metric in report["metrics"] if metric["metric"] == name]
+    metrics = load_report(study)["metrics"]
+    (metric,) = [metric for metric in metrics if metric["metric"] == name]
     return metric
 
 

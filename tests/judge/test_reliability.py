@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jaxpt.comparison.studies import load_study
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import LEAST, split_half
 from jaxpt.report.reliability import list_reliability, measure_reliability
-from jaxpt.runs.workdir import load_examples
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -87,14 +87,9 @@ def test_weights_count():
 )
 def test_of_archived_studies(study, metric, low, high):
     """Objectives are ranked; of one objective's options the choice is noise."""
-    folders = sorted((RESULTS / study / "runs").glob("*-seed*"))
-    if not folders or not load_examples(folders[0]).get(metric):
-        pytest.skip(f"results/{study} has no such values")
-    examples, runs = {}, []
-    for folder in folders:
-        name, _, seed = folder.name.rpartition("-seed")
-        examples[name, int(seed)] = load_examples(folder)
-        runs.append({"name": name, "seed": int(seed), "metrics": {}})
+    values = load_study(RESULTS / study).values
+    examples = {key: x for key, x in values.items() if len(key) == 2}
+    runs = [{"name": name, "seed": seed, "metrics": {}} for name, seed in examples]
     if study == "quickstart":
         assert len({run["name"] for run in runs}) == 4
     reliability = measure_reliability(runs, examples)

@@ -208,12 +208,6 @@ def test_runs_are_grouped_and_their_numbers_taken(make_found):
     assert points.params[1] > points.params[0] and points.loss.tolist() == [3, 3]
 
 
-def test_a_metric_by_its_earlier_name_is_taken(make_found, caplog):
-    run = make_found("mlm", {"masked_accuracy": 0.5})
-    assert scaling.read_runs([run], "heldout_top1")["mlm"].loss.tolist() == [0.5]
-    assert "--metric=heldout_top1: the metric is now masked_accuracy" in caplog.text
-
-
 def test_runs_that_do_not_fit_together_are_refused(make_found, refuses):
     one = make_found("clm")
     with refuses("--metric=bits", "has only valid_loss"):

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from jaxpt import logs
-from jaxpt.config.metric_names import RENAMED
 from jaxpt.errors import UserError
 from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.training.metrics_log import MetricWriter, Progress
@@ -94,8 +93,7 @@ def test_not_finite_stays_json(tmp_path):
 
 @given(st.dictionaries(st.text(), st.floats(), max_size=5), st.integers(0, 2**40))
 def test_any_floats_come_back(tmp_path_factory, values, step):
-    # Earlier names of metrics are read as the present ones: tests/config.
-    values = {name: values[name] for name in values if name not in {"step", *RENAMED}}
+    values = {name: values[name] for name in values if name != "step"}
     workdir = tmp_path_factory.mktemp("run")
     with MetricWriter(workdir) as writer:
         writer.write(step, values)

@@ -55,6 +55,7 @@ STUDIES = {
     "archive": ARCHIVE,
     "archive again": [*ARCHIVE, "--note=new"],
     "report": ["report", "--runs=run", "--workdir=new"],
+    "report of a study": ["report", "--study=study", "--workdir=new"],
     "reproduce": ["reproduce", "study", "--workdir=new", "--data=text.txt", "--quiet"],
 }
 TIMED = ("report", "reproduce")

@@ -149,6 +149,23 @@ def dump(tokenizer: Tokenizer) -> bytes:
     return _write(core | {"model": core["model"] | {ROLES: roles}})
 
 
+def from_json(
+    data: dict, specials: tuple[str, ...] = (), num_sentinels: int = 0
+) -> Tokenizer:
+    """Restores a tokenizer from the JSON that `save` writes.
+
+    Args:
+      specials, num_sentinels: are added if it lacks them.
+
+    Raises:
+      UserError: `save` does not write such values.
+    """
+    schema.check(data, {"model": {ROLES: ROLES_SCHEMA}})
+    model = dict(data["model"])
+    stored = model.pop(ROLES)
+    return _name(read_json(data | {"model": model}), stored, specials, num_sentinels)
+
+
 def load(path: str | os.PathLike) -> Tokenizer:
     """Reads a tokenizer that `save` or `export` wrote, or any of `read_published`.
 
@@ -227,8 +244,14 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
         return read_published(path, specials, num_sentinels)
     try:
         data = schema.parse(checksums.read(path), {str: object})
+        if ROLES in data.get("model", {}):
+            return from_json(data, specials, num_sentinels)
         if "model" in data:
-            return _read(data, path, specials, num_sentinels)
+            has_options = path.name == "tokenizer.json"
+            options = read_options(path.parent) if has_options else None
+            return name_specials(
+                read_json(data), specials, num_sentinels, options=options
+            )
         return _read_earlier(data, specials, num_sentinels)
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error
@@ -246,20 +269,6 @@ def _names_byt5(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return settings.get("tokenizer_class") == "ByT5Tokenizer"
-
-
-def _read(
-    data: dict, path: Path, specials: tuple[str, ...], num_sentinels: int
-) -> Tokenizer:
-    """The tokenizer of a `tokenizer.json`, with the roles that it or its folder has."""
-    model = data["model"]
-    stored = model.pop(ROLES, None) if isinstance(model, dict) else None
-    core = read_json(data)
-    if stored is None:
-        options = read_options(path.parent) if path.name == "tokenizer.json" else None
-        return name_specials(core, specials, num_sentinels, options=options)
-    schema.check(stored, ROLES_SCHEMA, f"model.{ROLES}")
-    return _name(core, stored, specials, num_sentinels)
 
 
 def _name(
