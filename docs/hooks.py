@@ -22,7 +22,7 @@ from mkdocs.structure.files import File
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jaxpt
-from jaxpt.cli import USAGE
+from jaxpt.cli.main import USAGE
 from jaxpt.comparison.results_page import list_pictures, make_results_page
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.plan import make_plans
