@@ -104,6 +104,29 @@ def test_a_fork_that_ends_releases_nothing(tmp_path):
     assert is_free(path)
 
 
+def test_many_processes_take_turns(tmp_path):
+    """Each removes the file and its folder, for which the others wait."""
+    path, count = tmp_path / "new" / "deep" / ".lock", tmp_path / "count"
+    count.write_text("0")
+    children = []
+    for _ in range(6):
+        if child := os.fork():
+            children.append(child)
+            continue
+        code = 1
+        try:
+            for _ in range(50):
+                with lock.hold(path, lambda: None):
+                    number = int(count.read_text())
+                    time.sleep(2e-4)
+                    count.write_text(f"{number + 1}")
+            code = 0
+        finally:
+            os._exit(code)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 6
+    assert count.read_text() == "300"
+
+
 def test_what_was_made_for_it_goes_with_it(tmp_path):
     path = tmp_path / "new" / "deep" / ".lock"
     with lock.hold(path, refuse):
