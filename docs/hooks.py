@@ -27,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "results" / "tools"))
 from results_page import make_results_page
 
 import jaxpt
-from jaxpt.cli import USAGE
+from jaxpt.cli.main import USAGE
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs

@@ -16,7 +16,7 @@ FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
     *("version", "errors", "interrupts", "setting_types", "dims", "rng", "trust"),
-    "user_code",
+    *("user_code", "optional"),
     *("distributed", "files", "logs"),
     *("judge", "text", "ops", "nn", "learn", "objectives"),
     *("evaluation", "zero_shot", "tasks", "config", "runs", "training", "hub"),

@@ -4,6 +4,7 @@ The study has the runs of the comparison's report, without checkpoints and logs.
 Absolute paths are shortened (`short_paths`).
 """
 
+import json
 import os
 import shlex
 from collections.abc import Iterable
@@ -41,6 +42,7 @@ from jaxpt.judge.examples import Examples
 from jaxpt.report.formats import to_plain
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import NAMES, load_examples
+from jaxpt.text.tokens import tokenizer as tokenizers
 
 # What a verdict is made of, in a metric's entry of report.json.
 VERDICT_FIELDS = ("by_name", "pairs", "bounds", "baselines")

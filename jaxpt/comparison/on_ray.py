@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Optional
 
-from jaxpt import logs, trust
+from jaxpt import logs, optional, trust
 from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
@@ -102,7 +102,7 @@ def compare_on_ray(
     """
     config = to_dict(config)
     runs = [run_name(*run) for run in list_runs(make_compare_spec(config))]
-    ray = _import_ray()
+    ray = optional.need("ray", "ray", "--ray", DeviceError)
     try:
         ray.init(cluster.address, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -219,11 +219,3 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         end = "diverged" if text.startswith("diverged") else "done"
         _log.info(f"{name}: {end} ({len(tasks) - len(pending)} of {len(tasks)})")
     return texts
-
-
-def _import_ray() -> ModuleType:
-    try:
-        import ray
-    except ImportError:
-        raise DeviceError("--ray: needs Ray: pip install 'jaxpt[ray]'") from None
-    return ray

@@ -20,7 +20,6 @@ from jaxpt.files import disk, schema
 FILE = "checksums.json"
 _FORM = {"files": {str: [{"bytes": int, "sha256": str}]}, "sha256": str}
 REMEDY = "restore it, or use another folder"
-_CHUNK_BYTES = 1 << 20
 
 
 def write(path: Path, data: bytes) -> None:
@@ -163,13 +162,9 @@ def _measure(data: bytes) -> dict:
 def _measure_file(path: Path, limit: int | None = None) -> dict:
     """As `_measure`, of a file, or of its first `limit` bytes."""
     digest, size = hashlib.sha256(), 0
-    with disk.open_regular(path) as file:
-        while limit is None or size < limit:
-            left = _CHUNK_BYTES if limit is None else min(_CHUNK_BYTES, limit - size)
-            if not (chunk := file.read(left)):
-                break
-            digest.update(chunk)
-            size += len(chunk)
+    for chunk in disk.read_chunks(path, limit):
+        digest.update(chunk)
+        size += len(chunk)
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import errno
 import io
+import math
 import os
 import re
 import secrets
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+CHUNK_BYTES = 1 << 20  # of a file that is read in parts
 WHOLE_BYTES = 1 << 31  # the most of a file that is read into memory as a whole
 TOO_LARGE = f"is larger than {WHOLE_BYTES >> 30} GiB, which is not read as a whole"
 _KINDS = {
@@ -91,6 +93,21 @@ def read(path: str | os.PathLike) -> bytes:
         if os.fstat(file.fileno()).st_size > WHOLE_BYTES:
             raise OSError(errno.EFBIG, TOO_LARGE, path)
         return file.read()
+
+
+def read_chunks(
+    path: str | os.PathLike, limit: int | None = None, follows_links: bool = True
+) -> Iterator[bytes]:
+    """Yields a file of any size in parts; with a limit, its first `limit` bytes.
+
+    Raises:
+      OSError: as `open_regular`.
+    """
+    with open_regular(path, follows_links) as file:
+        left = math.inf if limit is None else limit
+        while data := file.read(int(min(CHUNK_BYTES, left))):
+            left -= len(data)
+            yield data
 
 
 def read_text(path: str | os.PathLike) -> str:

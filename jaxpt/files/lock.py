@@ -1,7 +1,6 @@
 """File locks, which end with their process."""
 
 import contextlib
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from jaxpt.errors import CheckpointError
 
 _held: set[int] = set()
-MAX_ATTEMPTS = 100  # as the last holder may remove the folder each time
+MAX_FAILURES = 100  # to create the file in a row, as /proc has them
 
 
 def _release_in_fork() -> None:
@@ -79,17 +78,19 @@ def is_held(path: Path) -> bool:
 
 def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
     """Takes the lock; returns its descriptor and adds created folders to `made`."""
-    has_called = False
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    has_called, num_failures = False, 0
+    while True:
         places = (path.parent, *path.parent.parents)
         made[:0] = [folder for folder in places if not folder.exists()]
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:  # the last holder has just removed the folder
-            if attempt == MAX_ATTEMPTS:  # no: the file system makes no files, as /proc
+            num_failures += 1
+            if num_failures == MAX_FAILURES:  # no: the file system makes no files
                 raise
             continue
+        num_failures = 0
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,6 +99,7 @@ def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
                     when_held()
                 has_called = True
                 fcntl.flock(handle, fcntl.LOCK_EX)
+            # Else the last holder has removed the file that was waited for.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(path)):
                     return handle
@@ -105,4 +107,3 @@ def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
             os.close(handle)
             raise
         os.close(handle)
-    raise OSError(errno.EAGAIN, "is removed each time by other processes")

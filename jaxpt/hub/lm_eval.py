@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import jaxpt.trust
+from jaxpt import optional
 from jaxpt.errors import DataError, UserError
 from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files.remote import fetch
@@ -227,14 +228,9 @@ def register() -> type:
     Raises:
       UserError: the harness is not installed.
     """
-    try:
-        from lm_eval.api import registry
-        from lm_eval.api.model import TemplateLM
-    except ImportError as error:
-        raise DataError(
-            f"the lm-evaluation-harness cannot be imported ({error}); install it with "
-            f"pip install 'jaxpt[lm-eval]'"
-        ) from None
+    for module in ("lm_eval.api.registry", "lm_eval.api.model"):
+        api = optional.need(module, "lm-eval", "a model of the harness").api
+    registry, TemplateLM = api.registry, api.model.TemplateLM
     if NAME in registry.model_registry:
         return registry.get_model(NAME)
     return registry.register_model(NAME)(type("JaxptLM", (RunLM, TemplateLM), {}))

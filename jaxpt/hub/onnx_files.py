@@ -5,7 +5,6 @@ Only this file imports jax2onnx, onnx and onnxruntime: `pip install 'jaxpt[onnx]
 
 import contextlib
 import dataclasses
-import importlib.util
 import logging
 import tempfile
 import types
@@ -16,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxpt import optional
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.hub.onnx_graphs import Graph
 
@@ -63,11 +63,7 @@ def require(precision: str) -> None:
             f"--precision={precision}: must be one of {', '.join(PRECISIONS)}"
         )
     for name in ("jax2onnx", "onnx", "onnxruntime"):
-        if importlib.util.find_spec(name) is None:
-            raise DataError(
-                f"ONNX graphs need {name}, which is not installed: "
-                f"pip install 'jaxpt[onnx]'"
-            )
+        optional.check(name, "onnx", "an ONNX graph")
 
 
 def convert(graph: Graph, precision: str = "float32") -> bytes:

@@ -10,26 +10,25 @@ mean, and converged tightly: with the mean and scipy's default tolerance L-BFGS 
 early, as the published fit did (Besiroglu et al. 2024).
 
 Departure: the source runs L-BFGS from each of 4,500 starts, which takes minutes. Here
-damped Gauss-Newton steps with Huber's weights optimize all starts in batches, and
-L-BFGS refines the best of them.
+scipy's least squares with Huber's loss starts from the best of them.
 """
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.optimize import minimize
+from numpy.typing import ArrayLike
+from scipy.optimize import least_squares
 
 DELTA = 1e-3  # Huber's loss is quadratic below, linear above
 # The source's starts: of a and b, of e, of alpha and beta.
 STARTS_AB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
 STARTS_E = (-1.0, -0.5, 0.0, 0.5, 1.0)
 STARTS_EXPONENT = (0.0, 0.5, 1.0, 1.5, 2.0)
-FIRST_STEPS, MAX_STEPS = 25, 300
-FEW_STARTS = 300  # of the grid, for draws
-NUM_REFINED = 4  # the best results of the search, which L-BFGS refines
-BATCH = 512  # problems solved at once
+NUM_STARTS = 30  # of the grid, those with the lowest objective
+TOLERANCE, DRAW_TOLERANCE = 1e-15, 1e-8  # relative: of a fit, of one among many
+MAX_EVALUATIONS = 2000
 MIN_SIZES = 3  # different N, and different D, of a fit
 MIN_POINTS = 6  # more than it has constants
 
@@ -49,7 +48,7 @@ class Points(NamedTuple):
     flops: Float[np.ndarray, "P"]
     loss: Float[np.ndarray, "P"]
 
-    def take(self, index) -> "Points":
+    def take(self, index: Any) -> "Points":
         """Some of the points."""
         return Points(*(values[index] for values in self))
 
@@ -74,7 +73,7 @@ class Law(NamedTuple):
     beta: float
     objective: float = float("nan")
 
-    def loss(self, params, tokens):
+    def loss(self, params: Any, tokens: Any) -> Any:
         """L(N, D).
 
         >>> chinchilla = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
@@ -89,7 +88,7 @@ class Law(NamedTuple):
         total = self.alpha + self.beta
         return self.beta / total, self.alpha / total
 
-    def best(self, flops, factor: float = 6.0):
+    def best(self, flops: Any, factor: float = 6.0) -> tuple[Any, Any]:
         """The best N and D of a budget C = factor N D, in closed form.
 
         >>> chinchilla = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
@@ -132,7 +131,7 @@ class PowerLaw(NamedTuple):
     exponent: float
     intercept: float
 
-    def at(self, flops):
+    def at(self, flops: ArrayLike) -> Any:
         """y of a budget."""
         return np.exp(self.intercept) * np.asarray(flops, np.float64) ** self.exponent
 
@@ -204,104 +203,47 @@ def _make_starts() -> Float[np.ndarray, "K 5"]:
 
 
 def fit_law(points: Points) -> Law:
-    """Approach 3, from all starts of the source's grid.
+    """Approach 3, from the best starts of the source's grid.
 
     The points must pass `find_lacks`.
     """
-    ends = _search(points)[:NUM_REFINED]
-    return min((_finish(end, points) for end in ends), key=lambda law: law.objective)
+    return _fit_best(_choose_starts(points, NUM_STARTS), points, TOLERANCE)
 
 
-def _search(points: Points) -> Float[np.ndarray, "K 5"]:
-    """The optimum from each start of the grid, the best first.
-
-    All of them take `FIRST_STEPS` steps, and the best tenth continues to convergence.
-    """
-    ends, values = _optimize(_make_starts(), points, FIRST_STEPS)
-    best = np.argsort(values, kind="stable")[: len(values) // 10]
-    ends, values = _optimize(ends[best], points, MAX_STEPS)
-    return ends[np.argsort(values, kind="stable")]
+def _choose_starts(points: Points, num: int) -> Float[np.ndarray, "K 5"]:
+    """The starts of the grid with the lowest objective."""
+    starts = _make_starts()
+    predicted, _ = predict_log(starts, _logs(points))
+    values = huber(np.log(points.loss) - predicted).sum(axis=1)
+    return starts[np.argsort(values, kind="stable")[:num]]
 
 
-def _optimize(
-    starts: Float[np.ndarray, "K 5"],
-    points: Points,
-    num_steps: int,
-    counts: Float[np.ndarray, "K P"] | None = None,
-) -> tuple[Float[np.ndarray, "K 5"], Float[np.ndarray, "K"]]:
-    """The optimum from each start, and the objective there.
-
-    Args:
-      counts: the weight of each point in each problem; None is 1.
-    """
+def _fit_best(
+    starts: Float[np.ndarray, "K 5"], points: Points, tolerance: float
+) -> Law:
+    """The lowest of the optima from these starts."""
     logs, logs_of_loss = _logs(points), np.log(points.loss)
-    if counts is None:
-        counts = np.ones((len(starts), len(points.loss)))
-    parts = [slice(i, i + BATCH) for i in range(0, len(starts), BATCH)]
-    results = [
-        _descend(starts[part], logs, logs_of_loss, counts[part], num_steps)
-        for part in parts
+
+    def find_residuals(theta: Float[np.ndarray, "5"]) -> Float[np.ndarray, "P"]:
+        return predict_log(theta[None], logs)[0][0] - logs_of_loss
+
+    def find_slopes(theta: Float[np.ndarray, "5"]) -> Float[np.ndarray, "P 5"]:
+        shares = predict_log(theta[None], logs)[1][0]
+        return np.concatenate([shares, -shares[:, :2] * logs.T], axis=1)
+
+    fits = [
+        least_squares(
+            *(find_residuals, start, find_slopes),
+            loss="huber",
+            f_scale=DELTA,
+            x_scale="jac",
+            **dict.fromkeys(("ftol", "xtol", "gtol"), tolerance),
+            max_nfev=MAX_EVALUATIONS,
+        )
+        for start in starts
     ]
-    ends, values = zip(*results, strict=True)
-    return np.concatenate(ends), np.concatenate(values)
-
-
-def _descend(theta, logs, logs_of_loss, counts, num_steps: int):
-    """Levenberg's steps with Huber's weights, of many problems [K, 5] at once."""
-    theta, damping = theta.copy(), np.full(len(theta), 1e-2)
-    predicted, shares = predict_log(theta, logs)
-    residuals = logs_of_loss - predicted
-    value = (counts * huber(residuals)).sum(axis=1)
-    active = np.arange(len(theta))  # those that still move
-    for _ in range(num_steps):
-        step = _step(
-            residuals[active], shares[active], logs, counts[active], damping[active]
-        )
-        candidates = theta[active] + step
-        predicted, new_shares = predict_log(candidates, logs)
-        new_residuals = logs_of_loss - predicted
-        new = (counts[active] * huber(new_residuals)).sum(axis=1)
-        is_better = new < value[active]
-        gain = 1 - new / np.maximum(value[active], 1e-300)
-        damping[active] *= np.where(is_better, 0.2, 4.0)
-        improved = active[is_better]
-        theta[improved], value[improved] = candidates[is_better], new[is_better]
-        residuals[improved], shares[improved] = (
-            new_residuals[is_better],
-            new_shares[is_better],
-        )
-        active = active[np.where(is_better, gain > 1e-8, damping[active] < 1e6)]
-        if not len(active):
-            break
-    return theta, value
-
-
-def _step(residuals, shares, logs, counts, damping) -> Float[np.ndarray, "K 5"]:
-    """The damped step of each problem."""
-    weights = counts * DELTA / np.maximum(np.abs(residuals), DELTA)
-    slopes = np.concatenate([shares, -shares[..., :2] * logs.T], axis=-1)
-    weighted = (slopes * weights[..., None]).swapaxes(1, 2)
-    curvature = weighted @ slopes
-    gradient = weighted @ residuals[..., None]
-    ridge = damping[:, None] * np.einsum("kii->ki", curvature) + 1e-12
-    return np.linalg.solve(curvature + ridge[..., None] * np.eye(5), gradient)[..., 0]
-
-
-def _finish(theta: Float[np.ndarray, "5"], points: Points) -> Law:
-    """L-BFGS to convergence; the scale of the objective makes its tolerances tight."""
-    logs, logs_of_loss = _logs(points), np.log(points.loss)
-
-    def evaluate(theta):
-        predicted, shares = predict_log(theta[None], logs)
-        residuals = logs_of_loss - predicted[0]
-        pulls = -np.clip(residuals, -DELTA, DELTA)[:, None] * shares[0]
-        of_exponents = -(pulls[:, 0] @ logs[0]), -(pulls[:, 1] @ logs[1])
-        gradient = np.array([*pulls.sum(axis=0), *of_exponents])
-        return huber(residuals).sum() / DELTA**2, gradient / DELTA**2
-
-    options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-8}
-    result = minimize(evaluate, theta, jac=True, method="L-BFGS-B", options=options)
-    return _make_law(result.x, result.fun * DELTA**2)
+    best = min(fits, key=lambda fit: fit.cost)
+    return _make_law(best.x, best.cost)
 
 
 def _make_law(theta: Float[np.ndarray, "5"], value: float) -> Law:
@@ -312,43 +254,22 @@ def _make_law(theta: Float[np.ndarray, "5"], value: float) -> Law:
 
 
 def bootstrap_law(
-    points: Points, law: Law, num_draws: int, seed: int = 0, num_starts: int = 6
+    points: Points, law: Law, num_draws: int, seed: int = 0, num_starts: int = 2
 ) -> list[Law]:
     """The fits of resampled points, of which quantiles are intervals.
 
-    Each draw is searched from the whole fit and from some starts of the grid, those
-    that led lowest for all points. Draws that lack what a fit needs are drawn again.
+    Each draw is fitted from the whole fit and from the best other starts of the grid.
+    Draws that lack what a fit needs are drawn again.
     """
     rng, num = np.random.default_rng(seed), len(points.loss)
-    counts: list[np.ndarray] = []
-    while len(counts) < num_draws:
-        index = rng.integers(num, size=num)
-        if not find_lacks(points.take(index)):
-            counts.append(np.bincount(index, minlength=num))
     estimate = np.array([*np.log(law[:3]), *law[3:5]])
-    few = _make_starts()[:: len(_make_starts()) // FEW_STARTS]
-    ends, values = _optimize(few, points, FIRST_STEPS)
-    ends = ends[np.argsort(values, kind="stable")]
-    starts = np.concatenate([estimate[None], _spread(ends, num_starts - 1)])
-    many = np.tile(starts, (num_draws, 1))
-    weights = np.repeat(np.array(counts, np.float64), len(starts), axis=0)
-    ends, values = _optimize(many, points, MAX_STEPS, weights)
-    ends = ends.reshape(num_draws, len(starts), 5)
-    values = values.reshape(num_draws, len(starts))
-    best = ends[np.arange(num_draws), values.argmin(axis=1)]
-    pairs = zip(best, values.min(axis=1), strict=True)
-    return [_make_law(theta, value) for theta, value in pairs]
-
-
-def _spread(ends: Float[np.ndarray, "K 5"], num: int) -> Float[np.ndarray, "N 5"]:
-    """The first `num` that differ from all before them."""
-    chosen: list[np.ndarray] = []
-    for end in ends:
-        if all(np.abs(end - other).max() > 0.05 for other in chosen):
-            chosen.append(end)
-        if len(chosen) == num:
-            break
-    return np.array(chosen)
+    laws: list[Law] = []
+    while len(laws) < num_draws:
+        drawn = points.take(rng.integers(num, size=num))
+        if not find_lacks(drawn):
+            starts = np.vstack([estimate, _choose_starts(drawn, num_starts - 1)])
+            laws.append(_fit_best(starts, drawn, DRAW_TOLERANCE))
+    return laws
 
 
 def group_budgets(
@@ -397,7 +318,7 @@ def find_valley(points: Points) -> Valley | str:
     )
 
 
-def fit_power(flops, values) -> PowerLaw:
+def fit_power(flops: ArrayLike, values: ArrayLike) -> PowerLaw:
     """The line through log y over log C; two budgets at least."""
     exponent, intercept = np.polyfit(np.log(flops), np.log(values), 1)
     return PowerLaw(float(exponent), float(intercept))

@@ -19,7 +19,6 @@ from jaxpt.errors import CheckpointError
 from jaxpt.files import disk, schema
 
 FORMAT = 1
-CHUNK_BYTES = 1 << 20
 _FORM = {
     "format": object,
     "step": int,
@@ -185,8 +184,7 @@ def _list_files(root: Path) -> list[str]:
 def _measure(path: Path) -> dict[str, int]:
     size = crc = 0
     # A link is never part of a checkpoint, so it is not followed.
-    with disk.open_regular(path, follows_links=False) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            size += len(chunk)
-            crc = zlib.crc32(chunk, crc)
+    for chunk in disk.read_chunks(path, follows_links=False):
+        size += len(chunk)
+        crc = zlib.crc32(chunk, crc)
     return {"size": size, "crc32": crc}

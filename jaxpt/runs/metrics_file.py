@@ -22,7 +22,6 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
 
-
     Raises:
       UserError: there is no such file, a line is damaged, or the log was altered after
         a checkpoint was saved.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import DataError
+from jaxpt import optional
 from jaxpt.judge.examples import Examples
 from jaxpt.tasks.task import score_items
 
@@ -23,20 +23,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The prefixes of each tagging scheme, by seqeval's name: Beginning, Inside, End or
 # Last, Single or Unit. IOB1 has a B- only between two entities of one type.
 SCHEMES = {"IOB1": "I", "IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
-
-
-def need_seqeval() -> Any:
-    """Imports seqeval, an optional dependency.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    try:
-        import seqeval.metrics
-        import seqeval.scheme
-    except ImportError as error:
-        raise DataError("entity F1 needs seqeval: pip install 'jaxpt[eval]'") from error
-    return seqeval
+SEQEVAL = "seqeval.metrics", "eval", "entity F1"  # as `optional.need` reads it
 
 
 def find_scheme(labels: Sequence[str]) -> str:
@@ -85,7 +72,7 @@ def entity_metrics(
     >>> values["entity_f1"], values["entity_f1_strict"]
     (1.0, 1.0)
     """
-    seqeval = need_seqeval()
+    seqeval = optional.need(*SEQEVAL)
     metrics = seqeval.metrics
     tags_of = [[list(tags) for tags in each] for each in (right, predicted)]
     if scheme == "BILOU":

@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt import optional
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.judge.examples import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head, class_loss
-from jaxpt.tasks.span_metrics import SCHEMES, entity_metrics, find_scheme, need_seqeval
+from jaxpt.tasks.span_metrics import SCHEMES, SEQEVAL, entity_metrics, find_scheme
 from jaxpt.tasks.task import (
     Described,
     LabelNames,
@@ -125,7 +126,7 @@ def _list_tags(pairs: list[tuple]) -> Labels:
 def _check_training(table: Table, spec: Spec, known: Labels) -> None:
     check_labels(table, spec.tags, known, "tag")
     if find_scheme(known):
-        need_seqeval()
+        optional.need(*SEQEVAL)
     elif spec.metric != "accuracy":
         listed = ", ".join(map(repr, known[:8]))
         raise ConfigError(

@@ -6,43 +6,19 @@ made here: the stemmer, the lines of ROUGE-Lsum, and the use of several referenc
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import DataError
+from jaxpt import optional
 from jaxpt.tasks.metrics import class_metrics
 from jaxpt.text.stores.sentences import cut_sentences
 
 ROUGES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 OVER_REFERENCES = ("max", "mean")
 INVALID = -1  # the class of an answer that is not a label
-
-
-def need_rouge() -> Any:
-    """Imports rouge_score, an optional dependency.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    try:
-        import rouge_score.rouge_scorer
-    except ImportError as error:
-        raise DataError("ROUGE needs rouge-score: pip install 'jaxpt[eval]'") from error
-    return rouge_score
-
-
-def need_sacrebleu() -> Any:
-    """Imports sacrebleu, an optional dependency.
-
-    Raises:
-      UserError: it is not installed.
-    """
-    try:
-        import sacrebleu
-    except ImportError as error:
-        raise DataError("BLEU needs sacrebleu: pip install 'jaxpt[eval]'") from error
-    return sacrebleu
+# The packages of both, as `optional.need` reads them.
+ROUGE = "rouge_score.rouge_scorer", "eval", "ROUGE"
+BLEU = "sacrebleu", "eval", "BLEU"
 
 
 def split_into_lines(text: str) -> str:
@@ -77,7 +53,9 @@ def rouge_metrics(
     >>> rouge_metrics(["Cats were running quickly"], [["The cat runs quick"]])["rouge1"]
     0.5
     """
-    scorer = need_rouge().rouge_scorer.RougeScorer(list(ROUGES), use_stemmer=stemmer)
+    scorer = optional.need(*ROUGE).rouge_scorer.RougeScorer(
+        list(ROUGES), use_stemmer=stemmer
+    )
     join = np.max if over_references == "max" else np.mean
     rows = []
     for text, golds in zip(predicted, references, strict=True):
@@ -101,7 +79,7 @@ def bleu_metrics(
     most = max(map(len, references))
     padded = [[*golds, *[None] * (most - len(golds))] for golds in references]
     streams = [list(stream) for stream in zip(*padded, strict=True)]
-    bleu = need_sacrebleu().metrics.BLEU(tokenize=tokenize)
+    bleu = optional.need(*BLEU).metrics.BLEU(tokenize=tokenize)
     return {"bleu": bleu.corpus_score(list(predicted), streams).score / 100}
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import numpy as np
 
+from jaxpt import optional
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.evaluation.scores import NumBeams, SampleSpec
 from jaxpt.judge.examples import Examples
@@ -39,11 +40,11 @@ from jaxpt.tasks.task import (
     score_items,
 )
 from jaxpt.tasks.text_metrics import (
+    BLEU,
     INVALID,
     OVER_REFERENCES,
+    ROUGE,
     bleu_metrics,
-    need_rouge,
-    need_sacrebleu,
     rouge_metrics,
     written_class_metrics,
 )
@@ -211,7 +212,7 @@ def read(
     if spec.kind == "number":
         return _read_numbers(table, spec, sources), ()
     if spec.kind == "text":
-        need_rouge(), need_sacrebleu()
+        optional.need(*ROUGE), optional.need(*BLEU)
         return _read_texts(table, spec, sources, is_training=labels is None), ()
     answers = [_read_golds(table, spec, row) for row in range(len(table))]
     pairs = zip(sources, answers, strict=True)

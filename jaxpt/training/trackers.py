@@ -6,7 +6,6 @@ destination: WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_N
 """
 
 import contextlib
-import importlib.util
 import json
 import os
 import secrets
@@ -21,6 +20,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 from tensorboardX.summary import text as text_summary
 
+from jaxpt import optional
 from jaxpt.config.sections import TRACKERS
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import disk, schema
@@ -54,11 +54,8 @@ class Tracker(Protocol):
 def check_installed(names: tuple[str, ...]) -> None:
     """Raises UserError for a tracker whose package is not installed."""
     for name in names:
-        if name != "tensorboard" and importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                f"train.trackers={names}: {name} is not installed; install it with "
-                f"pip install 'jaxpt[{name}]', or leave it out"
-            )
+        if name != "tensorboard":
+            optional.check(name, name, f"train.trackers={names}", ConfigError)
 
 
 def make_trackers(

@@ -104,6 +104,37 @@ def test_a_fork_that_ends_releases_nothing(tmp_path):
     assert is_free(path)
 
 
+TURNS = """
+import os, sys, time; from pathlib import Path; from jaxpt.files import lock
+path, count, children = Path(sys.argv[1]), Path(sys.argv[2]), []
+for _ in range(6):
+    if child := os.fork():
+        children.append(child)
+        continue
+    for _ in range(50):
+        with lock.hold(path, lambda: None):
+            number = int(count.read_text())
+            time.sleep(2e-4)
+            count.write_text(f"{number + 1}")
+    os._exit(0)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+
+def test_many_processes_take_turns(tmp_path):
+    """Each removes the file and its folder, for which the others wait."""
+    path, count = tmp_path / "new" / "deep" / ".lock", tmp_path / "count"
+    count.write_text("0")
+    done = subprocess.run(
+        [sys.executable, "-c", TURNS, str(path), str(count)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.stdout == f"{[0] * 6}\n", done.stderr
+    assert count.read_text() == "300"
+
+
 def test_what_was_made_for_it_goes_with_it(tmp_path):
     path = tmp_path / "new" / "deep" / ".lock"
     with lock.hold(path, refuse):

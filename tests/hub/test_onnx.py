@@ -334,7 +334,7 @@ def test_a_run_without_a_transformer_is_refused(name, tmp_path, speech, refuses)
 
 def test_what_lacks_a_package_says_how_to_install_it(monkeypatch, refuses):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with refuses("ONNX graphs need jax2onnx", "pip install 'jaxpt[onnx]'"):
+    with refuses("an ONNX graph: needs jax2onnx", "pip install 'jaxpt[onnx]'"):
         onnx_files.require("float32")
 
 

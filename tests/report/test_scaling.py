@@ -20,9 +20,8 @@ BUDGETS = (1e18, 1e19, 1e20)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Fewer starts of the search: the whole grid is tried in tests/eval."""
-    monkeypatch.setattr(laws, "STARTS_AB", (5.0, 10.0))
-    monkeypatch.setattr(laws, "FEW_STARTS", 50)
+    """Fewer starts of the fits: all of them are tried in tests/judge."""
+    monkeypatch.setattr(laws, "NUM_STARTS", 3)
 
 
 def write_table(path, noise=0.0, name="", flops=True):

@@ -82,7 +82,7 @@ def test_one_that_is_not_installed_is_refused_before_anything_is_written(
 ):
     find = importlib.util.find_spec
     missing = lambda module: None if module == name else find(module)  # noqa: E731
-    monkeypatch.setattr(trackers.importlib.util, "find_spec", missing)
+    monkeypatch.setattr(importlib.util, "find_spec", missing)
     config = make_config(speech, train__trackers=("tensorboard", name))
     task, tokenizer, corpora = prepare(config)
     with refuses("train.trackers=('tensorboard', ", f"pip install 'jaxpt[{name}]'"):

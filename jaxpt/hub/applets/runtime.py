@@ -18,7 +18,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -141,8 +140,7 @@ def _download(runtime: Runtime) -> bytes:
         with urllib.request.urlopen(url, timeout=SECONDS) as answer:
             data = answer.read(MAX_BYTES)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        is_plain = type(error) is urllib.error.URLError
-        reason = error.reason if is_plain else error
+        reason = str(error).removeprefix("<urlopen error ").removesuffix(">")
         raise DataError(f"{url}: cannot be downloaded: {reason}; {hint}") from error
     if not _is_archive(runtime, data):
         raise DataError(
@@ -164,7 +162,8 @@ def _is_whole(runtime: Runtime, data: bytes) -> bool:
 def _extract(runtime: Runtime, archive: bytes) -> bytes:
     """The file in a checked archive."""
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as members:
-        data = members.extractfile(runtime.member).read()
+        file = members.extractfile(runtime.member)
+        data = file.read() if file else b""
     if not _is_whole(runtime, data):
         raise DataError(f"{runtime}: {runtime.member} is not the file of runtime.json")
     return data

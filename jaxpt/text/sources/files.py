@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from jaxpt import optional
 from jaxpt.errors import DataError
 from jaxpt.files import disk, schema
 
@@ -111,14 +112,7 @@ def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
     Raises:
       UserError: it is not installed.
     """
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(
-            f"{setting}{file} needs pyarrow: pip install pyarrow"
-        ) from error
-    return pyarrow
+    return optional.need("pyarrow.parquet", "", f"{setting}{file}")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from jaxpt import trust
+from jaxpt import optional, trust
 from jaxpt.errors import DataError
 from jaxpt.text.sources.documents import Document, make_documents
 
@@ -51,12 +51,7 @@ def _open(path: str) -> tuple[Any, str]:
         user has not named it (`jaxpt.trust`).
     """
     trust.check_place(path)
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(
-            f"data.path={path}: needs the package datasets: pip install 'datasets>=4'"
-        ) from error
+    datasets = optional.need("datasets", "datasets", f"data.path={path}")
     name, config, split = split_name(path)
     with _reporting(path):
         builder = datasets.load_dataset_builder(name, config)

@@ -160,7 +160,10 @@ def from_json(
     Raises:
       UserError: `save` does not write such values.
     """
-    schema.check(data, {"model": {ROLES: ROLES_SCHEMA}})
+    try:
+        schema.check(data, {"model": {ROLES: ROLES_SCHEMA, str: object}, str: object})
+    except ValueError as error:
+        raise DataError(str(error)) from error
     model = dict(data["model"])
     stored = model.pop(ROLES)
     return _name(read_json(data | {"model": model}), stored, specials, num_sentinels)

@@ -80,5 +80,5 @@ def test_a_run_is_trained_on_it(folder, tmp_path):
 
 def test_without_the_library_it_is_one_line(monkeypatch, refuses):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with refuses("data.path=hf:a/b: needs the package datasets: pip install"):
+    with refuses("data.path=hf:a/b: needs datasets: pip install"):
         read("a/b")
