@@ -172,7 +172,7 @@ def test_the_cloze_is_what_the_model_fills_in(report):
     for row, hidden in zip(rows, places, strict=True):
         read = row.copy()
         read[hidden] = task.vocab.mask
-        logits = np.array(program.fill_logits(params, read[None])[0, hidden])
+        logits = np.array(program.readers["fill_logits"](params, read[None])[0, hidden])
         logits[:, task.nonwords] = -np.inf
         hits.extend(logits.argmax(-1) == row[hidden])
     assert run["metrics"]["cloze_accuracy"] == pytest.approx(np.mean(hits))
