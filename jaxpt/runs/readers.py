@@ -177,7 +177,7 @@ class _Functions:
         return jnp.concatenate([before, tokens, after], axis=1)
 
     def _mark_gap(self, left):
-        """The ids that stand for a gap, one row for each of `left`."""
+        """The ids that mark a gap, one row for each of `left`."""
         gap = jnp.array(self._form.shown_gap, left.dtype)
         return jnp.broadcast_to(gap, (len(left), len(gap)))
 

@@ -135,6 +135,7 @@ def _train(
                 if is_evaluated:
                     run.evaluator.evaluate(saved, step)
                 run.saver.save(saved, reader.count_cost(step), is_saved, signum)
+                del saved  # with pmap a copy, whose memory the next call needs
             if clock.is_over:
                 break
             if signum:

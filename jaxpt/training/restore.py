@@ -54,7 +54,7 @@ def restore(run: Setup, rewind: Rewind | None = None) -> Restored:
 
 
 def _continue(state: TrainState | None, step: int, feed: Feed) -> Restored:
-    """A state with what it says of skipped updates and batches."""
+    """A state, and the updates and batches that it has skipped."""
     num_skipped = 0
     if state is not None and state.skips is not None:
         num_skipped = int(np.asarray(state.skips.total))

@@ -1,5 +1,6 @@
 """The loop: what it writes, how it stops, and that a resumed run ends the same."""
 
+import ast
 import dataclasses
 import hashlib
 import json
@@ -579,6 +580,32 @@ def test_the_time_left_is_of_the_calls_left(speech, tmp_path):
     log.spec = dataclasses.replace(log.spec, seconds=3 * 3600.0)
     log.log_end_time(call, 100.0, 1.0, call)  # by the clock, not by steps
     assert "takes 2:58 hours more" in lines[1] and lines[2].startswith("warning: ")
+
+
+LOOP = ("loop", "setup", "restore", "call_reader", "evaluator", "saver", "rewind")
+
+
+@pytest.mark.parametrize("name", LOOP)
+def test_the_loop_reads_like_a_loop(name):
+    """One function, in a short file; its objects change a value in one method only."""
+    text = Path(loop.__file__).with_name(f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 250
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 80, node.name
+        if isinstance(node, ast.ClassDef):
+            methods = [x for x in node.body if isinstance(x, ast.FunctionDef)]
+            changed = [
+                target.attr
+                for method in methods
+                if method.name != "__init__"
+                for target in {
+                    x.attr: x
+                    for x in ast.walk(method)
+                    if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Store)
+                }.values()
+            ]
+            assert len(changed) == len(set(changed)), node.name
 
 
 def test_a_finished_run_is_not_trained_again(speech, tmp_path):
