@@ -1,12 +1,15 @@
 """From a config to frozen specs, checked before any text is read.
 
-Errors name the setting that does not fit.
+    config -> COMPLETE -> FILL -> specs -> CHECKS -> Plan
+
+Stages change the config in order, each by what those before it have set. Errors name
+the setting that does not fit.
 """
 
 import dataclasses
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from jaxpt.config.needs import (
     Filler,
@@ -143,30 +146,73 @@ def make_plan(
     config = to_dict(config)
     read_sections(config)
     name = config.get("objective", "")
-    spec_type = find(name).Spec
-    # A config may lack the objective's section, or some of its settings.
-    settings = to_dict(default_section(spec_type)) | config.get(find_section(name), {})
-    config[find_section(name)] = settings
-    for field in dataclasses.fields(spec_type):
+    find(name)
+    filler = Filler(config, explicit_names)
+    fill = () if is_stored else FILL
+    for stage in (*COMPLETE, *fill):
+        stage(filler, name)
+    if is_run and not is_stored:
+        fill_warmup(filler)
+    plan = _derive(name, config, filler.describe())
+    for check in CHECKS:
+        check(plan)
+    return plan
+
+
+def _add_section(filler: Filler, name: str) -> None:
+    """The objective's section, and its settings that the config lacks."""
+    section = find_section(name)
+    defaults = to_dict(default_section(OBJECTIVES[name].Spec))
+    filler.config[section] = defaults | filler.config.get(section, {})
+
+
+def _read_models(filler: Filler, name: str) -> None:
+    """The `model` sections of runs that settings of the objective name."""
+    settings = filler.config.get(find_section(name), {})
+    for field in dataclasses.fields(OBJECTIVES[name].Spec):
         path = settings.get(field.metadata.get("model_of", ""))
         if path and not settings.get(field.name):
             settings[field.name] = _read_model(name, field.metadata["model_of"], path)
-    filler = Filler(config, explicit_names)
-    if not is_stored:
-        fill_store(filler)
-        fill_decoder(filler, spec_type)
-        spec = _make_spec(name, config)
-        fill_rows(filler, spec.needs, spec.READS)
-        spec = _make_spec(name, config)
-        fill_tokenizer(filler, spec.needs)
-        fill_model(filler, spec.needs, spec.lengths)
-        if is_run:
-            fill_warmup(filler)
-    plan = _derive(name, config, filler.describe())
-    _check_lengths(plan)
-    _check_rows(plan)
-    _check_phases(plan)
-    return plan
+
+
+def _take_stored_tokenizer(filler: Filler, name: str) -> None:
+    """The tokenizer of a prepared text, in which later stages look for tokens."""
+    fill_store(filler)
+
+
+def _choose_stacks(filler: Filler, name: str) -> None:
+    """A decoder or none, by the objective's type: its spec differs with a decoder."""
+    fill_decoder(filler, OBJECTIVES[name].Spec)
+
+
+def _choose_rows(filler: Filler, name: str) -> None:
+    """Rows that the objective with this decoder reads: its spec differs with them."""
+    spec = _make_spec(name, filler.config)
+    fill_rows(filler, spec.needs, spec.READS)
+
+
+def _add_tokens(filler: Filler, name: str) -> None:
+    """Special tokens and sentinels, which the rows decide, too."""
+    fill_tokenizer(filler, _make_spec(name, filler.config).needs)
+
+
+def _enlarge_model(filler: Filler, name: str) -> None:
+    """Segment types and positions of the longest input."""
+    spec = _make_spec(name, filler.config)
+    fill_model(filler, spec.needs, spec.lengths)
+
+
+Stage = Callable[[Filler, str], None]
+# What a stored config may lack, too.
+COMPLETE: tuple[Stage, ...] = (_add_section, _read_models)
+# What a config lacks that its objective needs. A second pass changes nothing.
+FILL: tuple[Stage, ...] = (
+    _take_stored_tokenizer,
+    _choose_stacks,
+    _choose_rows,
+    _add_tokens,
+    _enlarge_model,
+)
 
 
 def _make_spec(name: str, config: dict) -> ObjectiveSpec:
@@ -298,6 +344,13 @@ def _check_phases(plan: Plan) -> None:
                 f"{error} (with train.batch_schedule={plan.train.batch_schedule} and "
                 f"{name})"
             ) from error
+
+
+CHECKS: tuple[Callable[[Plan], None], ...] = (
+    _check_lengths,
+    _check_rows,
+    _check_phases,
+)
 
 
 def make_plans(

@@ -6,6 +6,7 @@ one process, these functions do nothing.
 """
 
 import ctypes
+import functools
 import json
 import logging
 import os
@@ -219,6 +220,16 @@ def on_first(function: Callable, *args: Any) -> Any:
         raise
     _broadcast(message)
     return value
+
+
+def from_first(function: Callable) -> Callable:
+    """A function that process 0 calls for all (`on_first`): a decorator of writers."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        return on_first(function, *args)
+
+    return call
 
 
 def on_all(function: Callable, *args: Any) -> Any:

@@ -75,10 +75,10 @@ def draw(
         name = entry["name"]
         masks[name] = show_mask(program, corpora["train"])
         text = corpora.get("heldout", corpora["valid"]).parts[0]
-        if program.next_logits:
+        if "next_logits" in program.readers:
             data = temperature_effect(program, tokenizer, params, text)
             save(f"temperature_effect_{name}", plots.temperature_effect, *data)
-        if program.fill_logits:
+        if "fill_logits" in program.readers:
             examples = mask_examples(program, tokenizer, params, text)
             save(f"mask_fill_{name}", plots.mask_fill, examples)
         if "masked_accuracy" in entry["metrics"]:
@@ -123,7 +123,7 @@ def temperature_effect(
     """
     task = program.task
     ids = windows(corpus, _fit(task, corpus), 1)
-    logits = program.next_logits(params, ids)[0, -1, : task.vocab.size]
+    logits = program.readers["next_logits"](params, ids)[0, -1, : task.vocab.size]
     best = np.argsort(-np.asarray(logits), kind="stable")[:num_tokens]
     probabilities = {
         t: np.asarray(next_distribution(logits, SampleSpec(temperature=t)))[best]
@@ -143,9 +143,8 @@ def mask_examples(
         position = length // 2
         masked = ids.copy()
         masked[position] = mask
-        (best,) = fill_masks(
-            program.fill_logits, params, masked, mask, program.task.nonwords, k
-        )
+        fill_logits, banned = program.readers["fill_logits"], program.task.nonwords
+        (best,) = fill_masks(fill_logits, params, masked, mask, banned, k)
         examples.append(
             {
                 "text": tokenizer.decode(ids[:position])

@@ -300,7 +300,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
         check_language_model(program.task, "fill")
         return [_write_gap(run, model, text, k)]
     kind, names = "masked one", "mlm or electra"
-    fill_logits = _require(program.fill_logits, program, kind, names)
+    fill_logits = _require(program.readers.get("fill_logits"), program, kind, names)
     check_language_model(program.task, "fill")
     mask_id = tokenizer.vocab.require("mask")
     ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
@@ -338,7 +338,9 @@ def _write_gap(
             f"fewer than the model's {limit} positions"
         )
     banned = find_banned(task, framing, is_answer=False)
-    scores = np.array(program.next_logits(params, prompt[None])[0, -1], np.float64)
+    scores = np.array(
+        program.readers["next_logits"](params, prompt[None])[0, -1], np.float64
+    )
     scores[list(banned)] = -np.inf
     first = np.argsort(-scores, kind="stable")[: min(k, np.isfinite(scores).sum())]
     rows = np.stack([np.append(prompt, id_) for id_ in first]).astype(np.int32)
@@ -357,7 +359,7 @@ def _write_gap(
     counts = np.where(np.isin(first, framing.ends), 0, counts) + 1
     answers = np.concatenate([first[:, None], tokens], axis=1).astype(np.int32)
     whole = np.concatenate([rows[:, :-1], answers], axis=1)
-    nll = np.asarray(program.token_nll(params, whole))[:, len(prompt) - 1 :]
+    nll = np.asarray(program.readers["token_nll"](params, whole))[:, len(prompt) - 1 :]
     before, fills = len(tokenizer.decode(left)), []
     for ids, count, losses in zip(answers, counts, nll, strict=True):
         new = ids[:count][: count - bool(ids[count - 1] in framing.ends)]
@@ -408,7 +410,9 @@ def neighbour_words(
             f"read"
         )
     batch_size = task.plan.eval.batch_size
-    vectors = neighbours.word_vectors(program.features, params, rows, words, batch_size)
+    vectors = neighbours.word_vectors(
+        program.readers["features"], params, rows, words, batch_size
+    )
     return neighbours.find_neighbours(words, vectors, word, num_occurrences, k, around)
 
 

@@ -15,26 +15,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
-from jaxpt.evaluation.cloze import score_masked
-from jaxpt.evaluation.probe import pool_states
-from jaxpt.evaluation.words import GAP_OFFSETS
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.decoding import Decoder
-from jaxpt.nn.networks.abilities import (
-    BoundsLikelihood,
-    DecodesAnswers,
-    FillsMasks,
-    Gap,
-    HasLikelihood,
-    PredictsNext,
-    ResolvesRatio,
-    ScoresCandidates,
-    WritesText,
-)
-from jaxpt.objectives.objective import eval_step
+from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.ops.layout import ROW_AXES
-from jaxpt.rng import row_keys, stream
+from jaxpt.rng import stream
 from jaxpt.runs import sharding
+from jaxpt.runs.readers import Reader, Readers
 from jaxpt.runs.run_framing import find_form
 from jaxpt.runs.task import Task
 from jaxpt.runs.train_calls import TrainCalls
@@ -60,8 +47,6 @@ MFU_NOTE = (
     "mfu: matrix products of 3 forward passes, attention in full (of a causal model 6N "
     "+ 12LdT a token), without the optimizer's, over the devices' dense bfloat16 peak"
 )
-
-
 MAX_WRITERS = 64  # compiled functions that a program keeps for generation
 
 
@@ -118,128 +103,39 @@ class Program:
             self._whole,
             self.devices if self.is_pmap else None,
         )
-        model = task.model
-        context: dict[str, Any] = {
-            "model": model,
-            "vocab": task.vocab,
-            "spec": task.spec,
-        }
-        step = functools.partial(eval_step, task.objective, **context)
-        self.eval_step = self._measure(step)
         self.form = find_form(task)
         self.frame = self.form.before, self.form.after
-        self.features = self._measure(self._framed_features)
-        self.pooled_layers = self._measure(self._pooled_layers)
-        self.read_gap = self._measure(self._gap_features)
+        self.readers = Readers(task, self.form, self.compile_reader)
         self._find_writer = functools.lru_cache(MAX_WRITERS)(_compile_writer)
-        # None if the network lacks the ability.
-        self.choice_scores: Any = None
-        self.pair_scores: Any = None
-        self.token_nll: Any = None
-        self.nll_bound: Any = None
-        self.fill_logits: Any = None
-        self.fill_scores: Any = None
-        self.next_logits: Any = None
-        self.decoder: Decoder | None = None
-        # A decoder chooses if its training shows it gaps.
-        has_gap = not model.HAS_DECODER or self.form.gap
-        if isinstance(model, ScoresCandidates) and has_gap:
-            self.choice_scores = self._measure(self._score_choices)
-            self.pair_scores = self._measure(self._score_pairs)
-        if isinstance(model, HasLikelihood):
-            self.token_nll = self._measure(model.token_nll)
-        if isinstance(model, BoundsLikelihood):
-            self.nll_bound = self._measure(self._bound_nll)
-        if isinstance(model, FillsMasks):
-            self.fill_logits = self._measure(model.fill_logits)
-            self.fill_scores = self._measure(self._score_fills)
-        if isinstance(model, PredictsNext):
-            self.next_logits = self._measure(model.next_logits)
-        if isinstance(model, WritesText):
-            start_id = task.vocab.start if model.HAS_DECODER else None
-            self.decoder = model.make_decoder(start_id)
+        self.decoder: Decoder | None = None  # of a network that writes
+        if isinstance(task.model, WritesText):
+            start_id = task.vocab.start if task.model.HAS_DECODER else None
+            self.decoder = task.model.make_decoder(start_id)
 
     def _make_sharding(self, *axes) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
-    def _put_around(self, tokens):
-        """Plain text [B, T] with the special tokens that training puts around it."""
-        before, after = (
-            jnp.broadcast_to(jnp.array(ids, tokens.dtype), (len(tokens), len(ids)))
-            for ids in self.frame
-        )
-        return jnp.concatenate([before, tokens, after], axis=1)
+    def compile_reader(self, function: Callable) -> Reader:
+        """A compiled (params, host rows, ...) -> arrays that every process can read.
 
-    def _framed_features(self, params, tokens):
-        """Hidden states of plain text, framed as in training."""
-        states = self.task.model.features(params, self._put_around(tokens))
-        return states[:, len(self.frame[0]) :][:, : tokens.shape[1]]
-
-    def _pooled_layers(self, params, tokens):
-        """Every layer's pooled states of plain text, [B, L + 1, P, D].
-
-        One vector for each of `evaluation.probe.POOLINGS`.
+        Its `trace`, for the same arguments, returns shapes and computes nothing.
         """
-        framed = self._put_around(tokens)
-        states = self.task.model.layer_features(params, framed)
-        text_states = states[:, :, len(self.frame[0]) :][:, :, : tokens.shape[1]]
-        return pool_states(text_states)
+        compiled = jax.jit(function, out_shardings=self._whole)
 
-    def _gap_features(self, params, rows: dict):
-        """States at a gap between "left" and "right" [B, C], one row each.
+        def put(x):
+            is_even = not len(x) % self.num_shares
+            return self._put(x, self._first if is_even else self._whole)
 
-        For a decoder also its state just before it writes the missing tokens.
-        """
-        model, (left, right) = self.task.model, (rows["left"], rows["right"])
-        gap = jnp.array(self.form.shown_gap, left.dtype)
-        gap = jnp.broadcast_to(gap, (len(left), len(gap)))
-        tokens = jnp.concatenate([left, gap, right], axis=1)
-        beside = left.shape[1] + np.array(GAP_OFFSETS)
-        states = self._framed_features(params, tokens)[:, beside]
-        start = self.form.answer_before(left)
-        if isinstance(model, DecodesAnswers) and start is not None:
-            framed = self._put_around(tokens)
-            answer = model.answer_states(params, framed, start)[:, -1:]
-            states = jnp.concatenate([states, answer.astype(states.dtype)], axis=1)
-        return states.reshape(len(left), -1)
+        def read(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled(params, jax.tree.map(put, rows), *rest)
 
-    def _score_choices(self, params, rows: dict):
-        """Scores [B, N] of "candidates" for a gap between "left" and "right" [B, C]."""
-        model: Any = self.task.model
-        return model.choice_scores(params, self._show_gap(rows))
+        def trace(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled.eval_shape(params, jax.tree.map(put, rows), *rest)
 
-    def _score_pairs(self, params, rows: dict):
-        """The same, but log p of a network that gives a ratio and can resolve it."""
-        model: Any = self.task.model
-        if isinstance(model, ResolvesRatio) and model.scores_ratio:
-            return model.gap_log_probs(params, self._show_gap(rows))
-        return model.choice_scores(params, self._show_gap(rows))
-
-    def _show_gap(self, rows: dict) -> Gap:
-        left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
-        gap = jnp.array(self.form.shown_gap, left.dtype)
-        gap = jnp.broadcast_to(gap, (len(left), len(gap)))
-        whole, gapped = (
-            self._put_around(jnp.concatenate([left, between, right], axis=1))
-            for between in (candidates[:, :1], gap)
-        )
-        index = len(self.frame[0]) + left.shape[1]
-        answer, ends = self.form.answer_before(left), self.form.answer_after(right)
-        return Gap(whole, index, gapped, candidates, answer, ends)
-
-    def _bound_nll(self, params, rows: dict, rng):
-        read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
-        model: Any = self.task.model
-        return model.nll_bound(params, *read)
-
-    def _score_fills(self, params, rows: dict, allowed):
-        model: Any = self.task.model
-        logits = model.fill_logits(params, rows["tokens"])
-        return score_masked(logits, rows["positions"], rows["targets"], allowed)
-
-    def compile_reader(self, function: Callable) -> Callable:
-        """A function of (params, host rows), compiled like those for evaluation."""
-        return self._measure(function)
+        read.trace = trace  # type: ignore[attr-defined]
+        return read
 
     def write(self, function: Callable, params, /, *arrays, **static) -> Any:
         """`function(params, *arrays, **static)`, compiled once for its arguments.
@@ -251,28 +147,6 @@ class Program:
         """
         shapes = tuple((np.shape(x), np.asarray(x).dtype) for x in arrays)
         return self._find_writer(function, shapes, **static)(params, *arrays)
-
-    def _measure(self, function: Callable) -> Callable:
-        """A compiled (params, host rows, ...) -> arrays that every process can read.
-
-        Its `trace`, for the same arguments, returns shapes and computes nothing.
-        """
-        compiled = jax.jit(function, out_shardings=self._whole)
-
-        def put(x):
-            is_even = not len(x) % self.num_shares
-            return self._put(x, self._first if is_even else self._whole)
-
-        def measure(params, rows, *rest):
-            with jax.set_mesh(self.mesh):
-                return compiled(params, jax.tree.map(put, rows), *rest)
-
-        def trace(params, rows, *rest):
-            with jax.set_mesh(self.mesh):
-                return compiled.eval_shape(params, jax.tree.map(put, rows), *rest)
-
-        measure.trace = trace  # type: ignore[attr-defined]
-        return measure
 
     def _put(self, x, layout: NamedSharding) -> jax.Array:
         """A host array, equal on every process, sharded over the devices."""

@@ -1,9 +1,12 @@
 """Signals that stop a run: all processes stop between two calls."""
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 
 from jaxpt.distributed import processes
+from jaxpt.errors import DivergedError
 
 # Of a scheduler, of Ctrl-C, and of a terminal that is closed.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -21,6 +24,24 @@ class Stopped(Exception):
 
 class SignalWatch:
     """Remembers the first of `SIGNALS`; a second one acts immediately."""
+
+    @contextlib.contextmanager
+    def pass_on(self) -> Iterator[None]:
+        """Raises a signal again that came too late to stop a run: its caller must stop.
+
+        Around `with self`. All processes end the run together, as they do when it
+        diverges.
+        """
+        try:
+            yield
+        except DivergedError:
+            self._pass_on()
+            raise
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if signum := processes.greatest(self.signum or 0):
+            signal.raise_signal(signum)
 
     def __enter__(self):
         self.signum, self._old = None, {}

@@ -21,19 +21,6 @@ from jaxpt.training.measure import FROM_FEATURES, Measured, measure
 from jaxpt.training.memory import check_memory
 from jaxpt.training.trackers import check_installed
 
-# Functions of a program that `measure` calls, if the network has them.
-MEASURED = (
-    "eval_step",
-    "token_nll",
-    "nll_bound",
-    "fill_logits",
-    "fill_scores",
-    "pooled_layers",
-    "read_gap",
-    "choice_scores",
-    "pair_scores",
-)
-
 
 def check_run(
     task: Task,
@@ -88,10 +75,8 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
         task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
         init_params=lambda seed: params,
         text_length=program.text_length,
+        readers={name: _trace(reader) for name, reader in program.readers.items()},
     )
-    for name in MEASURED:
-        function = getattr(program, name)
-        setattr(stub, name, function and _trace(function))
     # The untrained model's states have the same shapes.
     control = Measured(dict.fromkeys(FROM_FEATURES, 0.0), {}, {})
     seed = task.plan.train.seed

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from jaxpt.config.sections import TrainSpec
+from jaxpt.distributed import processes
 from jaxpt.text.phases import count_rows
 
 
@@ -171,11 +172,19 @@ def plan_call(spec: TrainSpec, step: int, seconds: float) -> tuple[int, int]:
 
 
 class Stopwatch:
-    """The seconds of training: without compilation, evaluations and checkpoints."""
+    """The seconds of training: without compilation, evaluations and checkpoints.
 
-    def __init__(self, seconds: float = 0.0):
-        self._before = seconds
+    Args:
+      begun: when the process began the run, by `time.perf_counter`.
+
+    Attributes:
+      first_step_seconds: from the start of the run to the end of its first call.
+    """
+
+    def __init__(self, begun: float = 0.0):
+        self._begun, self._before = begun, 0.0
         self._started: float | None = None
+        self.first_step_seconds = 0.0
 
     @property
     def seconds(self) -> float:
@@ -184,6 +193,19 @@ class Stopwatch:
             return self._before
         return self._before + time.perf_counter() - self._started
 
+    def agree(self) -> float:
+        """Training time so far by the clock of process 0, on all."""
+        return processes.on_first(lambda: self.seconds)
+
+    def resume(self, seconds: float, first_step_seconds: float) -> None:
+        """Continues from the readings of an earlier process."""
+        self._before, self.first_step_seconds = seconds, first_step_seconds
+
+    def end_first_call(self) -> None:
+        """Reads `first_step_seconds`, unless an earlier process did."""
+        if not self.first_step_seconds:
+            self.first_step_seconds = time.perf_counter() - self._begun
+
     def run(self, compile_seconds: float = 0.0) -> None:
         """Starts the watch; while it runs, excludes a compilation that just ended."""
         if self._started is None:
@@ -191,6 +213,7 @@ class Stopwatch:
         else:
             self._started += compile_seconds
 
-    def pause(self, seconds: float) -> None:
-        """Stops the watch at a reading."""
-        self._before, self._started = seconds, None
+    def pause(self, seconds: float | None = None) -> None:
+        """Stops the watch at a reading, or now."""
+        self._before = self.seconds if seconds is None else seconds
+        self._started = None

@@ -100,7 +100,9 @@ def total_loss(program: Program, metrics: dict, progress: float | None = None) -
 
 def measure_valid(program: Program, params, corpora: dict[str, Split]) -> dict:
     """The objective's own metrics on the validation split, as valid_*."""
-    totals = add_up(program.eval_step, params, *_rows(program, corpora["valid"]))
+    totals = add_up(
+        program.readers["eval_step"], params, *_rows(program, corpora["valid"])
+    )
     means = sums.divide(sums.counted(totals)) | {"loss": total_loss(program, totals)}
     return {f"valid_{name}": value for name, value in means.items()}
 
@@ -127,7 +129,7 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
     if spec.probe_passages and has_labels(corpora):
         _check_length(program, "probe_length", spec.probe_length)
         of_labels, probes["trained"] = measure_probe(
-            program.pooled_layers,
+            program.readers["pooled_layers"],
             params,
             corpora,
             spec.probe_length,
@@ -140,7 +142,9 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         gap = program.task.spec.text_form(program.task.vocab).shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
-        examples |= measure_words(program.read_gap, params, questions, spec.batch_size)
+        examples |= measure_words(
+            program.readers["read_gap"], params, questions, spec.batch_size
+        )
     examples |= _measure_gaps(program, params, corpora)
     return Measured(means(examples), examples, probes)
 
@@ -150,7 +154,7 @@ def _measure_gaps(
 ) -> dict[str, Examples]:
     """The questions that a network answers by scoring candidates, if it can."""
     task, spec = program.task, program.task.plan.eval
-    model, scores = task.model, program.choice_scores
+    model, scores = task.model, program.readers.get("choice_scores")
     examples: dict[str, Examples] = {}
     if not scores or not isinstance(model, ScoresCandidates):
         return examples
@@ -159,7 +163,7 @@ def _measure_gaps(
         assert pairs is not None  # else there is a reason
         is_ratio = model.scores_ratio and not isinstance(model, ResolvesRatio)
         args = params, pairs, spec.batch_size, is_ratio
-        examples |= measure_pairs(program.pair_scores, *args)
+        examples |= measure_pairs(program.readers["pair_scores"], *args)
     if spec.num_choices:
         _check_length(program, "word_context", spec.word_context, _gap_size(program), 2)
         choices = list_choices(task, corpora)
@@ -180,8 +184,7 @@ def explain_no_pairs(program: Program, corpora: dict[str, Split]) -> str:
     name, context = task.plan.objective_name, spec.word_context
     if not spec.pair_questions:
         return "eval.pair_questions=0"
-    is_able = program.choice_scores and isinstance(task.model, ScoresCandidates)
-    if not is_able:
+    if "choice_scores" not in program.readers:
         return f"{name} cannot choose among tokens for a gap"
     most = (program.text_length - _gap_size(program)) // 2
     if context > most:
@@ -306,9 +309,9 @@ def measure(
     likelihood = _find_likelihood(program.task, metrics)
     if likelihood is not None:
         metrics["val_perplexity"] = perplexity(likelihood)
-    if program.token_nll or program.nll_bound:
+    if {"token_nll", "nll_bound"} & {*program.readers}:
         metrics |= _measure_unknown(program, corpora["valid"])
-    if program.fill_logits:
+    if "fill_logits" in program.readers:
         own_fills = _measure_own_fills(program, params, fresh, corpora)
         if own_fills and "heldout" not in corpora:  # the same values
             for name in MASKED:
@@ -358,21 +361,22 @@ def measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
     """Metrics on running text: the likelihood or its bound, and the cloze."""
     task, spec = program.task, program.task.plan.eval
     examples: dict[str, Examples] = {}
-    if not (program.token_nll or program.nll_bound or program.fill_scores):
+    readers = program.readers
+    if not {"token_nll", "nll_bound", "fill_scores"} & {*readers}:
         return examples
     rows = likelihood_rows(task, valid, spec.num_rows)
     documents = likelihood_documents(task, valid, spec.num_rows)
-    for function, measure_it in (
-        (program.token_nll, measure_likelihood),
-        (program.nll_bound, measure_nll_bound),
+    for name, measure_it in (
+        ("token_nll", measure_likelihood),
+        ("nll_bound", measure_nll_bound),
     ):
-        if function:
+        if name in readers:
             num_bytes = likelihood_bytes(task, valid, spec.num_rows)
             args = rows, num_bytes, spec.batch_size, task.vocab, documents
-            examples |= measure_it(function, params, *args)
-    if program.fill_scores:
+            examples |= measure_it(readers[name], params, *args)
+    if "fill_scores" in readers:
         examples |= measure_cloze(
-            program.fill_scores,
+            readers["fill_scores"],
             params,
             rows,
             task.vocab.require("mask"),
@@ -410,7 +414,7 @@ def _measure_own_fills(
     metrics: dict[str, float] = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
-        of_these = evaluate(program.eval_step, chosen, *rows)
+        of_these = evaluate(program.readers["eval_step"], chosen, *rows)
         if of_these.keys() >= set(MASKED):  # an objective need not count them
             metrics |= {f"{name}{suffix}": of_these[name] for name in MASKED}
     return metrics

@@ -112,11 +112,12 @@ def write_milestone(workdir: Path, name: str, step: int, state: Any) -> None:
       state: in the form that is saved.
     """
     folder = workdir / FOLDER / name
-    processes.on_first(_copy_identity, workdir, folder)
+    _copy_identity(workdir, folder)
     with Checkpointer(folder / "checkpoints", keep=1) as checkpointer:
         checkpointer.save(step, {state.eval_name: state.eval_params})
 
 
+@processes.from_first
 def _copy_identity(workdir: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in IDENTITY_NAMES:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxpt.distributed import processes
 from jaxpt.files.folder import write_json
 from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
@@ -46,6 +47,7 @@ class Cost(NamedTuple):
         )
 
 
+@processes.from_first
 def write_result(
     workdir: Path,
     task: Task,
@@ -94,6 +96,7 @@ def write_result(
     return result
 
 
+@processes.from_first
 def write_divergence(workdir: Path, task: Task, reason: str, cost: Cost) -> None:
     """Records that a run has diverged (`workdir.load_divergence` reads it).
 

@@ -3,7 +3,7 @@
 import contextlib
 import datetime
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import jax
@@ -20,6 +20,7 @@ from jaxpt.runs.workdir import flatten
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.phases import find_phase, split_steps
+from jaxpt.training.clock import Stopwatch
 from jaxpt.training.measure import explain_no_pairs
 from jaxpt.training.metrics_log import MetricWriter, Progress
 
@@ -31,11 +32,10 @@ MAX_LEFT_OUT = 1e-3  # of the predictions, without a slot (`jaxpt.ops.packing`)
 class RunLog:
     """A run's metrics.jsonl, its trackers and its lines of progress.
 
-    Its methods do nothing on other processes than the first.
+    Its methods write nothing on other processes than the first.
 
-    Attributes:
-      first_step_seconds: from the start of the run to the end of its first call; a
-        field of every line of the log.
+    Args:
+      watch: the training time, which every line of the log has.
     """
 
     def __init__(
@@ -45,26 +45,24 @@ class RunLog:
         corpora: dict[str, Split],
         workdir: Path,
         label: str = "",
+        watch: Stopwatch | None = None,
     ):
         self.program, self.task, self.feed = program, program.task, feed
         self.corpora, self.workdir, self.label = corpora, workdir, label
         self.spec = self.task.plan.train
-        self.first_step_seconds = 0.0
+        self.watch = watch or Stopwatch()
         self._rates: list[dict[str, np.ndarray]] = [{}] * len(self.spec.phases)
         self._writer: MetricWriter | None = None
         self._progress: Progress | None = None
+        self._opened = 0  # the step of `open`
         self._last_speed = (0, 0.0)  # step and seconds at the last `_measure_speed`
         self._overflow = np.zeros(2)  # predictions without a slot, and all predictions
         self._has_warned = False
 
     @contextlib.contextmanager
-    def open(self, step: int, seconds: float = 0.0) -> Iterator[None]:
-        """Appends to the log after a step, until the run ends or goes back.
-
-        Args:
-          seconds: training time so far, from which on speed is measured.
-        """
-        self._last_speed = step, seconds
+    def open(self, step: int) -> Iterator[None]:
+        """Appends to the log after a step, until the run ends or goes back."""
+        self._opened, self._last_speed = step, (step, self.watch.seconds)
         with contextlib.ExitStack() as open_:
             if processes.is_first():
                 self._rates = [self._list_rates(task) for task in self.task.phases]
@@ -87,9 +85,19 @@ class RunLog:
         """Logs a warning."""
         self._add_line(logging.WARNING, text)
 
+    def announce(self, text: str) -> None:
+        """Logs that a long phase begins; not for each run of a comparison."""
+        if not self.label:
+            self.info(text)
+
     def _add_line(self, level: int, text: str) -> None:
         if self._progress is not None:
             _log.log(level, f"{self.label}  {text}" if self.label else text)
+
+    def introduce(self, lines: Iterable[str] = ()) -> None:
+        """Logs `describe_run` and more lines."""
+        for line in (*self.describe_run(), *lines):
+            self.info(line)
 
     def describe_run(self) -> list[str]:
         """Lines that describe the model, the budget, the device and the text."""
@@ -149,6 +157,21 @@ class RunLog:
             if num
         ]
 
+    def time_first_call(self, step: int, num_steps: int, metrics: dict) -> None:
+        """Waits for the first call after `open`, and logs when training will end.
+
+        Args:
+          step: the last step of any call.
+          num_steps: its number of steps.
+          metrics: its arrays.
+        """
+        if step - num_steps != self._opened:
+            return
+        jax.block_until_ready(metrics)
+        self.watch.end_first_call()
+        seconds = self.watch.seconds
+        self.log_end_time(step, seconds, seconds - self._last_speed[1], num_steps)
+
     def log_end_time(
         self, step: int, seconds: float, call_seconds: float, count: int
     ) -> None:
@@ -196,7 +219,6 @@ class RunLog:
         schedule_step: int,
         metrics: dict,
         loss: float,
-        seconds: float,
         left_out: dict[str, int],
     ) -> dict[str, float]:
         """Logs and shows the metrics of a call; returns what is logged.
@@ -206,11 +228,11 @@ class RunLog:
           schedule_step: the step of the schedule whose learning rates are logged.
           metrics: {metric: (sums, weights)} over its steps.
           loss: mean over its steps.
-          seconds: training time so far.
           left_out: the numbers of skipped updates and batches so far, if any.
         """
         metrics = {k: (a.sum(), b.sum()) for k, (a, b) in metrics.items()}
         means = sums.divide(sums.counted(metrics))
+        seconds = self.watch.seconds
         speed, peak = self._measure_speed(step, seconds), device_peak()
         mfu = speed["network_flops"] / peak if peak else None
         tokens_per_second = speed["raw_tokens"]
@@ -223,7 +245,7 @@ class RunLog:
         }
         if mfu is not None:
             values["mfu"] = mfu
-        self.write(step, values, seconds)
+        self._write(step, values, seconds)
         if self._progress is not None:
             self._progress.update(
                 step,
@@ -264,11 +286,15 @@ class RunLog:
         elapsed = seconds - last_seconds
         return {k: (costs[k] - before[k]) / elapsed if elapsed else 0.0 for k in costs}
 
-    def write(self, step: int, values: dict, seconds: float, sample: str = "") -> None:
+    def write(self, step: int, values: dict, sample: str = "") -> None:
         """Adds a line to the log, with the run's cost up to its step."""
+        self._write(step, values, self.watch.seconds, sample)
+
+    def _write(self, step: int, values: dict, seconds: float, sample: str = "") -> None:
         if self._writer is None:
             return
-        clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
+        first = self.watch.first_step_seconds
+        clock = {"seconds": seconds, "first_step_seconds": first}
         texts = {"sample": sample} if sample else {}
         self._writer.write(step, values | self.task.count_costs(step) | clock, texts)
 

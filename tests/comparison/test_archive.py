@@ -454,7 +454,7 @@ def test_a_study_is_reproduced(
     ]
 
     # The finished runs are not trained again; other means give exit code 1.
-    monkeypatch.setattr(loop._Run, "_advance", None)
+    monkeypatch.setattr(loop, "prefetch", None)
     stated = {"mean": 9.0, "low": 8.0, "high": 10.0}
     intervals = {"bits_per_byte": {"clm": stated}}
     monkeypatch.setattr(studies, "list_intervals", lambda report: intervals)

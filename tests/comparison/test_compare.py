@@ -27,7 +27,7 @@ from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.encoding import make_visible
 from jaxpt.training import clock as clock_module
-from jaxpt.training import loop
+from jaxpt.training import loop, setup
 from jaxpt.training.measure import measure
 
 
@@ -172,7 +172,7 @@ def test_the_cloze_is_what_the_model_fills_in(report):
     for row, hidden in zip(rows, places, strict=True):
         read = row.copy()
         read[hidden] = task.vocab.mask
-        logits = np.array(program.fill_logits(params, read[None])[0, hidden])
+        logits = np.array(program.readers["fill_logits"](params, read[None])[0, hidden])
         logits[:, task.nonwords] = -np.inf
         hits.extend(logits.argmax(-1) == row[hidden])
     assert run["metrics"]["cloze_accuracy"] == pytest.approx(np.mean(hits))
@@ -322,7 +322,7 @@ def test_the_page_is_self_contained(report):
 @pytest.mark.slow
 def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     workdir, written, _ = report
-    monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
+    monkeypatch.setattr(loop, "prefetch", None)  # would raise if it trained
     config = make_comparison(labelled, compare__control="clm")
     changed = comparison.compare(config, workdir)
     pairs = [pair for entry in changed["metrics"] for pair in entry["pairs"]]
@@ -344,7 +344,7 @@ def test_damage_is_found_as_the_runs_are_collected(
     name, report, labelled, monkeypatch, refuses, quick
 ):
     workdir, written, _ = report
-    monkeypatch.setattr(loop._Run, "_advance", None)
+    monkeypatch.setattr(loop, "prefetch", None)
     path = workdir / name
     whole = path.read_bytes()
     place = len(whole) // 2
@@ -575,7 +575,7 @@ def test_a_budget_of_seconds_is_kept_by_the_runs_clock(
     with monkeypatch.context() as patch:
         patch.setattr(TrainCalls, "__call__", timed_call)
         stopped = types.SimpleNamespace(perf_counter=lambda: clock[0])
-        for module in (budget, clock_module, loop, train_calls):
+        for module in (budget, clock_module, setup, train_calls):
             patch.setattr(module, "time", stopped)
         report = comparison.compare(config, tmp_path)
     (run,) = report["runs"]

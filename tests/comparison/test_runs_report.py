@@ -110,7 +110,7 @@ def test_a_fifo_is_refused_in_one_line(name, trained, tmp_path, capsys):
 
 def test_the_report_is_that_of_the_comparison(trained, tmp_path, monkeypatch):
     """Pictures too; and nothing is trained."""
-    monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
+    monkeypatch.setattr(loop, "prefetch", None)  # would raise if it trained
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     report_runs(list_folders(trained), tmp_path / "r")
     assert before == {p: p.read_bytes() for p in trained.rglob("*") if p.is_file()}

@@ -1,6 +1,8 @@
 """Any objective trains from any config: what it lacks is filled in, and said."""
 
+import copy
 import importlib.util
+import itertools
 import json
 import signal
 from pathlib import Path
@@ -11,6 +13,8 @@ from tiny import TEXTS, make_config, write_stored
 
 from jaxpt.cli.main import main
 from jaxpt.comparison.budget import fit_warmup
+from jaxpt.config import plan as plans
+from jaxpt.config.needs import Filler
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
@@ -19,7 +23,10 @@ from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import flatten, load_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import open_stores
+from jaxpt.text.rows.forms import FORMS
+from jaxpt.text.rows.paired import PAIRS as PAIRED
 from jaxpt.training import loop
+from jaxpt.training.check import check_run
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SEQ2SEQ = {"model.num_decoder_layers": 2}
@@ -126,6 +133,22 @@ def test_what_is_lacking_is_filled_in_and_said(name, objective):
     assert again == stored
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_stage_changes_what_one_before_it_has_read(objective):
+    """Of any rows and stacks: so one pass in the order of the stages is enough."""
+    for rows, num_layers in itertools.product((*FORMS, *PAIRED), (0, 2)):
+        config = to_dict(default_config()) | {"objective": objective}
+        config["data"]["rows"] = rows
+        config["model"]["num_decoder_layers"] = num_layers
+        filler = Filler(config, ())
+        for i, stage in enumerate(plans.FILL):
+            stage(filler, objective)
+            filled = copy.deepcopy(filler.config)
+            for earlier in plans.FILL[: i + 1]:
+                earlier(filler, objective)
+            assert filler.config == filled, (rows, num_layers, stage.__name__)
+
+
 # Rows, models and steps that others need, or none does.
 SETTINGS = {
     "data__rows": "pairs",
@@ -215,7 +238,7 @@ def test_what_was_given_is_never_changed(objective, settings, output, speech, re
         plan = make_plan(config, settings, is_run=True)
         tokenizer, corpora = load_text(plan.text)
         task = make_task(plan, tokenizer.vocab)
-        loop.check_run(task, tokenizer, corpora)
+        check_run(task, tokenizer, corpora)
     # A config file's setting is changed; only a flag's contradicts.
     plan = make_plan(config, is_run=True)
     assert all(name in plan.filled for name in settings)

@@ -43,7 +43,7 @@ def fill_ids(run, ids, k):
     ids = np.asarray(ids, np.int32)
     banned = program.task.nonwords
     result = fill_masks(
-        program.fill_logits, params, ids, tokenizer.vocab.mask, banned, k
+        program.readers["fill_logits"], params, ids, tokenizer.vocab.mask, banned, k
     )
     return [[(tokenizer.token_name(i), p) for i, p in best] for best in result]
 

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import itertools
 
+import flax
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ import optax
 import pytest
 from tiny import slow_but
 
+from jaxpt.nn import scan
 from jaxpt.nn.decoding import make_cache
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.nn.scan import init_params, is_stacked, stack_layers, unstack_layers
@@ -260,6 +263,44 @@ def test_fresh_layers_are_those_that_flax_draws_one_by_one(shape, make_shape):
     expected = jax.jit(lambda key: model.init(key, *args, **rest)["params"])(KEY)
     assert not spec.scan_layers and "layer_2" in result["encoder"]
     jax.tree.map(np.testing.assert_array_equal, result, expected)
+
+
+class Keys(nn.Module):
+    """Modules with the names of a tree, whose parameters are the keys of their draws.
+
+    Attributes:
+      names: of modules, with theirs; and of parameters, with None, as they are drawn.
+    """
+
+    names: dict
+
+    @nn.compact
+    def __call__(self):
+        for name, inner in self.names.items():
+            if inner is None:
+                self.param(name, lambda key: jax.random.key_data(key))
+            else:
+                Keys(inner, name=name)()
+
+
+def test_layer_keys_are_those_of_flax():
+    """Alone, without a network: what `jaxpt.nn.scan._fold_paths` mirrors."""
+    layer = {"attention": {"query": {"kernel": None, "bias": None}}}
+    layer |= {"norm": {"scale": None, "bias": None}}
+    names = {"encoder": {"layer_0": layer, "layer_1": layer}, "outer": {"deep": layer}}
+    flax_keys = Keys(names).init(KEY)["params"]
+    shapes = jax.tree.map(lambda key: jnp.zeros(()), flax_keys)
+    result = scan._layer_keys(KEY, scan.stack_layers(shapes))["encoder"]["layers"]
+    expected = scan.stack_layers(flax_keys)["encoder"]["layers"]
+    same = jax.tree.map(
+        lambda a, b: np.array_equal(jax.random.key_data(a), b), result, expected
+    )
+    assert jax.tree.all(same), (
+        f"flax {flax.__version__} derives the key of a parameter otherwise than "
+        "jaxpt.nn.scan._fold_paths, which mirrors flax.core.scope.LazyRng.as_jax_rng: "
+        "mirror the new way there, or scanned layers begin at other numbers than "
+        f"unrolled ones of the same seed ({same})"
+    )
 
 
 def test_a_past_needs_the_unrolled_model(make_shape):

@@ -241,7 +241,7 @@ def test_fill_writes_texts_of_any_length(speech, tmp_path, refuses):
     row = np.array([[*prompt, *tokenizer.encode("the st" + text)[len(sides[0]) :]]])
     ended = np.append(row, [[vocab.eos]], axis=1)
     for whole in (row, ended):  # it ends, or there is no room
-        nll = run.program.token_nll(run.params, whole.astype(np.int32))
+        nll = run.program.readers["token_nll"](run.params, whole.astype(np.int32))
         result = float(np.exp(-np.asarray(nll)[0, len(prompt) - 1 :].sum()))
         if result == pytest.approx(probability, rel=1e-4):
             break

@@ -30,7 +30,8 @@ from jaxpt.report.tables import format_latex, format_results
 from jaxpt.runs.finished_runs import load_runs
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.workdir import load_divergence
-from jaxpt.training import loop
+from jaxpt.training import loop, saver
+from jaxpt.training.call_reader import CallReader
 
 # "hot" diverges at its second step: Adam's step is lr itself without clipping.
 SETTINGS = {
@@ -48,20 +49,21 @@ LOST = {("hot", 0): 2, ("hot", 1): 2, ("hot", 2): 2, ("mlm", 1): 5}
 @pytest.fixture(autouse=True, scope="module")
 def quick():
     """No pictures, no look ahead; and a loss of mlm with seed 1 that is NaN."""
-    finish_call = loop._Run._finish_call
+    read = CallReader.read
 
     def poisoned(self, call):
-        is_chosen = self.task.plan.objective_name == "mlm" and self.spec.seed == 1
+        plan = self.task.plan
+        is_chosen = plan.objective_name == "mlm" and plan.train.seed == 1
         if call and is_chosen and call.step > 4:
             total, weight = call.metrics["loss"]
             bad = {"loss": (total * np.nan, weight)}
             call = call._replace(metrics=call.metrics | bad)
-        finish_call(self, call)
+        read(self, call)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
         patch.setattr(plan_runs, "check_run", lambda *args: None)
-        patch.setattr(loop._Run, "_finish_call", poisoned)
+        patch.setattr(CallReader, "read", poisoned)
         yield
 
 
@@ -178,12 +180,12 @@ def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypa
     task, text = prepared.make_task("clm", 0), (prepared.tokenizer, prepared.corpora)
     with monkeypatch.context() as patch:
         patch.setattr(loop.SignalWatch, "ask", lambda self: signal.SIGTERM)
-        patch.setattr(loop, "is_finite", lambda params: False)
+        patch.setattr(saver, "is_finite", lambda params: False)
         with pytest.raises(Stopped):
             loop.train(task, *text, tmp_path)
     assert load_divergence(tmp_path) is None
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "is_finite", lambda params: False)
+        patch.setattr(saver, "is_finite", lambda params: False)
         with pytest.raises(DivergedError, match="a parameter is not finite at step"):
             loop.train(task, *text, tmp_path)
     assert load_divergence(tmp_path)["diverged_at"] == task.plan.train.steps
@@ -202,7 +204,7 @@ def test_a_signal_during_a_run_that_diverges_is_passed_on(whole, tmp_path, monke
 
     monkeypatch.setattr(loop.SignalWatch, "__enter__", enter_and_hear)
     monkeypatch.setattr(loop.SignalWatch, "ask", lambda self: None)
-    monkeypatch.setattr(loop.signal, "raise_signal", heard.append)
+    monkeypatch.setattr(signal, "raise_signal", heard.append)
     with pytest.raises(DivergedError):
         loop.train(task, *text, tmp_path)
     assert heard == [signal.SIGTERM]

@@ -240,12 +240,12 @@ def test_who_goes_on_reads_as_the_other_did(tmp_path, speech):
     held = write_run(make_config(speech, "clm_mlm", **RELATIVE), tmp_path / "held")
     program, _, params, _ = load_run(held)
     tokens = np.arange(40, dtype=np.int32).reshape(2, 20) % program.task.vocab.size
-    expected = program.next_logits(params, tokens)
+    expected = program.readers["next_logits"](params, tokens)
     both = {"model__relative_directions": "both", "train__init_from": str(held)}
     config = make_config(speech, "clm", **RELATIVE, **both)
     own = Program(make_task(make_plan(config), program.task.vocab))
     start = make_start(own, own.task.plan.train).params
-    result = own.next_logits(start, tokens)
+    result = own.readers["next_logits"](start, tokens)
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 

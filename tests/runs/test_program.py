@@ -17,6 +17,7 @@ from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.runs.data import make_feed
 from jaxpt.runs.program import Program, _fit_mesh, device_peak
+from jaxpt.runs.readers import Readers
 from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 
@@ -119,6 +120,26 @@ def test_ids_that_the_devices_do_not_divide_are_told(speech):
         output = [line for line in program.describe_mesh() if "vocab_size" in line]
         assert len(output) == (size % tensor > 0), (size, tensor)
     assert output[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
+
+
+def test_a_reader_is_made_when_it_is_used_and_only_of_an_ability(speech):
+    task, _, _ = prepare(make_config(speech, "clm"))
+    program, functions = Program(task), []
+    compile_reader = program.compile_reader
+
+    def count(function):
+        functions.append(function)
+        return compile_reader(function)
+
+    readers = Readers(task, program.form, count)
+    assert not functions and {*readers} == {*program.readers}
+    assert {"eval_step", "next_logits", "token_nll"} <= {*readers}
+    assert "fill_logits" not in readers and readers.get("fill_logits") is None
+    with pytest.raises(KeyError, match="nll_bound"):
+        readers["nll_bound"]
+    assert readers["next_logits"] is readers["next_logits"] and len(functions) == 1
+    masked, _, _ = prepare(make_config(speech, "mlm"))
+    assert {"fill_logits", "fill_scores"} <= {*Program(masked).readers}
 
 
 @pytest.mark.slow

@@ -84,7 +84,9 @@ def run(path, objective, num_devices, changes, start, size=0):
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state())
     start_state = jax.device_put(start, places)
     rows = held_rows(task, corpora["valid"], 13)
-    measured = size and add_up(program.eval_step, start_state.params, rows, size)
+    measured = size and add_up(
+        program.readers["eval_step"], start_state.params, rows, size
+    )
     state = program.run_form(start_state)
     losses, norms = [], []
     for step in range(30):

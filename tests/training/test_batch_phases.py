@@ -290,12 +290,11 @@ def test_the_time_left_is_in_proportion_to_the_flops_left(whole, monkeypatch):
     minutes, seconds = divmod(round(60 * (total / done - 1)), 60)
     assert total / done > 9  # not 6
     assert lines[0].startswith(f"training takes {minutes}:{seconds:02} minutes more")
-    values = [
-        log.log_call(
-            step, step - 1, {"grad_norm": (np.ones(2), np.ones(2))}, 1.0, time, {}
-        )
-        for step, time in ((4, 2.0), (6, 4.0), (10, 5.0))
-    ]
+    values = []
+    for step, seconds in ((4, 2.0), (6, 4.0), (10, 5.0)):
+        log.watch.pause(seconds)
+        metrics = {"grad_norm": (np.ones(2), np.ones(2))}
+        values.append(log.log_call(step, step - 1, metrics, 1.0, {}))
     # 4 steps of 96 tokens in 2 seconds; 2 of 192 in 2; 2 of 192 and 2 of 192 in 1.
     assert [v["tokens_per_second"] for v in values] == [192, 192, 768]
 

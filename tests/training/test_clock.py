@@ -24,7 +24,7 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.train_calls import TrainCalls
 from jaxpt.training import clock as clocks
-from jaxpt.training import loop
+from jaxpt.training import loop, setup
 from jaxpt.training.clock import find_schedule_step, is_over
 
 
@@ -40,7 +40,7 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(TrainCalls, "__call__", timed_call)
     stopped = types.SimpleNamespace(perf_counter=lambda: state.now)
-    for module in (loop, train_calls, clocks):
+    for module in (setup, train_calls, clocks):
         monkeypatch.setattr(module, "time", stopped)
     return state
 

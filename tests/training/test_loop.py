@@ -1,5 +1,6 @@
 """The loop: what it writes, how it stops, and that a resumed run ends the same."""
 
+import ast
 import dataclasses
 import hashlib
 import json
@@ -35,7 +36,8 @@ from jaxpt.runs.workdir import load_run, load_task, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import ByteTokenizer
-from jaxpt.training import loop, run_log
+from jaxpt.training import evaluator, loop, run_log
+from jaxpt.training.call_reader import CallReader
 from jaxpt.training.check import check_run
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.measure import Measured, measure_valid
@@ -257,13 +259,13 @@ def test_a_run_under_nohup_survives_its_terminal():
 def test_a_signal_during_the_last_measurement_is_not_lost(
     speech, tmp_path, monkeypatch
 ):
-    measure = loop.measure
+    measure = evaluator.measure
 
     def interrupted(*args, **keywords):
         signal.raise_signal(signal.SIGINT)
         return measure(*args, **keywords)
 
-    monkeypatch.setattr(loop, "measure", interrupted)
+    monkeypatch.setattr(evaluator, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(make_config(speech), tmp_path)
     assert (tmp_path / "result.json").exists()
@@ -487,7 +489,7 @@ def test_controls_are_of_the_evaluation_before_the_first_step(
         kwargs.update(known=known, control=control)
         return Measured({"valid_loss": 1.0}, {}, {})
 
-    monkeypatch.setattr(loop, "measure", measure)
+    monkeypatch.setattr(evaluator, "measure", measure)
     _, result = run(make_config(speech, eval__probe_every_eval=True), tmp_path)
     lines = {line["step"]: line for line in read_metrics(tmp_path)}
     for name, step in (("control", 0), ("known", 12)):
@@ -580,6 +582,32 @@ def test_the_time_left_is_of_the_calls_left(speech, tmp_path):
     assert "takes 2:58 hours more" in lines[1] and lines[2].startswith("warning: ")
 
 
+LOOP = ("loop", "setup", "restore", "call_reader", "evaluator", "saver", "rewind")
+
+
+@pytest.mark.parametrize("name", LOOP)
+def test_the_loop_reads_like_a_loop(name):
+    """One function, in a short file; its objects change a value in one method only."""
+    text = Path(loop.__file__).with_name(f"{name}.py").read_text()
+    assert len(text.splitlines()) <= 250
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 80, node.name
+        if isinstance(node, ast.ClassDef):
+            methods = [x for x in node.body if isinstance(x, ast.FunctionDef)]
+            changed = [
+                target.attr
+                for method in methods
+                if method.name != "__init__"
+                for target in {
+                    x.attr: x
+                    for x in ast.walk(method)
+                    if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Store)
+                }.values()
+            ]
+            assert len(changed) == len(set(changed)), node.name
+
+
 def test_a_finished_run_is_not_trained_again(speech, tmp_path):
     config = make_config(speech)
     _, first = run(config, tmp_path)
@@ -602,16 +630,16 @@ def test_a_loss_that_is_not_finite_stops_the_run(speech, tmp_path):
 
 def test_divergence_keeps_the_last_good_checkpoint(speech, tmp_path, monkeypatch):
     config = make_config(speech)
-    finish_call = loop._Run._finish_call
+    read = CallReader.read
 
     def poisoned(self, call):
         if call and call.step > 8:
             total, weight = call.metrics["loss"]
             bad = {"loss": (total * np.nan, weight)}
             call = call._replace(metrics=call.metrics | bad)
-        finish_call(self, call)
+        read(self, call)
 
-    monkeypatch.setattr(loop._Run, "_finish_call", poisoned)
+    monkeypatch.setattr(CallReader, "read", poisoned)
     with pytest.raises(
         DivergedError, match="the loss is nan at step 9 .*step 8 is kept"
     ):

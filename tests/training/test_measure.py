@@ -123,7 +123,7 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
     program = types.SimpleNamespace(
         task=make_task(plan, tokenizer.vocab),
         init_params=lambda seed: 0.25 + seed,
-        **dict.fromkeys(abilities, True),
+        readers=dict.fromkeys(abilities),
     )
     known = of(valid_loss=1.0)
     result = measure(program, 0.75, corpora, seed=SEED, known=known).metrics
@@ -193,7 +193,7 @@ def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
     task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
     wide = types.SimpleNamespace(
         task=task,
-        pooled_layers=program.pooled_layers,
+        readers=program.readers,
         text_length=program.text_length,
     )
     with refuses("eval.probe_windows=9999"):
@@ -208,7 +208,7 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
     def ask(banned):
         args = (task.vocab.mask, banned, task.model_spec.vocab_size, spec.batch_size)
         cloze = measure_cloze(
-            program.fill_scores, params, rows, *args, task.read_length
+            program.readers["fill_scores"], params, rows, *args, task.read_length
         )
         return means(cloze)
 
@@ -247,7 +247,7 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
     assert program.text_length == program.task.read_length - num_around
     params = program.init_state(SEED).params
     tokens = np.array([[9, 12, 10, 8, 11]] * 2, np.int32)
-    result = program.features(params, tokens)
+    result = program.readers["features"](params, tokens)
     around = [np.tile(np.int32(ids(names)), (2, 1)) for names in (before, after)]
     framed = np.concatenate([around[0], tokens, around[1]], axis=1)
     states = program.task.model.features(params, jnp.asarray(framed))
@@ -264,7 +264,9 @@ def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
     params, model = program.init_state(SEED).params, program.task.model
     rows = [[9, 12, 10, 8, 11], [8, 8, 9, 13, 10], [13, 9, 9, 11, 12]]
     tokens = np.array(rows, np.int32)
-    result = pool(program.pooled_layers, params, tokens, 5, 2)  # the last row twice
+    result = pool(
+        program.readers["pooled_layers"], params, tokens, 5, 2
+    )  # the last row twice
     before, after = program.frame
     assert bool(before or after) == (objective == "ul2")
     read = jax.jit(model.layer_features)
@@ -328,7 +330,7 @@ def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
     params, model = program.init_state(SEED).params, program.task.model
     left, right = np.array([[9, 12, 10, 8]] * 2), np.array([[11, 9, 13, 10]] * 2)
     rows = {"left": left.astype(np.int32), "right": right.astype(np.int32)}
-    result = program.read_gap(params, rows)
+    result = program.readers["read_gap"](params, rows)
     gap, end, start = {
         "mlm": ([vocab.mask], [], None),
         "electra": ([], [], None),
@@ -386,7 +388,7 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
         "right": np.array([[11, 9, 13], [12, 8, 9]], np.int32),
         "candidates": np.array([[10, 14, 9], [11, 12, 8]], np.int32),
     }
-    result = np.asarray(program.choice_scores(params, rows))
+    result = np.asarray(program.readers["choice_scores"](params, rows))
     sides = list(zip(rows["left"].tolist(), rows["right"].tolist(), strict=True))
     expected = np.zeros((2, 3))
     for i, (left, right) in enumerate(sides):

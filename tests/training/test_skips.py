@@ -18,7 +18,7 @@ from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import Stopped
 from jaxpt.text.feed import unpad_ranges
-from jaxpt.training import loop
+from jaxpt.training import loop, rewind
 from jaxpt.training.run_log import RunLog
 
 NAN, INF = float("nan"), float("inf")
@@ -239,9 +239,9 @@ def test_speed_is_measured_from_where_a_run_went_back_or_resumed(
     config = make_config(speech, "clm", **REWIND)
     starts, open_log = [], RunLog.open
 
-    def note(log, step, seconds):
-        starts.append((step, seconds))
-        return open_log(log, step, seconds)
+    def note(log, step):
+        starts.append((step, log.watch.seconds))
+        return open_log(log, step)
 
     monkeypatch.setattr(RunLog, "open", note)
     with poison("clm", {9: NAN, 10: INF}, by="batch"):
@@ -284,7 +284,7 @@ def test_a_rewind_without_an_early_checkpoint_goes_back_to_the_start(speech, tmp
 
 
 def test_rows_that_are_never_good_end_the_run(speech, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "MAX_RANGES", 2)
+    monkeypatch.setattr(rewind, "MAX_RANGES", 2)
     config = make_config(speech, "clm", train__rewind=(1, 2))
     with poison("clm", dict.fromkeys(range(6, 12), NAN)):
         with pytest.raises(DivergedError, match="the loss is nan at step 7 "):

@@ -15,6 +15,7 @@ from tiny import many_devices, write_config
 from jaxpt.cli import main as cli
 from jaxpt.files.folder import hold, load_json
 from jaxpt.runs.metrics_file import read_metrics
+from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.workdir import check_shared
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +147,7 @@ def test_a_split_run_is_used_as_a_whole_one(moved, tmp_path, capsys):
     )
     assert codes == [0], errors
     assert cli.main(["evaluate", "--workdir", str(workdir)]) == 0
-    result = load_json(workdir / "result.json", "")["metrics"]
+    result = load_json(workdir / "result.json", SCHEMA, "")["metrics"]
     for line in capsys.readouterr().out.splitlines()[1:]:
         name, value = line.split()
         (other,) = [o.split()[1] for o in used.splitlines() if o.startswith(f"{name} ")]

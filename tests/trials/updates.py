@@ -49,7 +49,7 @@ from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import Stopped
 from jaxpt.text.feed import find_batch, unpad_ranges
-from jaxpt.training import loop
+from jaxpt.training import loop, setup
 
 NAN, INF = float("nan"), float("inf")
 STEPS = 20
@@ -186,14 +186,15 @@ def rewinds(study: Study, bad: int, values: list[float], draw: random.Random) ->
     """Whether a run with bad rows goes back, and has the same bits however repeated."""
     factors = {bad + i: value for i, value in enumerate(values)}
     seen: list[int] = []
-    rewind = loop._Run._rewind
+    restore = loop.restore
 
-    def watched(self, bad_step):
-        state, step = rewind(self, bad_step)
-        seen.append(bad_step - 1 - step)
-        return state, step
+    def watched(run, rewind):
+        restored = restore(run, rewind)
+        if rewind is not None:
+            seen.append(rewind.bad_step - 1 - restored.step)
+        return restored
 
-    with mock.patch.object(loop._Run, "_rewind", watched):
+    with mock.patch.object(loop, "restore", watched):
         folder, result = study.train(factors, "batch")
     first = max(bad - BACK, 0)
     whole = to_bytes(study.restore(folder))
@@ -207,7 +208,7 @@ def rewinds(study: Study, bad: int, values: list[float], draw: random.Random) ->
     holds &= to_bytes(study.restore(stopped)) == whole
     # The same program, whose state begins with the list.
     padded = study.restore(folder).skipped_batches
-    make_feed, init = loop.check_run, study.program.init_state
+    make_feed, init = setup.check_run, study.program.init_state
 
     def check_run(*args):
         program, feed = make_feed(*args)
@@ -217,7 +218,7 @@ def rewinds(study: Study, bad: int, values: list[float], draw: random.Random) ->
         return dataclasses.replace(init(seed), skipped_batches=padded)
 
     with (
-        mock.patch.object(loop, "check_run", check_run),
+        mock.patch.object(setup, "check_run", check_run),
         mock.patch.object(study.program, "init_state", init_state),
     ):
         replayed, _ = study.train(factors, "batch")

@@ -140,7 +140,9 @@ def test_a_runs_likelihood_by_the_rule_is_its_programs(size, speech, tmp_path):
     text = "the men speak of a union"
     tokens = np.asarray(run.tokenizer.encode(text))[None].repeat(64, 0)
     rows = {"tokens": tokens, "is_text": tokens > -1, "index": np.arange(64)}
-    bound = run._loaded.program.nll_bound(run.params, rows, jax.random.key(0))
+    bound = run._loaded.program.readers["nll_bound"](
+        run.params, rows, jax.random.key(0)
+    )
     (result,) = run.nll(text, rule="bound")
     near = 1e-4 if size == 1 else 0.02
     assert result == pytest.approx(float(bound.sum(1).mean()), rel=near)

@@ -1,0 +1,77 @@
+"""Evaluations of a run: before, during and after its training."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxpt.judge.examples import means
+from jaxpt.learn.state import TrainState
+from jaxpt.runs.program import Program
+from jaxpt.runs.task import Task
+from jaxpt.text.dataset import Split
+from jaxpt.training.hooks import Hooks
+from jaxpt.training.measure import (
+    NO_RESULTS,
+    Measured,
+    measure,
+    measure_frozen,
+    measure_text,
+    measure_valid,
+)
+from jaxpt.training.result import CURVES
+from jaxpt.training.run_log import RunLog
+
+
+class Evaluator:
+    """Measures a run with its evaluated parameters (`TrainState.eval_params`).
+
+    Args:
+      take_samples: (params) -> lines of text, logged with each evaluation.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        program: Program,
+        corpora: dict[str, Split],
+        log: RunLog,
+        take_samples: Callable[[Any], list[str]],
+        hooks: Hooks,
+    ):
+        self._task, self._program, self._corpora = task, program, corpora
+        self._log, self._hooks = log, hooks
+        self._take_samples = take_samples
+        self._measured: dict[int, Measured] = {}  # by step, in this process
+
+    def evaluate(self, state: TrainState, step: int) -> None:
+        """Logs the validation metrics and samples of a state in its saved form."""
+        if step == 0:
+            self._log.announce("evaluating the initial parameters")
+        params = state.eval_params
+        values = measure_valid(self._program, params, self._corpora)
+        frozen = NO_RESULTS
+        if self._task.plan.eval.probe_every_eval:
+            frozen = measure_frozen(self._program, params, self._corpora)
+            valid = self._corpora["valid"]
+            values |= means(measure_text(self._program, params, valid))
+        values |= frozen.metrics
+        self._measured[step] = frozen._replace(metrics=values)
+        samples = self._take_samples(params)
+        decay = self._task.plan.optim.ema_decay
+        ema = {"ema_decay": decay} if self._task.has_ema else {}
+        self._log.write(step, values | ema, "\n".join(samples))
+        curves = "  ".join(f"{k} {values[k]:.4f}" for k in CURVES if k in values)
+        for line in (curves, *samples):
+            self._log.info(f"step {step}{' (EMA)' if ema else ''}  {line}")
+        self._hooks.on_evaluation(step, values, params)
+
+    def measure(self, state: TrainState, step: int, only_valid: bool) -> Measured:
+        """The run's final metrics, without measuring again what evaluations did."""
+        self._log.announce(f"measuring the run after step {step}")
+        params, seed = state.eval_params, self._task.plan.train.seed
+        known, control = (self._measured.get(at, NO_RESULTS) for at in (step, 0))
+        if not only_valid:
+            run = self._program, params, self._corpora, seed
+            return measure(*run, known, control)
+        if known.metrics:
+            return known
+        return Measured(measure_valid(self._program, params, self._corpora), {}, {})

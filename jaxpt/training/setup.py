@@ -1,0 +1,108 @@
+"""What a run trains with: all is checked, and its folder written, before any step."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxpt.distributed import processes
+from jaxpt.files.folder import CHECKPOINTS
+from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.passage_samples import make_lines
+from jaxpt.runs.program import Program
+from jaxpt.runs.random_parts import check_networks, read_random_parts
+from jaxpt.runs.task import Task
+from jaxpt.runs.workdir import check_shared, fingerprint, lock_workdir
+from jaxpt.text.dataset import Split
+from jaxpt.text.feed import Feed
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.check import check_run
+from jaxpt.training.clock import Stopwatch
+from jaxpt.training.evaluator import Evaluator
+from jaxpt.training.hooks import Hooks
+from jaxpt.training.milestones import count_words_of_row, plan_milestones
+from jaxpt.training.rewind import Rewinder
+from jaxpt.training.run_log import RunLog
+from jaxpt.training.saver import Saver
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """A run's task, compiled functions and rows, and the objects that the loop calls.
+
+    Attributes:
+      feed: its rows; the loop may leave out batches (`train.rewind`).
+      watch: its training time.
+      evaluator: measures it.
+      saver: writes checkpoints and milestones.
+      rewinder: ends it, or sends it back, after a bad update.
+    """
+
+    task: Task
+    program: Program
+    feed: Feed
+    workdir: Path
+    hooks: Hooks
+    log: RunLog
+    watch: Stopwatch
+    checkpointer: Checkpointer
+    evaluator: Evaluator
+    saver: Saver
+    rewinder: Rewinder
+
+    def read(self, function: Callable, *args: Any) -> Any:
+        """`function(workdir, *args)`, read by process 0 for all; plain JSON."""
+        return processes.on_first(function, self.workdir, *args)
+
+
+def set_up(
+    task: Task,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    workdir: Path,
+    program: Program | None,
+    label: str,
+    hooks: Hooks,
+) -> Setup:
+    """Checks a run, and writes its config, tokenizer and text's fingerprint.
+
+    Args:
+      as `jaxpt.training.loop.train`.
+    """
+    spec, watch = task.plan.train, Stopwatch(begun=time.perf_counter())
+    parts = processes.on_first(read_random_parts, workdir)
+    with_parts = dataclasses.replace(task, random_parts=parts)
+    processes.on_all(check_networks, with_parts, "train")
+    # A run that has begun no longer needs the checkpoint it was initialised from.
+    has_begun = processes.on_first((workdir / CHECKPOINTS).is_dir)
+    program, feed = processes.on_all(
+        check_run, task, tokenizer, corpora, program, has_begun
+    )
+    milestones: dict[int, list[str]] = {}
+    if spec.checkpoint_words:
+        args = corpora["train"], feed, tokenizer, task.spec.row_length
+        milestones = processes.on_all(
+            lambda: plan_milestones(spec, count_words_of_row(*args))
+        )
+    processes.check_same("config or text", fingerprint(task.plan, tokenizer, corpora))
+    processes.on_first(lock_workdir, workdir, task.plan, tokenizer, corpora)
+    processes.on_all(check_shared, workdir)
+    checkpointer = Checkpointer(workdir / CHECKPOINTS, keep=spec.keep_checkpoints)
+    num = 0 if label else task.plan.eval.samples  # a comparison's report has them
+    take_samples = make_lines(program, tokenizer, corpora["valid"], num)
+    log = RunLog(program, feed, corpora, workdir, label, watch)
+    rewinder = Rewinder(task, workdir, checkpointer, log)
+    return Setup(
+        task=task,
+        program=program,
+        feed=feed,
+        workdir=workdir,
+        hooks=hooks,
+        log=log,
+        watch=watch,
+        checkpointer=checkpointer,
+        evaluator=Evaluator(task, program, corpora, log, take_samples, hooks),
+        saver=Saver(task, workdir, checkpointer, log, milestones, rewinder, hooks),
+        rewinder=rewinder,
+    )
