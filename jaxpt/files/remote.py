@@ -135,7 +135,7 @@ def hold_output(folder: Path) -> Iterator[None]:
     with hold(folder, waits=True) as is_ours:
         if not is_ours:
             raise CheckpointError(
-                f"--to={describe(folder)}: another process is writing into this "
+                f"--to={copies.describe(folder)}: another process is writing into this "
                 f"folder; wait until it has ended, or use another folder"
             )
         yield

@@ -29,14 +29,13 @@ import dataclasses
 import functools
 import logging
 import math
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.networks.one_stack import CausalMaskedLM
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.mlm import check_fractions
@@ -56,6 +55,9 @@ from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction, InnerFraction, Rule
 from jaxpt.text.phases import is_schedule
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.one_stack import CausalMaskedLM
 
 # Progress is a rounded float32. This is below one step in two million.
 ROUNDING = 5e-7
@@ -79,7 +81,7 @@ class Spec(ObjectiveSpec):
 
     SECTION: ClassVar[str] = "clm_mlm"
     READS: ClassVar = ObjectiveSpec.READS | {"progress"}
-    NETWORKS: ClassVar = (CausalMaskedLM,)
+    NETWORKS: ClassVar = ("one_stack.CausalMaskedLM",)
     MIN_LENGTH: ClassVar[int] = 2
 
     mlm_share: Fraction = 0.5
@@ -291,14 +293,14 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: CausalMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "CausalMaskedLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at every position of causal rows, at P positions of masked ones."""
     targets, positions = batch["targets"], batch["masked_positions"]
     masked = jnp.take_along_axis(targets, positions, axis=1)
     of_causal, of_masked = (batch["weights"][k] for k in ("clm_loss", "mlm_loss"))
 
-    def predict(model: CausalMaskedLM) -> tuple[tuple, tuple]:
+    def predict(model: "CausalMaskedLM") -> tuple[tuple, tuple]:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         causal = model.score_term("clm_loss", states, targets, of_causal)
         states = edits.gather(states, positions)

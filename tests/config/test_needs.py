@@ -117,7 +117,7 @@ def test_what_is_lacking_is_filled_in_and_said(name, objective):
     filled = dict(part.split("=") for part in plan.filled.split(", ") if part)
     assert filled == {key: show(value) for key, value in expected.items()}
     # The network is one that the objective trains, and reads rows that there are.
-    assert plan.spec.kind(plan.model.num_decoder_layers) in plan.spec.NETWORKS
+    assert plan.spec.kind(plan.model.num_decoder_layers) in plan.spec.networks()
     assert set(plan.rows.keys) <= plan.spec.READS
     # A second time nothing is lacking, nor is it of a config that a run has stored.
     again, stored = make_plan(plan.config), make_plan(plan.config, is_stored=True)
