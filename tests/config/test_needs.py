@@ -97,6 +97,7 @@ def find_changes(config, plan):
 
     The plan has their values in place of -1, the default.
     """
+    config.get(plan.objective_name)  # adds its section
     old, new = flatten(to_dict(config)), flatten(plan.config)
     assert new.keys() == old.keys()
     names = [name for name in new if new[name] != old[name]]
