@@ -127,3 +127,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     suggestion = nearest(name, known)
     return f" (did you mean {suggestion}?)" if suggestion else ""
+
+
+class HelpPrinted(Exception):
+    """A command has printed its help, and does nothing else."""

@@ -5,7 +5,7 @@ command, or a function such as `jaxpt.train`, installs them while it runs:
 
     INFO                 progress, to standard output; `--quiet` and `--json` drop it
     WARNING and above    to standard error, as "jaxpt: warning: ..."
-    run.log              both, with the time, in the run's folder (`files.log_file`)
+    run.log              both, with the time, in the run's folder (`runs.log_file`)
 
 A command's result is printed to standard output and is not logged.
 """

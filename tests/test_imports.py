@@ -4,12 +4,14 @@ import ast
 import functools
 import importlib.util
 import itertools
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tiny import write_config
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
@@ -346,3 +348,124 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
     for higher, lower in itertools.pairwise(places):
         assert min(higher) > max(lower)
     assert (ROOT / "docs" / "architecture.svg").read_text() == drawing.draw()
+
+
+# What each entry loads of the package: at most so many files, empty ones left out, and
+# lines. `train` and `fill` are those of a run of mlm.
+CEILINGS = {
+    "train": (150, 30_000),
+    "fill": (120, 30_000),
+    "jaxpt.objectives.mlm": (35, 7_000),
+    "--help": (15, 2_000),
+    "jaxpt": (3, 200),
+}
+MOST_CALLS = 10  # from `__main__.main` to the objective's `train_step`
+MOST_SECONDS = 0.1  # that a module outside jaxpt may take on the way to --help
+MEASURE = """
+import json, sys
+sys.argv = ["jaxpt", *json.loads(sys.argv[1])]
+calls = []
+
+
+def note(frame):
+    while frame:
+        path = frame.f_code.co_filename
+        if PACKAGE in path:
+            calls.append(f"{path.partition(PACKAGE)[2]}:{frame.f_code.co_name}")
+        frame = frame.f_back
+
+
+def watch():
+    from jaxpt.objectives import mlm
+    from jaxpt.runs.train_calls import TrainCalls
+
+    step = mlm.train_step
+    mlm.train_step = lambda *a, **k: (calls or note(sys._getframe(1)), step(*a, **k))[1]
+    TrainCalls.begin = lambda *args: None  # it compiles in a thread, whose stack is new
+
+
+if sys.argv[1:2] == ["train"]:
+    watch()
+if sys.argv[1:2] and sys.argv[1] in ("train", "fill", "--help"):
+    from jaxpt.__main__ import main
+    code = main()
+else:
+    code = __import__(sys.argv[1]) and 0
+loaded = {getattr(m, "__file__", "") or "" for m in list(sys.modules.values())}
+lines = {p: len(open(p).readlines()) for p in loaded if PACKAGE in p}
+lines = {path.partition(PACKAGE)[2]: num for path, num in lines.items() if num}
+print(json.dumps({"code": code, "lines": lines, "calls": calls}), file=sys.stderr)
+"""
+
+
+def measure(*argv: str, cwd: Path = ROOT) -> dict:
+    """What an entry loads: {"lines": {file: number}, "calls": frames to the step}."""
+    code = f"PACKAGE = {str(ROOT / 'jaxpt')!r} + '/'\n{MEASURE}"
+    command = [sys.executable, "-c", code, json.dumps(argv)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    result = json.loads(done.stderr.splitlines()[-1])
+    assert result["code"] == 0, done.stderr
+    return result
+
+
+def check_ceiling(entry: str, lines: dict[str, int]) -> None:
+    files, most = CEILINGS[entry]
+    text = f"{entry}: {len(lines)} files, {sum(lines.values())} lines"
+    print(text)
+    listed = "\n".join(f"{num:5} {name}" for name, num in sorted(lines.items()))
+    assert len(lines) <= files and sum(lines.values()) <= most, f"{text}\n{listed}"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a run of mlm, and what training it has loaded."""
+    folder = tmp_path_factory.mktemp("paths")
+    (folder / "my.txt").write_text("the state of the union and the people\n" * 99)
+    write_config(
+        folder / "config.py",
+        str(folder / "my.txt"),
+        objective="mlm",
+        train__steps=2,
+        train__steps_per_call=1,
+    )
+    argv = ["train", "--config", "config.py", "--workdir", "run", "--quiet"]
+    return folder, measure(*argv, cwd=folder)
+
+
+def test_training_loads_what_it_uses(trained):
+    check_ceiling("train", trained[1]["lines"])
+
+
+def test_filling_loads_what_it_uses(trained):
+    argv = "fill", "--workdir", "run", "--text", "the [MASK] of"
+    lines = measure(*argv, cwd=trained[0])["lines"]
+    check_ceiling("fill", lines)
+    assert not any(name.startswith("training/") for name in lines)
+
+
+def test_few_calls_lead_to_the_step(trained):
+    calls = trained[1]["calls"]
+    assert calls[-1] == "__main__.py:main"
+    print("\n".join(reversed(calls)))
+    assert len(calls) <= MOST_CALLS, "\n".join(reversed(calls))
+
+
+@pytest.mark.parametrize("entry", ["jaxpt.objectives.mlm", "--help", "jaxpt"])
+def test_an_entry_loads_what_it_uses(entry):
+    check_ceiling(entry, measure(entry)["lines"])
+
+
+def test_nothing_slow_is_imported_for_the_help():
+    command = [sys.executable, "-X", "importtime", "-m", "jaxpt", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    rows = [line.split("|") for line in done.stderr.splitlines() if "|" in line][1:]
+    seconds = {row[2].strip(): int(row[1]) / 1e6 for row in rows}
+    outside = {
+        name: value
+        for name, value in seconds.items()
+        if name.partition(".")[0] not in {"jaxpt", *sys.stdlib_module_names}
+        and not name.startswith("__editable__")
+    }
+    slow = {name: value for name, value in outside.items() if value > MOST_SECONDS}
+    assert done.returncode == 0 and not slow, slow
+    assert not {"jax", "absl", "ml_collections", "numpy"} & {*seconds}

@@ -15,7 +15,7 @@ import jaxpt
 from jaxpt import logs
 from jaxpt.cli.main import main
 from jaxpt.errors import CheckpointError, DivergedError
-from jaxpt.files.log_file import RUN_LOG
+from jaxpt.runs.log_file import RUN_LOG
 
 
 def test_importing_installs_no_handler(speech, tmp_path):

@@ -17,7 +17,6 @@ from ml_collections.config_flags import tuple_parser
 
 from jaxpt import logs, trust
 from jaxpt.by_name import OnDemand, load_place
-from jaxpt.cli.commands import HelpPrinted
 from jaxpt.config.config_files import load_config
 from jaxpt.config.described import Setting, describe_section, list_names
 from jaxpt.config.settings import (
@@ -26,7 +25,7 @@ from jaxpt.config.settings import (
     list_code,
     suggest_setting,
 )
-from jaxpt.errors import ConfigError, suggest
+from jaxpt.errors import ConfigError, HelpPrinted, suggest
 from jaxpt.text.text_spec import TextSpec
 
 WIDTH = 88

@@ -5,8 +5,8 @@ import logging
 import sys
 
 from jaxpt import interrupts, logs, trust, user_code
-from jaxpt.cli.commands import COMMANDS, GROUPS, HelpPrinted
-from jaxpt.errors import ConfigError, UserError, is_out_of_memory, suggest
+from jaxpt.cli.commands import COMMANDS, GROUPS
+from jaxpt.errors import ConfigError, HelpPrinted, UserError, is_out_of_memory, suggest
 from jaxpt.version import __version__
 
 NOTES = """\

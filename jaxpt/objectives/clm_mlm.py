@@ -52,8 +52,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.metrics import add
 from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
-from jaxpt.setting_types import Fraction, InnerFraction, Rule
-from jaxpt.text.phases import is_schedule
+from jaxpt.setting_types import Fraction, InnerFraction, Rule, is_schedule
 from jaxpt.text.tokens.vocab import Vocab
 
 if TYPE_CHECKING:

@@ -52,8 +52,14 @@ from jaxpt.objectives.multi_token import shift_targets
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import ObjectiveSpec, Predictions, Term
 from jaxpt.ops import losses
-from jaxpt.setting_types import Fraction, Limits, NonNegativeFloat, OneOf, Rule
-from jaxpt.text.phases import is_schedule
+from jaxpt.setting_types import (
+    Fraction,
+    Limits,
+    NonNegativeFloat,
+    OneOf,
+    Rule,
+    is_schedule,
+)
 from jaxpt.text.tokens.vocab import Vocab
 
 if TYPE_CHECKING:
