@@ -2,9 +2,9 @@
 
     python examples/one_file.py my.txt "the [MASK] of"
 
-No config, no loop class: the parts of jaxpt that the science is made of, in the order in
-which `jaxpt train` uses them. The losses are those of `jaxpt train` with the same
-settings, bit for bit (tests/test_one_file.py).
+No config, no loop class: the parts of jaxpt in the order in which `jaxpt train` uses
+them. The losses are those of `jaxpt train` with the same settings, bit for bit
+(tests/test_one_file.py).
 
     text -> tokens -> rows -> corrupt -> masks -> loss -> update -> fill
 """
