@@ -79,3 +79,11 @@ def test_it_is_short_and_imports_the_science_and_the_text_alone():
         if isinstance(node, ast.ImportFrom) and node.module.startswith("jaxpt")
     }
     assert {module.split(".")[1] for module in modules} <= ROOMS
+
+
+def test_the_architecture_page_prints_it_and_contributing_names_it_first():
+    page = (ROOT / "docs" / "design.md").read_text()
+    assert "\n<!-- source: examples/one_file.py -->\n" in page
+    assert "on_page_markdown" in (ROOT / "docs" / "hooks.py").read_text()
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    assert contributing.partition("](")[2].startswith("examples/one_file.py)")
