@@ -361,7 +361,8 @@ CEILINGS = {
 }
 # Calls from `__main__.main` to the objective's `train_step`, and to `train_run`.
 MOST_CALLS, MOST_CALLS_OF_SHELL = 13, 4
-MOST_SECONDS = 0.1  # that a module outside jaxpt may take on the way to --help
+# Modules that an environment may import when Python starts (site, .pth files).
+STARTED = ("_distutils_hack", "sitecustomize", "usercustomize", "distutils-precedence")
 MEASURE = """
 import json, sys
 sys.argv = ["jaxpt", *json.loads(sys.argv[1])]
@@ -458,17 +459,11 @@ def test_an_entry_loads_what_it_uses(entry):
     check_ceiling(entry, measure(entry)["lines"])
 
 
-def test_nothing_slow_is_imported_for_the_help():
+def test_the_help_imports_no_other_package():
     command = [sys.executable, "-X", "importtime", "-m", "jaxpt", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     rows = [line.split("|") for line in done.stderr.splitlines() if "|" in line][1:]
-    seconds = {row[2].strip(): int(row[1]) / 1e6 for row in rows}
-    outside = {
-        name: value
-        for name, value in seconds.items()
-        if name.partition(".")[0] not in {"jaxpt", *sys.stdlib_module_names}
-        and not name.startswith("__editable__")
-    }
-    slow = {name: value for name, value in outside.items() if value > MOST_SECONDS}
-    assert done.returncode == 0 and not slow, slow
-    assert not {"jax", "absl", "ml_collections", "numpy"} & {*seconds}
+    packages = {row[2].strip().partition(".")[0] for row in rows}
+    assert done.returncode == 0 and "jaxpt" in packages
+    allowed = {"jaxpt", *sys.stdlib_module_names, *STARTED}
+    assert not {name for name in packages - allowed if not name.startswith("__")}
