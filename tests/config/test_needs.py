@@ -12,7 +12,7 @@ from tiny import TEXTS, make_config, write_stored
 from jaxpt.cli.main import main
 from jaxpt.comparison.budget import fit_warmup
 from jaxpt.config.plan import make_plan, make_plans
-from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.settings import default_config, default_section, to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.runs.task import make_task
@@ -97,8 +97,8 @@ def find_changes(config, plan):
 
     The plan has their values in place of -1, the default.
     """
-    config.get(plan.objective_name)  # adds its section
-    old, new = flatten(to_dict(config)), flatten(plan.config)
+    section = {plan.objective_name: to_dict(default_section(type(plan.spec)))}
+    old, new = flatten(section | to_dict(config)), flatten(plan.config)
     assert new.keys() == old.keys()
     names = [name for name in new if new[name] != old[name]]
     return {name: new[name] for name in names if not name.startswith("optim.")}
