@@ -15,6 +15,7 @@ import html
 import inspect
 import os
 import pathlib
+import re
 import sys
 
 from mkdocs.structure.files import File
@@ -28,7 +29,8 @@ from results_page import make_results_page
 
 import jaxpt
 from jaxpt.cli.main import USAGE
-from jaxpt.config.described import describe_finetuning, describe_settings
+from jaxpt.config.described import describe_settings
+from jaxpt.config.finetuning import describe_finetuning
 from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
 from jaxpt.objectives import OBJECTIVES
@@ -79,6 +81,16 @@ def on_files(files, config):
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown, **_) -> str:
+    """Prints a file of the repository in the place of `<!-- source: FILE -->`."""
+
+    def show(match) -> str:
+        source = (pathlib.Path(__file__).parents[1] / match[1]).read_text().rstrip()
+        return f"```python\n{source}\n```"
+
+    return re.sub(r"^<!-- source: (\S+) -->$", show, markdown, flags=re.M)
 
 
 def draw_pictures() -> dict[str, bytes]:

@@ -85,7 +85,7 @@ class DivergedError(UserError):
     """
 
     exit_code = 3
-    is_known = True  # to all processes (`processes.guard`)
+    is_known = True  # to all processes (`processes.guarded`)
 
 
 class RandomWeightsWarning(UserWarning):
@@ -127,3 +127,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     suggestion = nearest(name, known)
     return f" (did you mean {suggestion}?)" if suggestion else ""
+
+
+class Ended(Exception):
+    """A command has printed what there is to say, and ends with this exit code."""
+
+    is_known = True  # to all processes (`processes.guarded`)
+
+    def __init__(self, exit_code: int = 0):
+        super().__init__(exit_code)
+        self.exit_code = exit_code

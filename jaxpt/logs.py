@@ -5,7 +5,7 @@ command, or a function such as `jaxpt.train`, installs them while it runs:
 
     INFO                 progress, to standard output; `--quiet` and `--json` drop it
     WARNING and above    to standard error, as "jaxpt: warning: ..."
-    run.log              both, with the time, in the run's folder (`files.log_file`)
+    run.log              both, with the time, in the run's folder (`runs.log_file`)
 
 A command's result is printed to standard output and is not logged.
 """
@@ -15,10 +15,13 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import rich.console
-
+from jaxpt.by_name import load_place
 from jaxpt.files.copies import describe
+
+if TYPE_CHECKING:
+    import rich.console
 
 LOGGER = logging.getLogger("jaxpt")
 # Marks an update of a progress bar, which is not printed while the bar is shown.
@@ -32,7 +35,7 @@ class TerminalHandler(logging.Handler):
       console: of the progress bar that is shown, if any.
     """
 
-    console: rich.console.Console | None = None
+    console: "rich.console.Console | None" = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Prints a record; progress that cannot be printed is dropped."""
@@ -138,14 +141,14 @@ def is_quiet() -> bool:
     return _terminal is None or _terminal.level > logging.INFO
 
 
-def open_bar() -> rich.console.Console | None:
+def open_bar() -> "rich.console.Console | None":
     """The console for a progress bar; None if standard output is not a terminal.
 
     Until `close_bar`, lines are printed above the bar.
     """
     if _terminal is None or is_quiet() or not sys.stdout.isatty():
         return None
-    console = rich.console.Console(file=sys.stdout)
+    console = load_place("rich.console:Console")(file=sys.stdout)
     if console.is_dumb_terminal:
         return None
     _terminal.console = console

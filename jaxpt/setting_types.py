@@ -14,9 +14,10 @@ by their spec.
 
 import dataclasses
 import functools
+import itertools
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, ClassVar
 
 from jaxpt.errors import ConfigError
@@ -414,3 +415,9 @@ def as_tuples(value: Any) -> Any:
     ((0.25, 0), (1, 1))
     """
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+def is_schedule(pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether `until` rises in pairs (until, value), from above 0 to at most 1."""
+    ends = [0, *(until for until, _ in pairs)]
+    return all(a < b <= 1 for a, b in itertools.pairwise(ends))

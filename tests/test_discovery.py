@@ -12,14 +12,14 @@ import jaxpt
 from jaxpt.cli.main import COMMANDS, GROUPS, main
 from jaxpt.config.described import describe_settings
 from jaxpt.config.finetuning import describe_finetuning
-from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.settings import default_settings, to_dict
 from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.tasks import TASKS
 
 
 def test_every_setting_is_described_once():
-    config = to_dict(default_config())
+    config = default_settings()
     result = describe_settings()
     assert result.keys() | {"objective"} == config.keys()
     for section, settings in result.items():

@@ -4,19 +4,22 @@ import ast
 import functools
 import importlib.util
 import itertools
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tiny import write_config
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
-    *("version", "errors", "interrupts", "setting_types", "dims", "rng", "trust"),
-    *("user_code", "optional"),
+    *("version", "by_name", "errors", "interrupts", "setting_types", "dims", "rng"),
+    *("trust", "user_code", "optional"),
     *("distributed", "files", "logs"),
     *("judge", "text", "ops", "nn", "learn", "objectives"),
     *("evaluation", "zero_shot", "tasks", "config", "runs", "training", "hub"),
@@ -104,6 +107,12 @@ def room_of(parts) -> str:
     return "" if first == "__init__" else first
 
 
+# A module or an attribute of one, as a text: "jaxpt.cli.train:train".
+PLACE = re.compile(r"jaxpt(\.\w+)+(:\w+)?")
+COMPUTING = {"jax", "jaxlib", "flax", "optax", "jaxtyping"}
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Dotted names of all modules that a file imports, anywhere in it."""
     result = set()
@@ -123,33 +132,49 @@ def layer_of(module: str) -> int:
     return results[0] if results else len(TEXT_LAYERS)
 
 
-@pytest.mark.slow_cases("text/rows/forms.py")
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_go_down_only(path):
-    room = room_of(path.relative_to(ROOT / "jaxpt").parts)
-    for module in imports(path):
-        parts = module.split(".")
-        if parts[0] == "jaxpt":
-            other = room_of(parts[1:])
-            if other in ("", "version"):
-                continue
-            assert other == room or may_import(room, other), f"{room} imports {module}"
-    if room == "text":
-        place = layer_of(module_of(path))
-        below = [m for m in imports(path) if m.startswith("jaxpt.text.")]
-        assert all(layer_of(module) <= place for module in below), below
-        outside = {module.split(".")[0] for module in imports(path)}
-        assert not outside & {"jax", "jaxlib", "flax", "optax", "jaxtyping"}
+def list_modules(path: Path) -> set[str]:
+    """The modules that a file imports, or loads by name (`jaxpt.by_name`)."""
+    return imports(path) | {
+        node.value.partition(":")[0]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and PLACE.fullmatch(str(node.value))
+    }
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_outside_libraries_have_one_owner(path):
-    name = name_of(path)
-    for library in {module.split(".")[0] for module in imports(path)} & set(OWNERS):
-        owners = OWNERS[library]
-        assert name in owners or room_of(name.split("/")) in owners, (
-            f"{name} imports {library}"
-        )
+def test_imports_go_down_only():
+    """Also those by name: "jaxpt.cli.train:train"."""
+    wrong = []
+    for path in FILES:
+        room, modules = room_of(path.relative_to(ROOT / "jaxpt").parts), []
+        for module in list_modules(path):
+            parts = module.split(".")
+            if parts[0] == "jaxpt" and room_of(parts[1:]) not in ("", "version", room):
+                modules.append((room_of(parts[1:]), module))
+        wrong += [
+            f"{name_of(path)} imports {module}"
+            for other, module in modules
+            if not may_import(room, other)
+        ]
+        if room == "text":
+            place = layer_of(module_of(path))
+            wrong += [
+                f"{name_of(path)} imports {module}"
+                for module in imports(path)
+                if (module.startswith("jaxpt.text.") and layer_of(module) > place)
+                or module.split(".")[0] in COMPUTING
+            ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_outside_libraries_have_one_owner():
+    wrong = []
+    for path in FILES:
+        name = name_of(path)
+        for library in {module.split(".")[0] for module in imports(path)} & set(OWNERS):
+            owners = OWNERS[library]
+            if name not in owners and room_of(name.split("/")) not in owners:
+                wrong.append(f"{name} imports {library}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_subpackage_has_its_place_in_the_order():
@@ -186,25 +211,34 @@ def test_no_two_files_import_each_other():
         visit(name, [])
 
 
+def walk():
+    """Each node of each file, with the file."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            yield path, node
+
+
 def mentions_objective(node) -> bool:
     name = getattr(node, "id", getattr(node, "attr", ""))
     return name == "objective" or name.endswith("objective_name")
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_nothing_asks_which_objective_it_is(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            values = [n for side in sides for n in ast.walk(side)]
-            if any(mentions_objective(side) for side in sides):
-                assert not any(
-                    isinstance(n, ast.Constant) and n.value in OBJECTIVE_NAMES
-                    for n in values
-                ), f"{name_of(path)}:{node.lineno}"
-        if isinstance(node, ast.Match):
-            asks = mentions_objective(node.subject)
-            assert not asks, f"{name_of(path)}:{node.lineno}"
+def asks_objective(node) -> bool:
+    """Whether a node compares an objective's name with one of ours, or matches it."""
+    if isinstance(node, ast.Match):
+        return mentions_objective(node.subject)
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    values = [n for side in sides for n in ast.walk(side)]
+    return any(map(mentions_objective, sides)) and any(
+        isinstance(n, ast.Constant) and n.value in OBJECTIVE_NAMES for n in values
+    )
+
+
+def test_nothing_asks_which_objective_it_is():
+    wrong = [f"{name_of(path)}:{n.lineno}" for path, n in walk() if asks_objective(n)]
+    assert not wrong, "\n".join(wrong)
 
 
 OBJECTIVE_NAMES = {path.stem for path in FILES if path.parent.name == "objectives"}
@@ -228,15 +262,17 @@ def list_terms() -> set[str]:
     return terms.keys() - {"loss"} | labels | {term.selects for term in terms.values()}
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_nothing_outside_objectives_names_a_loss_term_or_a_label(path):
-    assert {"nsp_loss", "sop_labels", "restoring_loss", "clm_loss"} <= list_terms()
-    if name_of(path) in NAMING_TERMS or path.parent.name == "objectives":
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        is_named = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_named and node.value:
-            assert node.value not in list_terms(), f"{name_of(path)}:{node.lineno}"
+def test_nothing_outside_objectives_names_a_loss_term_or_a_label():
+    terms = list_terms()
+    assert {"nsp_loss", "sop_labels", "restoring_loss", "clm_loss"} <= terms
+    wrong = [
+        f"{name_of(path)}:{node.lineno}: {node.value}"
+        for path, node in walk()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if node.value and node.value in terms and path.parent.name != "objectives"
+        if name_of(path) not in NAMING_TERMS
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 # Who may open files for writing, and who may rename what is finished.
@@ -254,19 +290,46 @@ def name_call(node: ast.Call) -> str:
     return f"{owner if owner == 'os' else ''}.{getattr(function, 'attr', '')}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_files_are_written_in_one_place(path):
+def test_files_are_written_in_one_place():
     """Where no link is followed and nothing is left half-written."""
-    calls = [n for n in ast.walk(ast.parse(path.read_text())) if type(n) is ast.Call]
-    for node in calls:
+    wrong = []
+    for path, node in walk():
+        if type(node) is not ast.Call:
+            continue
         name, values = name_call(node), [*node.args, *(k.value for k in node.keywords)]
         texts = [v.value for v in values if isinstance(v, ast.Constant)]
         modes = [t for t in texts if isinstance(t, str) and {*t} <= {*"rwaxbt+"}]
         is_write = name in (".write_text", ".write_bytes")
         is_write |= name in ("open", ".open") and any({*m} & {*"wax+"} for m in modes)
-        assert not is_write or name_of(path) in WRITERS, f"{path}:{node.lineno}"
         is_move = name in ("os.replace", "os.rename", "os.link", "os.symlink")
-        assert not is_move or name_of(path) in MOVERS, f"{path}:{node.lineno}"
+        if (is_write and name_of(path) not in WRITERS) or (
+            is_move and name_of(path) not in MOVERS
+        ):
+            wrong.append(f"{name_of(path)}:{node.lineno}: {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+# The science: it reads no file, no config and no run, and of text the vocabulary.
+SCIENCE = ("ops", "nn", "learn", "objectives")
+SCIENCE_READS = {*SCIENCE, "dims", "rng", "errors", "setting_types", "by_name"}
+# An objective outside jaxpt is imported only if the user has named it.
+OUTSIDE = ("objectives/outside.py", {"trust", "user_code"})
+
+
+def test_the_science_stands_alone():
+    wrong = []
+    for path in FILES:
+        name, module = name_of(path), module_of(path)
+        if module.split(".")[1:2] and module.split(".")[1] in SCIENCE:
+            allowed = SCIENCE_READS | (OUTSIDE[1] if name == OUTSIDE[0] else set())
+            wrong += [
+                f"{name} imports {each}"
+                for each in list_modules(path)
+                if each.startswith("jaxpt.") and each.split(".")[1] not in allowed
+                if not each.startswith("jaxpt.text.tokens.vocab.")
+                if each not in {f"jaxpt.{part}" for part in allowed}
+            ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("room", ["text", "judge"])
@@ -290,3 +353,122 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
     for higher, lower in itertools.pairwise(places):
         assert min(higher) > max(lower)
     assert (ROOT / "docs" / "architecture.svg").read_text() == drawing.draw()
+
+
+# What each entry loads of the package: at most so many files, empty ones left out, and
+# lines. `train` and `fill` are those of a run of mlm.
+CEILINGS = {
+    "train": (176, 35_500),
+    "fill": (140, 29_000),
+    "jaxpt.objectives.mlm": (35, 7_000),
+    "--help": (15, 2_000),
+    "jaxpt": (3, 200),
+}
+# Calls from `__main__.main` to the objective's `train_step`, and to `train_run`.
+MOST_CALLS, MOST_CALLS_OF_SHELL = 13, 4
+# Modules that an environment may import when Python starts (site, .pth files).
+STARTED = ("_distutils_hack", "sitecustomize", "usercustomize", "distutils-precedence")
+MEASURE = """
+import json, sys
+sys.argv = ["jaxpt", *json.loads(sys.argv[1])]
+calls = []
+
+
+def note(frame):
+    while frame:
+        path = frame.f_code.co_filename
+        if PACKAGE in path:
+            calls.append(f"{path.partition(PACKAGE)[2]}:{frame.f_code.co_name}")
+        frame = frame.f_back
+
+
+def watch():
+    from jaxpt.objectives import mlm
+    from jaxpt.runs.train_calls import TrainCalls
+
+    step = mlm.train_step
+    mlm.train_step = lambda *a, **k: (calls or note(sys._getframe(1)), step(*a, **k))[1]
+    TrainCalls.begin = lambda *args: None  # it compiles in a thread, whose stack is new
+
+
+if sys.argv[1:2] == ["train"]:
+    watch()
+if sys.argv[1:2] and sys.argv[1] in ("train", "fill", "--help"):
+    from jaxpt.__main__ import main
+    code = main()
+else:
+    code = __import__(sys.argv[1]) and 0
+loaded = {getattr(m, "__file__", "") or "" for m in list(sys.modules.values())}
+lines = {p: len(open(p).readlines()) for p in loaded if PACKAGE in p}
+lines = {path.partition(PACKAGE)[2]: num for path, num in lines.items() if num}
+print(json.dumps({"code": code, "lines": lines, "calls": calls}), file=sys.stderr)
+"""
+
+
+def measure(*argv: str, cwd: Path = ROOT) -> dict:
+    """What an entry loads: {"lines": {file: number}, "calls": frames to the step}."""
+    code = f"PACKAGE = {str(ROOT / 'jaxpt')!r} + '/'\n{MEASURE}"
+    command = [sys.executable, "-c", code, json.dumps(argv)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    result = json.loads(done.stderr.splitlines()[-1])
+    assert result["code"] == 0, done.stderr
+    return result
+
+
+def check_ceiling(entry: str, lines: dict[str, int]) -> None:
+    files, most = CEILINGS[entry]
+    text = f"{entry}: {len(lines)} files, {sum(lines.values())} lines"
+    print(text)
+    listed = "\n".join(f"{num:5} {name}" for name, num in sorted(lines.items()))
+    assert len(lines) <= files and sum(lines.values()) <= most, f"{text}\n{listed}"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a run of mlm, and what training it has loaded."""
+    folder = tmp_path_factory.mktemp("paths")
+    (folder / "my.txt").write_text("the state of the union and the people\n" * 99)
+    write_config(
+        folder / "config.py",
+        str(folder / "my.txt"),
+        objective="mlm",
+        train__steps=2,
+        train__steps_per_call=1,
+    )
+    argv = ["train", "--config", "config.py", "--workdir", "run", "--quiet"]
+    return folder, measure(*argv, cwd=folder)
+
+
+def test_training_loads_what_it_uses(trained):
+    check_ceiling("train", trained[1]["lines"])
+
+
+def test_filling_loads_what_it_uses(trained):
+    argv = "fill", "--workdir", "run", "--text", "the [MASK] of"
+    lines = measure(*argv, cwd=trained[0])["lines"]
+    check_ceiling("fill", lines)
+    assert not any(name.startswith("training/") for name in lines)
+
+
+def test_few_calls_lead_to_the_step(trained):
+    calls = trained[1]["calls"]
+    assert calls[-1] == "__main__.py:main"
+    print("\n".join(reversed(calls)))
+    assert len(calls) <= MOST_CALLS, "\n".join(reversed(calls))
+    of_shell = calls[calls.index("training/train_run.py:train_run") :]
+    assert len(of_shell) <= MOST_CALLS_OF_SHELL, "\n".join(reversed(of_shell))
+
+
+@pytest.mark.parametrize("entry", ["jaxpt.objectives.mlm", "--help", "jaxpt"])
+def test_an_entry_loads_what_it_uses(entry):
+    check_ceiling(entry, measure(entry)["lines"])
+
+
+def test_the_help_imports_no_other_package():
+    command = [sys.executable, "-X", "importtime", "-m", "jaxpt", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    rows = [line.split("|") for line in done.stderr.splitlines() if "|" in line][1:]
+    packages = {row[2].strip().partition(".")[0] for row in rows}
+    assert done.returncode == 0 and "jaxpt" in packages
+    allowed = {"jaxpt", *sys.stdlib_module_names, *STARTED}
+    assert not {name for name in packages - allowed if not name.startswith("__")}

@@ -15,7 +15,7 @@ import jaxpt
 from jaxpt import logs
 from jaxpt.cli.main import main
 from jaxpt.errors import CheckpointError, DivergedError
-from jaxpt.files.log_file import RUN_LOG
+from jaxpt.runs.log_file import RUN_LOG, run_log
 
 
 def test_importing_installs_no_handler(speech, tmp_path):
@@ -92,7 +92,7 @@ def test_a_log_is_never_written_through_a_link(tmp_path):
     (tmp_path / "victim").write_text("dear diary")
     (tmp_path / RUN_LOG).symlink_to(tmp_path / "victim")
     with pytest.raises(CheckpointError, match=r"run\.log: cannot be written"):
-        with logs.run_log(tmp_path):
+        with run_log(tmp_path):
             pass
     assert (tmp_path / "victim").read_text() == "dear diary"
 

@@ -1,16 +1,8 @@
 """The commands by name: what `jaxpt --help` lists, without the code behind them."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jaxpt.by_name import ByName
-
-if TYPE_CHECKING:
-    from jaxpt.cli.flags import Command
-
-
-class HelpPrinted(Exception):
-    """A command has printed its help, and does nothing else."""
-
 
 # {group: {name: (place, first line of its help)}}, as a user meets them.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
@@ -120,7 +112,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
 }
-# A command's module is imported when the command is looked up.
-COMMANDS: ByName["Command"] = ByName(
+# Each a `jaxpt.cli.flags.Command`, whose module is imported when it is looked up.
+COMMANDS: ByName[Any] = ByName(
     {name: place for group in GROUPS.values() for name, (place, _) in group.items()}
 )

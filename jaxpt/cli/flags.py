@@ -17,7 +17,6 @@ from ml_collections.config_flags import tuple_parser
 
 from jaxpt import logs, trust
 from jaxpt.by_name import OnDemand, load_place
-from jaxpt.cli.commands import HelpPrinted
 from jaxpt.config.config_files import load_config
 from jaxpt.config.described import Setting, describe_section, list_names
 from jaxpt.config.settings import (
@@ -26,7 +25,7 @@ from jaxpt.config.settings import (
     list_code,
     suggest_setting,
 )
-from jaxpt.errors import ConfigError, suggest
+from jaxpt.errors import ConfigError, Ended, suggest
 from jaxpt.text.text_spec import TextSpec
 
 WIDTH = 88
@@ -84,10 +83,6 @@ class Command:
     words: str = ""
     common: tuple[str, ...] = ("trust", "workdir")
 
-    def __call__(self, argv: list[str]) -> int:
-        """Runs the command; returns its exit code."""
-        return self.run(self, argv)
-
     @property
     def summary(self) -> str:
         """What it does, in one sentence."""
@@ -141,7 +136,7 @@ def parse(command: Command, argv: list[str]) -> flags.FlagValues:
         _define(values, name, *flag)
     if HELP & set(argv):
         print("\n".join(format_help(command, values)))
-        raise HelpPrinted
+        raise Ended
     try:
         rest = values([f"jaxpt {command.name}", *argv])[1:]
     except flags.UnrecognizedFlagError as error:

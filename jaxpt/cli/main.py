@@ -1,12 +1,14 @@
 """The command line: `jaxpt COMMAND [flags]`. `jaxpt.cli` has the commands."""
 
+import contextlib
 import errno
 import logging
 import sys
+from collections.abc import Iterator
 
 from jaxpt import interrupts, logs, trust, user_code
-from jaxpt.cli.commands import COMMANDS, GROUPS, HelpPrinted
-from jaxpt.errors import ConfigError, UserError, is_out_of_memory, suggest
+from jaxpt.cli.commands import COMMANDS, GROUPS
+from jaxpt.errors import ConfigError, Ended, UserError, is_out_of_memory, suggest
 from jaxpt.version import __version__
 
 NOTES = """\
@@ -61,55 +63,76 @@ def main(argv: list[str] | None = None) -> int:
     # An objective's module may import others of the current folder while it runs.
     importable = user_code.importable("")
     with logs.terminal(), interrupts.repeated(), importable:
-        code = _run(argv)
+        with _reported() as outcome:
+            name, words = _read_name(argv)
+            trust.trust_places(argv)
+            command = COMMANDS[name]
+            outcome.code = command.run(command, words)
         error = logs.flush_output()
         if error is None:
-            return code
+            return outcome.code
         if not isinstance(error, BrokenPipeError):  # jaxpt list ... | head
             logging.getLogger(__name__).error(f"standard output: {error.strerror}")
-        return 141 if isinstance(error, BrokenPipeError) else code or 2
+        return 141 if isinstance(error, BrokenPipeError) else outcome.code or 2
 
 
-def _run(argv: list[str]) -> int:
+def _read_name(argv: list[str]) -> tuple[str, list[str]]:
+    """The command's name and its arguments.
+
+    Raises:
+      Ended: the arguments ask for the help or the version, which is printed.
+      ConfigError: there is no such command.
+    """
     if argv[:1] == ["help"] and len(argv) > 1:
         argv = [argv[1], "--help"]
     if not argv or argv[0] in ("help", "-h", "--help", "-help"):
         print(USAGE, end="")
-        return 0 if argv else 2
+        raise Ended(0 if argv else 2)
     if argv[0] in ("version", "--version", "-version"):
         print(f"jaxpt {__version__}")
-        return 0
-    log = logging.getLogger(__name__)
-    trust.trust_places(argv)
+        raise Ended
+    if argv[0] not in COMMANDS:
+        raise ConfigError(
+            f"{argv[0]}: unknown command{suggest(argv[0], COMMANDS)}; must be one of "
+            f"{', '.join(COMMANDS)}"
+        )
+    return argv[0], argv[1:]
+
+
+class _Outcome:
+    """The exit code of a command."""
+
+    code = 0
+
+
+@contextlib.contextmanager
+def _reported() -> Iterator[_Outcome]:
+    """Within it, errors that are not bugs are printed in a line and give a code."""
+    log, outcome = logging.getLogger(__name__), _Outcome()
     try:
-        if argv[0] not in COMMANDS:
-            raise ConfigError(
-                f"{argv[0]}: unknown command{suggest(argv[0], COMMANDS)}; must be one "
-                f"of {', '.join(COMMANDS)}"
-            )
-        return COMMANDS[argv[0]](argv[1:])
+        yield outcome
     except UserError as error:
         log.error(str(error))
-        return error.exit_code
+        outcome.code = error.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         log.error(OUT_OF_MEMORY.format(" ".join(str(error).split())[:120]))
-        return 2
+        outcome.code = 2
     except OSError as error:
         if error.errno not in SYSTEM:
             raise
+        outcome.code = 2
         if error.filename is None:  # of standard output; files have names
             logs.drop_output(error)  # `main` reports it
-            return 2
-        log.error(f"{error.filename}: {error.strerror}")
-        return 2
-    except HelpPrinted:
-        return 0
+        else:
+            log.error(f"{error.filename}: {error.strerror}")
+    except Ended as end:
+        outcome.code = end.exit_code
     except SystemExit as error:  # of a user's objective: jaxpt itself returns
         text = f"code outside jaxpt: {user_code.describe_exit(error)}"
         log.error(" ".join(text.split()))
-        return 2
+        outcome.code = 2
     except KeyboardInterrupt:
         log.error("interrupted")
-        return 130
+        outcome.code = 130

@@ -1,14 +1,15 @@
 """What commands share: flags, processes, signals, and how results are printed."""
 
+import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, Ended
 from jaxpt.files import copies, remote
 
 PROCESSES = {
@@ -46,8 +47,9 @@ def list_metrics(metrics: dict[str, float]) -> list[str]:
     return [f"{name:28s} {value:.4f}" for name, value in metrics.items()]
 
 
-def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
-    """Runs a command's work, together with the other processes if there are any.
+@contextlib.contextmanager
+def joined(values: flags.FlagValues) -> Iterator[None]:
+    """Works together with the other processes, if there are any.
 
     A signal that stops a run gives the exit code 128 + its number.
     """
@@ -60,11 +62,18 @@ def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
     else:
         processes.check_alone()
     try:
-        return processes.guard(function)
+        with processes.guarded():
+            yield
     except Stopped as stop:
         if processes.is_first():
             logging.getLogger(__name__).warning(str(stop))
-        return 128 + stop.signum
+        raise Ended(128 + stop.signum) from None
+
+
+def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
+    """Runs a command's work as `joined` does; returns its exit code."""
+    with joined(values):
+        return function()
 
 
 def read_workdir(values: flags.FlagValues, leaves_out: str = "") -> Path:

@@ -1,16 +1,14 @@
 """The command `train`: one run."""
 
-from pathlib import Path
-
 from absl.flags import FlagValues
 
 from jaxpt.cli.flags import Command, command, list_flag_names, parse, parse_config
 from jaxpt.cli.running import (
     OUTPUT,
     PROCESSES,
+    joined,
     list_metrics,
     read_workdir,
-    run_command,
     show_result,
 )
 from jaxpt.config.settings import AnyConfig
@@ -52,11 +50,22 @@ def train(command: Command, argv: list[str]) -> int:
         hint = "without --config, --workdir must hold a run"
         config = load_config(read_workdir(values) / "config.json", hint)
     if values.dry_run:
-        return run_command(
-            values, lambda: _dry_run(config, explicit_names or [], values)
-        )
+        with joined(values):
+            return _dry_run(config, explicit_names or [], values)
     workdir = read_workdir(values)
-    return run_command(values, lambda: _train(config, workdir, explicit_names, values))
+    with joined(values):
+        hooks, is_stored = Hooks(describe=describe_export), explicit_names is None
+        result = train_run(config, workdir, explicit_names or (), is_stored, hooks)
+        if processes.is_first():
+            lines = list_metrics(result["metrics"])
+            time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
+            left_out = [
+                f"{name.replace('_', ' ')}: {result[name]}"
+                for name in ("skipped_updates", "skipped_batches")
+                if name in result
+            ]
+            show_result(values, result, [*lines, *left_out, f"{time}; {workdir}"])
+    return 0
 
 
 def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -> int:
@@ -68,25 +77,4 @@ def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -
 
     costs = dry_run(config, explicit_names, show_sizes)
     show_result(values, costs, format_costs(costs))
-    return 0
-
-
-def _train(
-    config: AnyConfig,
-    workdir: Path,
-    explicit_names: list[str] | None,
-    values: FlagValues,
-) -> int:
-    """Trains a run; without `explicit_names`, the config is the stored one."""
-    hooks, is_stored = Hooks(describe=describe_export), explicit_names is None
-    result = train_run(config, workdir, explicit_names or (), is_stored, hooks)
-    if processes.is_first():
-        lines = list_metrics(result["metrics"])
-        time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
-        left_out = [
-            f"{name.replace('_', ' ')}: {result[name]}"
-            for name in ("skipped_updates", "skipped_batches")
-            if name in result
-        ]
-        show_result(values, result, [*lines, *left_out, f"{time}; {workdir}"])
     return 0

@@ -7,6 +7,7 @@ The meaning is read from the docstring of the dataclass that declares the settin
 import inspect
 import re
 import textwrap
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxpt.config.settings import SECTIONS, default_of, list_fields
@@ -54,7 +55,7 @@ def describe_settings() -> dict[str, list[Setting]]:
     return {name: describe_section(name, specs) for name, specs in SECTIONS.items()}
 
 
-def list_names(sections: dict[str, list[Setting]], width: int) -> list[str]:
+def list_names(sections: Mapping[str, list[Setting]], width: int) -> list[str]:
     """The names of each section's settings, in lines of at most `width` characters."""
     lines = []
     for section, settings in sections.items():

@@ -67,7 +67,7 @@ class Filler:
 def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
     """Adds or removes decoder layers, for the architectures of the objective."""
     num_layers = filler.get("model.num_decoder_layers", 0)
-    is_wanted = spec_type.NETWORKS[0].HAS_DECODER and not num_layers
+    is_wanted = spec_type.networks()[0].HAS_DECODER and not num_layers
     if spec_type.kind(num_layers) is None or is_wanted:
         other = 0 if num_layers else filler.get("model.num_layers", 2)
         filler.set("model.num_decoder_layers", other)

@@ -21,9 +21,10 @@ from jaxpt.setting_types import (
     PositiveInt,
     Rule,
     Settings,
+    is_schedule,
 )
 from jaxpt.text.feed import MAX_RANGES
-from jaxpt.text.phases import Phases, is_schedule, make_phases
+from jaxpt.text.phases import Phases, make_phases
 from jaxpt.zero_shot.names import NAMES
 
 BUDGETS = ("flops", "operations", "raw_tokens", "seconds", "steps")

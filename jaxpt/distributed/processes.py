@@ -5,6 +5,7 @@ alone reads and writes the run's files, prints, and decides what depends on file
 one process, these functions do nothing.
 """
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -14,7 +15,7 @@ import platform
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import jax
@@ -24,7 +25,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.distributed import compilation_cache
-from jaxpt.errors import DeviceError, UserError
+from jaxpt.errors import DeviceError, Ended, UserError
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 M_TOP_PAD = -2  # of glibc's malloc.h
@@ -157,20 +158,21 @@ def is_first() -> bool:
     return is_alone() or jax.process_index() == 0
 
 
-def guard(function: Callable[[], int]) -> int:
-    """The value of `function`, or the exit code of an error that another one prints.
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """Within it, an error that another process prints becomes `Ended`.
 
     An error that the others may not know of ends this process immediately. Otherwise it
     would wait for them at its end, and they for it. They notice its missing heartbeat.
     """
     try:
-        return function()
+        yield
     except FailedElsewhere as error:
-        return error.exit_code
+        raise Ended(error.exit_code) from None
     except BaseException as error:
         is_known = getattr(error, "is_known", False)
         if is_known and isinstance(error, UserError) and not is_first():
-            return error.exit_code  # process 0 prints it
+            raise Ended(error.exit_code) from None  # process 0 prints it
         if is_alone() or is_known:
             raise
         _leave(error)

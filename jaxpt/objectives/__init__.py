@@ -5,17 +5,13 @@ this package is named by its module, "my_package.my_objective", which is importe
 if the user names it (`jaxpt.trust`).
 """
 
-import importlib
 from typing import TYPE_CHECKING, TypeGuard
 
-from jaxpt import trust, user_code
-from jaxpt.by_name import ByName
+from jaxpt.by_name import ByName, load_place
 from jaxpt.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
     from jaxpt.objectives.objective import Objective
-
-PARTS = ("Spec", "corrupt", "masks", "loss", "train_step")
 
 
 class Objectives(ByName["Objective"]):
@@ -25,10 +21,10 @@ class Objectives(ByName["Objective"]):
     """
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (is_outside(name) and bool(load(name)))
+        return super().__contains__(name) or (is_outside(name) and bool(_load(name)))
 
     def __getitem__(self, name: str) -> "Objective":
-        return load(name) if is_outside(name) else super().__getitem__(name)
+        return _load(name) if is_outside(name) else super().__getitem__(name)
 
 
 def is_outside(name: object) -> TypeGuard[str]:
@@ -45,29 +41,10 @@ def find_section(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def load(name: str) -> "Objective":
-    """The module of this dotted name, in the current folder or installed.
-
-    Raises:
-      UserError: the user has not named it, it cannot be imported, or it is not an
-        objective.
-    """
-    trust.check(name, f"objective={name}")
-    with (
-        user_code.explain(f"objective={name}", "cannot be imported"),
-        user_code.importable(""),  # as with `python -m`
-    ):
-        module = importlib.import_module(name)
-    section = find_section(name)
-    if missing := [part for part in PARTS if not hasattr(module, part)]:
-        raise ConfigError(f"objective={name}: must have {', '.join(missing)}")
-    if getattr(module.Spec, "SECTION", "") != section:
-        raise ConfigError(f"objective={name}: its Spec must have SECTION = {section!r}")
-    if section in OBJECTIVES.names:
-        raise ConfigError(
-            f"objective={name}: must not be called {section}, as one of jaxpt's is"
-        )
-    return module
+def _load(name: str) -> "Objective":
+    """As `jaxpt.objectives.outside.load`."""
+    objective: Objective = load_place("jaxpt.objectives.outside:load")(name)
+    return objective
 
 
 def find(name: str) -> "Objective":

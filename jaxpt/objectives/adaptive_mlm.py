@@ -40,7 +40,7 @@ source one step later.
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +49,15 @@ from jaxtyping import Array, Float, Int
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
-from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import count_hidden
 from jaxpt.objectives.objective import Keys, Sums, map_rows
 from jaxpt.ops import noise
 from jaxpt.setting_types import BelowOne, InnerFraction, NonNegativeInt
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.one_stack import MaskedLM
 
 # The share of the weights that an update keeps, and their least value.
 KEPT, FLOOR = 0.2, 0.005
@@ -189,7 +191,7 @@ def train_step(
     rows: Rows,
     rngs: Keys,
     *,
-    model: MaskedLM,
+    model: "MaskedLM",
     vocab: Vocab,
     spec: Spec,
     update: Update,

@@ -26,7 +26,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
-from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import span_corruption
 from jaxpt.objectives.objective import (
@@ -59,7 +58,7 @@ class Spec(ObjectiveSpec):
 
     SECTION: ClassVar[str] = "bart"
     READS: ClassVar = ObjectiveSpec.READS | {"sentence_ids"}
-    NETWORKS: ClassVar = (EncoderDecoder,)
+    NETWORKS: ClassVar = ("encoder_decoder.EncoderDecoder",)
 
     permute_sentences: Fraction = 1.0
     infill_rate: Fraction = 0.3

@@ -13,15 +13,13 @@ masks again at every step.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import PairMaskedLM
 from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.objective import (
@@ -35,6 +33,10 @@ from jaxpt.objectives.spec import Needs, Term
 from jaxpt.ops import edits, losses
 from jaxpt.setting_types import NonNegativeInt, OneOf
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
+    from jaxpt.nn.networks.one_stack import PairMaskedLM
 
 # Of each sentence task, the rows' key of its label, and the form of rows that has it.
 LABELS = {"nsp": "is_random_next", "sop": "is_swapped"}
@@ -56,7 +58,7 @@ class Spec(mlm.Spec):
 
     SECTION: ClassVar[str] = "bert"
     READS: ClassVar = mlm.Spec.READS | {"type_ids", *LABELS.values()}
-    NETWORKS: ClassVar = (PairMaskedLM,)
+    NETWORKS: ClassVar = ("one_stack.PairMaskedLM",)
 
     max_predictions: NonNegativeInt = 0
     sentence_task: Annotated[str, OneOf(*TASKS)] = "nsp"
@@ -92,7 +94,7 @@ class Spec(mlm.Spec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         has_pairs = self.sentence_task != "none"
         return super().make_network(model_spec, vocab, has_pairs=has_pairs, **fields)
 
@@ -133,14 +135,14 @@ masks = mlm.masks
 
 
 def loss(
-    params: Any, model: PairMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "PairMaskedLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at the P masked positions, and of the pair at the first one."""
     targets, weights = batch["targets"], batch["weights"]
     labels = {"nsp": batch.get("nsp_labels"), "sop": batch.get("sop_labels")}
     has_pairs = any(label is not None for label in labels.values())
 
-    def predict(model: PairMaskedLM) -> tuple[losses.Scores, jax.Array | None]:
+    def predict(model: "PairMaskedLM") -> tuple[losses.Scores, jax.Array | None]:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         pairs = model.pair_score(states) if has_pairs else None
         states = edits.gather(states, batch["masked_positions"])

@@ -17,7 +17,7 @@ the input of every layer and of the softmax.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +25,9 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import MAX_LAYERS, ModelSpec
-from jaxpt.nn.networks.bilm import BiLm, make_masks
-from jaxpt.nn.networks.network import Network
+from jaxpt.nn.networks.bilm import (
+    make_masks,
+)
 from jaxpt.nn.recurrent import BEGIN_TEXT, END_TEXT
 from jaxpt.objectives.objective import (
     Keys,
@@ -40,6 +41,10 @@ from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term
 from jaxpt.ops import losses
 from jaxpt.setting_types import Length, Limits, PositiveFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.bilm import BiLm
+    from jaxpt.nn.networks.network import Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "bilm"
-    NETWORKS: ClassVar = (BiLm,)
+    NETWORKS: ClassVar = ("bilm.BiLm",)
     MIN_LENGTH: ClassVar[int] = 2
     LOSS_FREE: ClassVar = frozenset(
         {"num_chars", "char_width", "filters", "num_highway", "cell_clip", "proj_clip"}
@@ -92,7 +97,7 @@ class Spec(ObjectiveSpec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         marks = {vocab.bos: BEGIN_TEXT} | {vocab.eos: END_TEXT}
         items = sorted((id_, mark) for id_, mark in marks.items() if id_ is not None)
         sizes = dataclasses.asdict(self)
@@ -131,7 +136,7 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: BiLm, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "BiLm", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the next and of the previous token, at every position."""
     deterministic = "dropout" not in rngs
@@ -140,7 +145,7 @@ def loss(
     ]
     targets = batch["targets"], batch["back_targets"]
 
-    def predict(model: BiLm) -> list[losses.Scores]:
+    def predict(model: "BiLm") -> list[losses.Scores]:
         _, *ways = model.read(batch["inputs"], masks, deterministic=deterministic)
         return [
             model.score(layers[-1], *args, deterministic=deterministic)

@@ -28,7 +28,7 @@ kernel. Writing reads the whole text at every step, without a cache.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +37,6 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.abilities import Gap
-from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import masked_diffusion
 from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
@@ -55,6 +53,10 @@ from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.abilities import Gap
+    from jaxpt.nn.networks.network import Network
 
 # Spreads the rates of a row's blocks evenly: the fraction of another irrational number
 # than `masked_diffusion.GOLDEN`, which spreads those of the rows.
@@ -154,7 +156,7 @@ class BlockDiffusionLM(DiffusionLM):
         samples = self.mask_id, self.bound_samples
         return join(bound_nll(read, cut(tokens), cut(is_text), keys, *samples))
 
-    def choice_scores(self, params: Any, gap: Gap) -> Array:
+    def choice_scores(self, params: Any, gap: "Gap") -> Array:
         """log p of a candidate in its block, and of the masked blocks after it.
 
         With blocks of one token it is the likelihood of the text, with one block the
@@ -213,7 +215,7 @@ class Spec(masked_diffusion.Spec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         refused = (
             ("smear", model_spec.smear, "False"),
             ("window", model_spec.window > 0, "0"),

@@ -9,13 +9,12 @@ student learns from the next token and from the teacher's distribution of it.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.networks.student_teacher import CausalStudent
 from jaxpt.objectives import clm
 from jaxpt.objectives.distillation import Teaching
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
@@ -24,6 +23,9 @@ from jaxpt.ops import losses
 from jaxpt.ops.chunked_loss import DistillationScores
 from jaxpt.setting_types import NonNegativeFloat, PositiveFloat
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.student_teacher import CausalStudent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Spec(Teaching, clm.Spec):
     """
 
     SECTION: ClassVar[str] = "causal_distillation"
-    NETWORKS: ClassVar = (CausalStudent,)
+    NETWORKS: ClassVar = ("student_teacher.CausalStudent",)
 
     _: dataclasses.KW_ONLY
     kl_weight: PositiveFloat = 0.5
@@ -71,12 +73,12 @@ masks = clm.masks
 
 
 def loss(
-    params: Any, model: CausalStudent, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "CausalStudent", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """KL from the teacher and cross-entropy, both at every position."""
     weights = batch["weights"]["clm_loss"]
 
-    def predict(model: CausalStudent) -> DistillationScores:
+    def predict(model: "CausalStudent") -> DistillationScores:
         states = model.student.batch_states(
             batch, masks, deterministic="dropout" not in rngs
         )

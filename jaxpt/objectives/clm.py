@@ -6,7 +6,7 @@ Radford et al. 2018; GPT-2. Row `a b c d` gives inputs `a b c`, targets `b c d`.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -14,11 +14,13 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
-from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.objectives.objective import Keys, Masks, Sums, get_segments, target_loss
 from jaxpt.objectives.spec import ObjectiveSpec, Term
 from jaxpt.ops import masks as attention_masks
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.one_stack import CausalLM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Spec(ObjectiveSpec):
     """A row of R tokens gives R - 1 predictions."""
 
     SECTION: ClassVar[str] = "clm"
-    NETWORKS: ClassVar = (CausalLM,)
+    NETWORKS: ClassVar[tuple[Any, ...]] = ("one_stack.CausalLM",)
     MIN_LENGTH: ClassVar[int] = 2
 
     @property
@@ -66,7 +68,7 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: CausalLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "CausalLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the next token at every position."""
     return target_loss(params, model, batch, masks, rngs)
@@ -77,7 +79,7 @@ def train_step(
     rows: Rows,
     rngs: Keys,
     *,
-    model: CausalLM,
+    model: "CausalLM",
     vocab: Vocab,
     spec: Spec,
     update: Update,

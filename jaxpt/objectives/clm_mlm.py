@@ -27,14 +27,13 @@ schedule: the reverse order, and a constant mixture with the same numbers of row
 
 import dataclasses
 import math
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.networks.one_stack import CausalMaskedLM
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.mlm import check_fractions
@@ -51,9 +50,11 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.metrics import add
 from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
-from jaxpt.setting_types import Fraction, InnerFraction, Rule
-from jaxpt.text.phases import is_schedule
+from jaxpt.setting_types import Fraction, InnerFraction, Rule, is_schedule
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.one_stack import CausalMaskedLM
 
 # Progress is a rounded float32. This is below one step in two million.
 ROUNDING = 5e-7
@@ -77,7 +78,7 @@ class Spec(ObjectiveSpec):
 
     SECTION: ClassVar[str] = "clm_mlm"
     READS: ClassVar = ObjectiveSpec.READS | {"progress"}
-    NETWORKS: ClassVar = (CausalMaskedLM,)
+    NETWORKS: ClassVar = ("one_stack.CausalMaskedLM",)
     MIN_LENGTH: ClassVar[int] = 2
 
     mlm_share: Fraction = 0.5
@@ -270,14 +271,14 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: CausalMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "CausalMaskedLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at every position of causal rows, at P positions of masked ones."""
     targets, positions = batch["targets"], batch["masked_positions"]
     masked = jnp.take_along_axis(targets, positions, axis=1)
     of_causal, of_masked = (batch["weights"][k] for k in ("clm_loss", "mlm_loss"))
 
-    def predict(model: CausalMaskedLM) -> tuple[tuple, tuple]:
+    def predict(model: "CausalMaskedLM") -> tuple[tuple, tuple]:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         causal = model.score_term("clm_loss", states, targets, of_causal)
         states = edits.gather(states, positions)

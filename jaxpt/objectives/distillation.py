@@ -13,7 +13,7 @@ count^-0.7, over a whole batch), random words are ordinary tokens.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,6 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
-from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.student_teacher import MaskedStudent
 from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.objective import (
@@ -50,6 +48,10 @@ from jaxpt.setting_types import (
     list_types,
 )
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
+    from jaxpt.nn.networks.student_teacher import MaskedStudent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Teaching(ObjectiveSpec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         """Both networks.
 
         Raises:
@@ -128,7 +130,7 @@ class Spec(Teaching, mlm.Spec):
     """
 
     SECTION: ClassVar[str] = "distillation"
-    NETWORKS: ClassVar = (MaskedStudent,)
+    NETWORKS: ClassVar = ("student_teacher.MaskedStudent",)
 
     _: dataclasses.KW_ONLY
     mlm_weight: NonNegativeFloat = 2.0
@@ -158,7 +160,7 @@ class Spec(Teaching, mlm.Spec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         teacher = self.teacher_spec(model_spec)
         if self.cosine_weight and model_spec.d_model != teacher.d_model:
             raise ConfigError(
@@ -229,7 +231,7 @@ masks = mlm.masks
 
 
 def loss(
-    params: Any, model: MaskedStudent, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "MaskedStudent", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """KL from the teacher, cross-entropy at the P masked positions, cosine of states.
 
@@ -239,7 +241,7 @@ def loss(
     weights = batch["weights"]
     masked, soft = weights["mlm_loss"], weights["kl_loss"]
 
-    def predict(model: MaskedStudent) -> tuple[DistillationScores, Sums]:
+    def predict(model: "MaskedStudent") -> tuple[DistillationScores, Sums]:
         states = model.student.batch_states(
             batch, masks, deterministic="dropout" not in rngs
         )

@@ -17,7 +17,7 @@ discriminator, not as wide and half as deep.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,8 @@ from jaxpt.nn.networks.electra import (
     SHARING,
     VARIANTS,
     Electra,
-    ElectraNetwork,
     RestoringElectra,
 )
-from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.masking import MASKED, Masking, choose, map_masked_rows
 from jaxpt.objectives.objective import Keys, Masks, Sums
@@ -46,6 +44,10 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction, OneOf, PositiveFloat, PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.electra import ElectraNetwork
+    from jaxpt.nn.networks.network import Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Spec(Masking):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         """Both networks.
 
         Raises:
@@ -221,7 +223,7 @@ def masks(batch: Batch) -> Masks:
 
 
 def fill(
-    model: ElectraNetwork, batch: Batch, masks: Masks, rngs: Keys
+    model: "ElectraNetwork", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[losses.Scores, Array]:
     """Phase 1: the generator's scores and its samples at the masked positions."""
     states = model.generate(batch, masks, deterministic="dropout" not in rngs)
@@ -252,7 +254,7 @@ def replace(batch: Batch, samples: Array) -> tuple[Array, Array]:
 
 
 def spot(
-    model: ElectraNetwork,
+    model: "ElectraNetwork",
     batch: Batch,
     ids: Array,
     labels: Array,
@@ -280,7 +282,7 @@ def rtd_loss(
 
 
 def mlm_loss(
-    model: ElectraNetwork, batch: Batch, labels: Array, states: Array
+    model: "ElectraNetwork", batch: Batch, labels: Array, states: Array
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the originals at the masked positions (replace MLM)."""
     weights = batch["weights"]["generator_loss"]
@@ -335,14 +337,14 @@ def join(
 
 
 def loss(
-    params: Any, model: ElectraNetwork, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "ElectraNetwork", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """The generator's cross-entropy at P positions, and the second network's loss.
 
     `rngs` holds "sample" for the generator's samples, and "dropout" to enable dropout.
     """
 
-    def both_phases(model: ElectraNetwork) -> tuple:
+    def both_phases(model: "ElectraNetwork") -> tuple:
         guesses, samples = fill(model, batch, masks, rngs)
         ids, labels = replace(batch, samples)
         return guesses, labels, spot(model, batch, ids, labels, masks, rngs)
@@ -356,7 +358,7 @@ def train_step(
     rows: Rows,
     rngs: Keys,
     *,
-    model: ElectraNetwork,
+    model: "ElectraNetwork",
     vocab: Vocab,
     spec: Spec,
     update: Update,
@@ -367,7 +369,7 @@ def train_step(
     def loss_fn(params: Any, batch: Batch, rngs: Keys) -> tuple[Sums, Sums]:
         attn_masks = masks(batch)
 
-        def both_phases(model: ElectraNetwork) -> tuple:
+        def both_phases(model: "ElectraNetwork") -> tuple:
             guesses, samples = fill(model, batch, attn_masks, rngs)  # 1: the generator
             ids, labels = replace(batch, samples)
             spotted = spot(model, batch, ids, labels, attn_masks, rngs)  # 2

@@ -35,7 +35,7 @@ afterwards, which cuts middles.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -43,9 +43,9 @@ from jaxtyping import Array, Bool, Int
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.abilities import Gap
-from jaxpt.nn.networks.network import Network, TransformerNetwork
-from jaxpt.nn.networks.one_stack import CausalLM
+from jaxpt.nn.networks.one_stack import (
+    CausalLM,
+)
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import clm
 from jaxpt.objectives.objective import get_segments, make_train_step, target_loss
@@ -55,6 +55,10 @@ from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.abilities import Gap
+    from jaxpt.nn.networks.network import Network, TransformerNetwork
 
 NUM_ADDED = 4  # PRE, SUF, MID, EOT
 
@@ -82,7 +86,7 @@ class FillInTheMiddleLM(CausalLM):
             parts = [pre, suf, right, mid, left]
         return jnp.concatenate(parts, axis=1)
 
-    def choice_scores(self, params: Any, gap: Gap) -> Array:
+    def choice_scores(self, params: Any, gap: "Gap") -> Array:
         """log p of a candidate and the end after it, given both sides."""
         place = gap.position
         prompt = self.gap_prompt(gap.tokens[:, :place], gap.tokens[:, place + 1 :])
@@ -93,7 +97,7 @@ class FillInTheMiddleLM(CausalLM):
                 [token, jnp.full_like(token, self.fim_ids[-1])], axis=1
             )
 
-            def read(model: TransformerNetwork) -> Array:
+            def read(model: "TransformerNetwork") -> Array:
                 inputs = jnp.concatenate([prompt, token], axis=1)
                 attn_mask = attention_masks.causal()
                 states = model.encode(inputs, attn_mask, deterministic=True)
@@ -148,7 +152,7 @@ class Spec(ObjectiveSpec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         """A plain causal model at rate 0, where no sentinel is trained."""
         if not self.rate:
             self.check_network(model_spec, vocab)

@@ -18,7 +18,7 @@ predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +26,18 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.nn.networks.one_stack import (
+    MaskedLM,
+)
 from jaxpt.objectives import mlm
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops.packing import uniform_rate
 from jaxpt.setting_types import InnerFraction, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
 
 GOLDEN = (5**0.5 - 1) / 2
 
@@ -124,7 +128,7 @@ class Spec(ObjectiveSpec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         fields |= {"mask_id": vocab.mask, "bound_samples": self.bound_samples}
         return super().make_network(model_spec, vocab, **fields)
 

@@ -9,7 +9,7 @@ tokens, never special ones (fairseq's choice; BERT draws from the whole vocabula
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,6 @@ from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
-from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives.masking import MASKED, Masking, choose, map_masked_rows
 from jaxpt.objectives.objective import Keys, Masks, Sums
 from jaxpt.objectives.spec import ObjectiveSpec, Term
@@ -27,6 +26,9 @@ from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.setting_types import Fraction
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.one_stack import MaskedLM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Spec(Masking):
     """
 
     SECTION: ClassVar[str] = "mlm"
-    NETWORKS: ClassVar = (MaskedLM,)
+    NETWORKS: ClassVar = ("one_stack.MaskedLM",)
 
     replace_mask: Fraction = 0.8
     replace_random: Fraction = 0.1
@@ -120,7 +122,7 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: MaskedLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "MaskedLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at the P masked positions, which alone meet the vocabulary."""
     scores = predict_masked(params, model, batch, masks, rngs)
@@ -128,12 +130,12 @@ def loss(
 
 
 def predict_masked(
-    params: Any, model: MaskedLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "MaskedLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> losses.Scores:
     """Loss and ranks of the tokens at the P masked positions."""
     targets, weights = batch["targets"], batch["weights"]["loss"]
 
-    def predict(model: MaskedLM) -> losses.Scores:
+    def predict(model: "MaskedLM") -> losses.Scores:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         states = edits.gather(states, batch["masked_positions"])
         return model.score(states, targets, weights)
@@ -155,7 +157,7 @@ def train_step(
     rows: Rows,
     rngs: Keys,
     *,
-    model: MaskedLM,
+    model: "MaskedLM",
     vocab: Vocab,
     spec: Spec,
     update: Update,

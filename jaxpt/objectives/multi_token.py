@@ -28,7 +28,7 @@ Departure: the loss is a mean over tokens, in the source a sum.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.objectives import clm
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import ObjectiveSpec, Term
 from jaxpt.ops import losses
 from jaxpt.setting_types import Fraction, Length, NonNegativeFloat
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.one_stack import CausalLM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +135,7 @@ def shift_targets(
 
 
 def loss(
-    params: Any, model: CausalLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "CausalLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the next token, and the weighted sum of those after it.
 
@@ -145,7 +147,7 @@ def loss(
     targets, is_valid = shift_targets(batch["targets"], weights, factors.shape[-1])
     weights_BTK = is_valid * factors
 
-    def predict(model: CausalLM) -> losses.Scores:
+    def predict(model: "CausalLM") -> losses.Scores:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         return model.score(states, targets, weights_BTK)
 

@@ -41,22 +41,30 @@ added.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import MAX_LAYERS, ModelSpec
-from jaxpt.nn.networks.multi_token import MultiTokenLM
-from jaxpt.nn.networks.network import Network
 from jaxpt.objectives import clm
 from jaxpt.objectives.multi_token import shift_targets
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import ObjectiveSpec, Predictions, Term
 from jaxpt.ops import losses
-from jaxpt.setting_types import Fraction, Limits, NonNegativeFloat, OneOf, Rule
-from jaxpt.text.phases import is_schedule
+from jaxpt.setting_types import (
+    Fraction,
+    Limits,
+    NonNegativeFloat,
+    OneOf,
+    Rule,
+    is_schedule,
+)
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.multi_token import MultiTokenLM
+    from jaxpt.nn.networks.network import Network
 
 # By variant, as published: D, and pairs (until, w) or None for w = D.
 VARIANTS: dict[str, tuple[int, tuple[tuple[float, float], ...] | None]] = {
@@ -82,7 +90,7 @@ class Spec(clm.Spec):
 
     SECTION: ClassVar[str] = "multi_token_heads"
     READS: ClassVar = ObjectiveSpec.READS | {"progress"}
-    NETWORKS: ClassVar = (MultiTokenLM,)
+    NETWORKS: ClassVar = ("multi_token.MultiTokenLM",)
 
     variant: Annotated[str, OneOf(*VARIANTS)] = "sequential"
     num_extra: Annotated[int, Limits(least=0, most=MAX_LAYERS)] = 0
@@ -143,7 +151,7 @@ class Spec(clm.Spec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         is_sequential = self.variant == "sequential"
         fields |= {"num_extra": len(self.offsets), "is_sequential": is_sequential}
         return super().make_network(model_spec, vocab, **fields)
@@ -177,14 +185,14 @@ masks = clm.masks
 
 
 def loss(
-    params: Any, model: MultiTokenLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "MultiTokenLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the token at each offset, by its head."""
     weights = batch["weights"]
     of_next = weights["clm_loss"]
     targets, _ = shift_targets(batch["targets"], of_next, 1 + model.num_extra)
 
-    def predict(model: MultiTokenLM) -> tuple[tuple, Sums]:
+    def predict(model: "MultiTokenLM") -> tuple[tuple, Sums]:
         is_fixed = "dropout" not in rngs
         states, *ahead = model.all_states(batch, masks, deterministic=is_fixed)
         main = model.score_term("clm_loss", states, targets[..., 0], of_next)

@@ -8,7 +8,7 @@ below are the parts that several objectives share.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +17,13 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update, weigh_rows
-from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.ops import losses
 from jaxpt.rng import row_keys, split_step
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
 
 # Loss terms or metrics: name -> (sum, weight).
 Sums = dict[str, tuple[Array, Array]]
@@ -102,7 +104,7 @@ def eval_step(
     rows: Rows,
     rng: Array,
     *,
-    model: Network,
+    model: "Network",
     vocab: Vocab,
     spec: ObjectiveSpec,
 ) -> Sums:

@@ -17,7 +17,7 @@ same distance).
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +26,6 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
-from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import PrefixLM
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import span_corruption
 from jaxpt.objectives.objective import Masks, make_train_step, target_loss
@@ -47,6 +44,9 @@ from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
+
 
 @dataclasses.dataclass(frozen=True)
 class PrefixSpec(ObjectiveSpec):
@@ -57,7 +57,10 @@ class PrefixSpec(ObjectiveSpec):
         (`model.num_decoder_layers`).
     """
 
-    NETWORKS: ClassVar = (PrefixLM, EncoderDecoder)
+    NETWORKS: ClassVar = (
+        "one_stack.PrefixLM",
+        "encoder_decoder.EncoderDecoder",
+    )
     MIN_LENGTH: ClassVar[int] = 2
 
     _: dataclasses.KW_ONLY
@@ -81,7 +84,7 @@ class PrefixSpec(ObjectiveSpec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         network = super().make_network(model_spec, vocab, **fields)
         if network.HAS_DECODER != self.is_seq2seq:
             allowed = "at least 1" if self.is_seq2seq else "0"

@@ -17,7 +17,7 @@ is used.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +25,14 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.networks.skip_gram import SkipGram
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import edits
 from jaxpt.setting_types import BelowOne, NonNegativeFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.skip_gram import SkipGram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "skip_gram"
-    NETWORKS: ClassVar = (SkipGram,)
+    NETWORKS: ClassVar = ("skip_gram.SkipGram",)
     MIN_LENGTH: ClassVar[int] = 2
 
     window: PositiveInt = 5
@@ -150,7 +152,7 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: SkipGram, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "SkipGram", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """-log s(v u) of each pair and -log s(-v u) of each of its negatives.
 
@@ -161,7 +163,7 @@ def loss(
     targets, negatives = (batch[k].reshape(shape) for k in ("targets", "negatives"))
     is_pair = batch["weights"]["loss"].reshape(shape)
 
-    def predict(model: SkipGram) -> tuple[Array, Array]:
+    def predict(model: "SkipGram") -> tuple[Array, Array]:
         return model.score(ids, targets), model.score(ids, negatives)
 
     scores, noise = model.apply({"params": params}, method=predict)

@@ -12,7 +12,7 @@ never noise, as it is this close.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,6 @@ from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
-from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.objective import Keys, Masks, Sums, target_loss
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term, filled_by
@@ -32,6 +31,9 @@ from jaxpt.ops.segments import is_last, segment_lengths
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import InnerFraction, Limits
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "span_corruption"
-    NETWORKS: ClassVar = (EncoderDecoder,)
+    NETWORKS: ClassVar = ("encoder_decoder.EncoderDecoder",)
     MIN_LENGTH: ClassVar[int] = 2
 
     noise_density: InnerFraction = 0.15
@@ -208,7 +210,7 @@ def masks(batch: Batch) -> Masks:
 
 
 def loss(
-    params: Any, model: EncoderDecoder, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "EncoderDecoder", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy at every target position, sentinels and [EOS] included (T5)."""
     return target_loss(params, model, batch, masks, rngs)
@@ -219,7 +221,7 @@ def train_step(
     rows: Rows,
     rngs: Keys,
     *,
-    model: EncoderDecoder,
+    model: "EncoderDecoder",
     vocab: Vocab,
     spec: Spec,
     update: Update,

@@ -11,7 +11,7 @@ the source adds after masking, are not edges of a span.
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import SpanMaskedLM
 from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import MASKED, MASKINGS, choose, map_masked_rows
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
@@ -28,6 +26,10 @@ from jaxpt.objectives.spec import Term
 from jaxpt.ops import edits, losses, word_masking
 from jaxpt.setting_types import OneOf, PositiveFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
+    from jaxpt.nn.networks.one_stack import SpanMaskedLM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Spec(mlm.Spec):
     """
 
     SECTION: ClassVar[str] = "spanbert"
-    NETWORKS: ClassVar = (SpanMaskedLM,)
+    NETWORKS: ClassVar = ("one_stack.SpanMaskedLM",)
     LOSS_FREE: ClassVar = frozenset({"place_width"})
 
     _: dataclasses.KW_ONLY
@@ -62,7 +64,7 @@ class Spec(mlm.Spec):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         sizes = {"num_places": self.max_targets, "place_width": self.place_width}
         return super().make_network(model_spec, vocab, **sizes, **fields)
 
@@ -132,7 +134,7 @@ masks = mlm.masks
 
 
 def loss(
-    params: Any, model: SpanMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "SpanMaskedLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the masked tokens: by their own states, and by the edges."""
     weights = batch["weights"]

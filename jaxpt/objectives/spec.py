@@ -7,18 +7,21 @@ written for its network. docs/design.md prints the contract on one page.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import PyTree
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
 from jaxpt.ops.packing import Law, count_slots
 from jaxpt.setting_types import Settings
 from jaxpt.text.tokens.vocab import Vocab
+
+if TYPE_CHECKING:
+    from jaxpt.nn.networks.network import Network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +158,8 @@ class ObjectiveSpec(Settings):
     # The keys of rows that `corrupt` can read, and "progress" for `coefficients_at`.
     READS: ClassVar[frozenset[str]] = frozenset({"tokens", "index", "segment_ids"})
     # The networks it can train, the default first: with one stack, with a decoder.
-    NETWORKS: ClassVar[tuple[type[Network], ...]]
+    # Classes, or their names in `jaxpt.nn.networks`, which is imported when used.
+    NETWORKS: ClassVar[tuple[Any, ...]]
     # Settings that do not define the loss: sizes of the network, its initial values.
     LOSS_FREE: ClassVar[frozenset[str]] = frozenset()
     # The fewest tokens of a row.
@@ -228,7 +232,7 @@ class ObjectiveSpec(Settings):
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
-    ) -> Network:
+    ) -> "Network":
         """The network to train; a subclass passes on its network's own `fields`.
 
         Raises:
@@ -256,18 +260,28 @@ class ObjectiveSpec(Settings):
         return self.coefficients
 
     @classmethod
-    def kind(cls, num_decoder_layers: int) -> type[Network] | None:
+    def networks(cls) -> "tuple[type[Network], ...]":
+        """The classes of `NETWORKS`."""
+        return tuple(
+            load_place(f"jaxpt.nn.networks.{each.replace('.', ':')}")
+            if isinstance(each, str)
+            else each
+            for each in cls.NETWORKS
+        )
+
+    @classmethod
+    def kind(cls, num_decoder_layers: int) -> "type[Network] | None":
         """The network it trains with this number of decoder layers, if any."""
         has_decoder = num_decoder_layers > 0
-        kinds = [kind for kind in cls.NETWORKS if kind.HAS_DECODER == has_decoder]
+        kinds = [kind for kind in cls.networks() if kind.HAS_DECODER == has_decoder]
         return kinds[0] if kinds else None
 
     @classmethod
     def heads(cls) -> set[str]:
         """The purposes of its networks, as `jaxpt.hub.families` names them."""
-        return {head for kind in cls.NETWORKS for head in kind.HEADS}
+        return {head for kind in cls.networks() for head in kind.HEADS}
 
-    def check_network(self, model_spec: ModelSpec, vocab: Vocab) -> type[Network]:
+    def check_network(self, model_spec: ModelSpec, vocab: Vocab) -> "type[Network]":
         """The network's class, if vocabulary and model meet the requirements.
 
         Raises:

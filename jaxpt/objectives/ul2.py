@@ -30,8 +30,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
-from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
-from jaxpt.nn.networks.one_stack import PrefixLM
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import prefix_lm
 from jaxpt.objectives.objective import get_segments, make_train_step, target_loss
@@ -96,7 +94,7 @@ class Spec(prefix_lm.PrefixSpec):
     """
 
     SECTION: ClassVar[str] = "ul2"
-    NETWORKS: ClassVar = (EncoderDecoder, PrefixLM)
+    NETWORKS: ClassVar = ("encoder_decoder.EncoderDecoder", "one_stack.PrefixLM")
 
     rates: Annotated[
         tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat],

@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Stopped(Exception):
     """A signal of `SIGNALS`: the run has saved its state and can be resumed."""
 
-    is_known = True  # to all processes (`processes.guard`)
+    is_known = True  # to all processes (`processes.guarded`)
 
     def __init__(self, step: int, signum: int):
         super().__init__(f"stopped at step {step}; start again to resume from there")

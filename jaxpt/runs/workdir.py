@@ -212,7 +212,7 @@ def _resolve_models(spec: type[ObjectiveSpec], section: dict) -> dict:
     """The section with other runs' models (`model_of`) in the present settings."""
     for field in list_derived(spec) & section.keys():
         if model := section[field]:
-            model = ModelSpec(**model).direct(spec.NETWORKS[0].READS_AHEAD)
+            model = ModelSpec(**model).direct(spec.networks()[0].READS_AHEAD)
             section = section | {field: dataclasses.asdict(model)}
     return section
 

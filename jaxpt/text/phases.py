@@ -91,12 +91,6 @@ def value_until(schedule: Schedule, end: float) -> float:
     return next((value for until, value in schedule if end <= until), 1)
 
 
-def is_schedule(pairs: Schedule) -> bool:
-    """Whether `until` rises in pairs (until, value), from above 0 to at most 1."""
-    ends = [0, *(until for until, _ in pairs)]
-    return all(a < b <= 1 for a, b in itertools.pairwise(ends))
-
-
 def find_phase(phases: Phases, step: int) -> int:
     """The index of a step's phase.
 

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from jaxpt.distributed import processes
-from jaxpt.files import log_file
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.ops import metrics as sums
+from jaxpt.runs import log_file
 from jaxpt.runs.data import describe_rows
 from jaxpt.runs.program import MFU_NOTE, Program, device_peak
 from jaxpt.runs.task import Task

@@ -8,7 +8,6 @@ results/speedruns/OBJECTIVE/NAME. results/speedruns/targets.json has the rules:
      "objectives": {"clm": {"metric": "bits_per_byte", "below": 2.8}, ...}}
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from jaxpt.comparison.studies import Study, check_study, find_studies, list_runs
-from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.settings import default_settings
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 from jaxpt.report.formats import format_flops, format_number, format_p, format_seconds
@@ -195,7 +194,7 @@ def _count_flops(run: FoundRun) -> float:
 
 def _check_settings(runs: Iterable[FoundRun], settings: dict) -> None:
     """Raises UserError if text, tokenizer or evaluation are not those of the rules."""
-    expected = flatten(json.loads(json.dumps(to_dict(default_config())))) | settings
+    expected = flatten(default_settings()) | settings
     names = [n for n in expected if n.startswith(FIXED) and n not in FREE]
     for run in runs:
         if start := run.settings["train.init_from"]:

@@ -16,7 +16,7 @@ from jaxpt.comparison.budget import fit_warmup
 from jaxpt.config import plan as plans
 from jaxpt.config.needs import Filler
 from jaxpt.config.plan import make_plan, make_plans
-from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.settings import default_config, default_section, to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.runs.task import make_task
@@ -104,7 +104,8 @@ def find_changes(config, plan):
 
     The plan has their values in place of -1, the default.
     """
-    old, new = flatten(to_dict(config)), flatten(plan.config)
+    section = {plan.objective_name: to_dict(default_section(type(plan.spec)))}
+    old, new = flatten(section | to_dict(config)), flatten(plan.config)
     assert new.keys() == old.keys()
     names = [name for name in new if new[name] != old[name]]
     return {name: new[name] for name in names if not name.startswith("optim.")}
@@ -124,7 +125,7 @@ def test_what_is_lacking_is_filled_in_and_said(name, objective):
     filled = dict(part.split("=") for part in plan.filled.split(", ") if part)
     assert filled == {key: show(value) for key, value in expected.items()}
     # The network is one that the objective trains, and reads rows that there are.
-    assert plan.spec.kind(plan.model.num_decoder_layers) in plan.spec.NETWORKS
+    assert plan.spec.kind(plan.model.num_decoder_layers) in plan.spec.networks()
     assert set(plan.rows.keys) <= plan.spec.READS
     # A second time nothing is lacking, nor is it of a config that a run has stored.
     again, stored = make_plan(plan.config), make_plan(plan.config, is_stored=True)

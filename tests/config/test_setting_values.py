@@ -1,5 +1,6 @@
 """No value of a setting gives a traceback, takes long or is accepted wrongly."""
 
+import dataclasses
 import functools
 import math
 
@@ -198,19 +199,19 @@ def test_parts_that_fit_are_not_refused(refuses):
     ],
 )
 def test_out_of_memory_is_one_line(error, monkeypatch, capsys):
-    def fail(argv):
+    def fail(command, argv):
         raise error
 
-    monkeypatch.setattr(train, "train", fail)
+    monkeypatch.setattr(train, "train", dataclasses.replace(train.train, run=fail))
     assert cli.main(["train"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert str(error) in line and "train.num_microbatches" in line
 
 
 def test_another_runtime_error_is_a_bug(monkeypatch):
-    def fail(argv):
+    def fail(command, argv):
         raise RuntimeError("INTERNAL: a bug")
 
-    monkeypatch.setattr(train, "train", fail)
+    monkeypatch.setattr(train, "train", dataclasses.replace(train.train, run=fail))
     with pytest.raises(RuntimeError, match="a bug"):
         cli.main(["train"])

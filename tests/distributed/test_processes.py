@@ -10,7 +10,7 @@ import jax
 import pytest
 
 from jaxpt.distributed import processes
-from jaxpt.errors import DivergedError
+from jaxpt.errors import DivergedError, Ended
 
 FLAG = "--xla_force_host_platform_device_count"
 
@@ -83,11 +83,7 @@ def test_an_error_that_all_processes_raise_is_printed_by_the_first(
     monkeypatch.setattr(processes, "is_alone", lambda: False)
     monkeypatch.setattr(processes, "is_first", lambda: is_first)
 
-    def diverge():
+    expected = DivergedError if is_first else Ended
+    with pytest.raises(expected) as raised, processes.guarded():
         raise DivergedError("the loss is nan")
-
-    if is_first:
-        with pytest.raises(DivergedError):
-            processes.guard(diverge)
-    else:
-        assert processes.guard(diverge) == 3
+    assert raised.value.exit_code == 3

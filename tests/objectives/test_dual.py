@@ -362,7 +362,7 @@ def test_its_network_writes_both_ways(make_case):
     assert isinstance(model, abilities.BoundsLikelihood) and model.bound_samples == 8
     assert abilities.name_writing(model) == "left_to_right"
     assert not isinstance(make_case("clm_mlm").model, abilities.Unmasks)
-    assert issubclass(type(model), *clm_mlm.Spec.NETWORKS)
+    assert issubclass(type(model), *clm_mlm.Spec.networks())
 
 
 @pytest.mark.slow

@@ -241,7 +241,8 @@ def work():
     processes.gather("waiting for the other")
     return 0
 
-sys.exit(processes.guard(work))
+with processes.guarded():
+    work()
 """
 
 

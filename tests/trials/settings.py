@@ -121,11 +121,11 @@ class Case:
 def list_defaults() -> Iterator[tuple[str, str, str, Any]]:
     """Every setting: kind of config, section, name, default."""
     from jaxpt.config.finetuning import default_finetune_config
-    from jaxpt.config.settings import default_config
+    from jaxpt.config.settings import add_sections, default_config
     from jaxpt.evaluation.scores import SampleSpec
     from jaxpt.tasks import TASKS
 
-    for section, fields in default_config().to_dict().items():
+    for section, fields in add_sections(default_config()).to_dict().items():
         if section == "objective":
             yield "pretraining", "", "objective", fields
             continue
@@ -193,9 +193,9 @@ def _begin_finetuning(case: Case, task: str) -> None:
 
 @functools.cache
 def _read_defaults() -> str:
-    from jaxpt.config.settings import default_config
+    from jaxpt.config.settings import add_sections, default_config
 
-    return json.dumps(default_config().to_dict())
+    return json.dumps(add_sections(default_config()).to_dict())
 
 
 def _config(case: Case, text: Path) -> dict:
