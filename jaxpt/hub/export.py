@@ -333,7 +333,6 @@ def write_tokenizer(
             **more,
         },
     )
-    return True
 
 
 def write_notes(
