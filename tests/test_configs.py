@@ -340,7 +340,7 @@ def test_errors_of_data_name_the_flag(monkeypatch, refuses):
     def fail(path, *args):
         raise UserError(f"{path}: no network")
 
-    monkeypatch.setattr("jaxpt.text.labelled.records.open_tfds", fail)
+    monkeypatch.setattr("jaxpt.text.sources.tfds_datasets.open_tfds", fail)
     with refuses("tfds:glue/rte:train: no network", "--config.data.train=FILE"):
         read_splits(make_finetune_plan(load("tasks/rte").get_config()))
     output = f"{FOLDER / 'tasks/choice.py'}:FOLDER"

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers
 from tiny import make_config
 
 import jaxpt
 from jaxpt.cli.main import main
 from jaxpt.text.stores import store
+from jaxpt.text.tokens import tokenizer as tokenizers
 
 DOCS = Path(__file__).parents[1] / "docs" / "reference" / "files.md"
 SECTIONS = dict(
@@ -147,3 +149,10 @@ def test_an_export(place):
     here = {path.name for path in (place / "export").iterdir()}
     named = {name.rstrip("/") for name in named}
     assert named <= here and {"tokenizer.json", "tokenizer_config.json"} <= named
+    # transformers gives a text the ids of the run, which is one of characters or bytes.
+    theirs = transformers.AutoTokenizer.from_pretrained(place / "export")
+    ours = tokenizers.load(place / "compared/runs/clm-seed0/tokenizer.json")
+    assert ours.kind in ("char", "byte")
+    text = "the state of\nthe  union"
+    ids = theirs(text, add_special_tokens=False)["input_ids"]
+    assert ids == ours.encode(text).tolist() and theirs.decode(ids) == text

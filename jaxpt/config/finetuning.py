@@ -54,7 +54,7 @@ class DataSpec(Settings, TableSpec):
     Attributes:
       train, dev, test: as `TableSpec.path`. Without `dev` a share of the training data
         is held out; without `test` there is no test.
-      train_split, dev_split, test_split: of a TFDS data set, if its path names none.
+      train_split, dev_split, test_split: of a data set, if its path names none.
       dev_share: fraction of the training data for dev, if `dev` is "".
       num_train: number of training examples, balanced over labels; a smaller set is
         contained in each larger one. 0: all.
@@ -73,7 +73,7 @@ class DataSpec(Settings, TableSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("train", bool(self.train), "a file, or tfds:NAME")
+        self.check("train", bool(self.train), "a file, tfds:NAME or hf:NAME")
 
     def table(self, split: str) -> TableSpec | None:
         """The table of a split; None if the split has no path."""
@@ -81,7 +81,7 @@ class DataSpec(Settings, TableSpec):
         if not path:
             return None
         name, value = f"{split}_split", getattr(self, f"{split}_split")
-        is_good = not value or path.startswith("tfds:")
+        is_good = not value or path.startswith(("tfds:", "hf:"))
         self.check(name, is_good, f"'' with the file data.{split}={path}")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(TableSpec)}
         fields |= {"path": path, "split": value}

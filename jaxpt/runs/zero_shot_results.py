@@ -26,6 +26,7 @@ from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.workdir import load_run
+from jaxpt.text.sources.records import is_data_set
 from jaxpt.version import __version__
 from jaxpt.zero_shot.outcomes import EvalContext, Options, Task
 from jaxpt.zero_shot.tasks import (
@@ -224,7 +225,8 @@ def _read_shots(task: Task, options: Options) -> Sequence:
 
 
 def _name(path: str, rules: Sequence[str], num_items: int, options: dict) -> str:
-    place = path if is_url(path) else str(Path(path).resolve())
+    is_name = is_url(path) or is_data_set(path)
+    place = path if is_name else str(Path(path).resolve())
     text = json.dumps([place, list(rules), num_items, *options.values()])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

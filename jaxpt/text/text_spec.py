@@ -26,9 +26,10 @@ class TextSpec(Settings):
         .ndjson, .json, .csv, .tsv or .parquet, any other is plain text, each but
         Parquet also with .gz, .zst, .xz or .bz2; a glob (`books/*.txt`, `**` for all
         subfolders), sorted by path; a folder: all its .txt, .jsonl, .ndjson and
-        .parquet files, also in subfolders and compressed, sorted; or the folder of a
-        prepared store. Names that begin with "." or "_", README and the like are left
-        out of globs and folders (`jaxpt.text.sources.leftovers`).
+        .parquet files, also in subfolders and compressed, sorted; a tar archive or a
+        folder in one; or the folder of a prepared store. Names that begin with "." or
+        "_", README and the like are left out of globs, folders and archives
+        (`jaxpt.text.sources.leftovers`).
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
       text_field: the field of records (all but plain text) that holds the text.

@@ -10,10 +10,7 @@ is the sum over its tokens. A tie counts one half, so that constant scores have 
 seven pairs of identical texts.
 """
 
-import lzma
-import tarfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -22,19 +19,14 @@ from jaxtyping import Float, Int
 
 from jaxpt.errors import DataError
 from jaxpt.judge.intervals import Interval, find_ends, mean_interval
-from jaxpt.text.labelled.tables import parse_rows
-from jaxpt.text.sources.files import open_archive, read_whole, unpack_whole
-from jaxpt.text.sources.leftovers import is_leftover
+from jaxpt.text.sources.places import TARS
+from jaxpt.text.sources.reading import Reading, find_kind
+from jaxpt.text.sources.records import read_records
 from jaxpt.zero_shot.scoring import TextScorer
 
 DRAWS, SEED = 2000, 0  # of the bootstrap
 METHOD = "bootstrap over the pairs of each paradigm"
 FIELDS = (("sentence_good", "sentence_bad"), ("good", "bad"))
-ENDINGS = (".jsonl", ".tsv", ".csv")
-MOST_NAMED = 5  # the maximum number of files in an error
-_ALLOWED = f"files must be {', '.join(ENDINGS)}, perhaps with .xz or .gz"
-_ARCHIVES = ".tar, .tar.xz, .tar.gz, .tar.bz2 or .tgz"
-_PACKINGS = (".xz", ".gz")
 
 
 class Pair(NamedTuple):
@@ -67,12 +59,13 @@ class Grouped(Protocol):
 
 
 def read_pairs(path: str) -> list[Pair]:
-    """The pairs of a file, or of all files of a folder or an archive.
+    """The pairs of a file, a glob, a folder, an archive, or a data set.
 
-    JSON lines, or tables with a header (.tsv, .csv), each also as .xz or .gz; archives
-    are .tar, .tar.xz and the like. A path may name a folder within an archive:
-    `zeroshot.tar.xz/blimp_filtered`. The texts are the fields `sentence_good` and
-    `sentence_bad`, or `good` and `bad`; a paradigm is named by `UID`, else by its file.
+    JSON lines, Parquet, or tables with a header (.tsv, .csv), compressed or not;
+    archives are .tar, .tar.xz and the like. A path may name a folder within an archive,
+    `zeroshot.tar.xz/blimp_filtered`, or a data set, `hf:nyu-mll/blimp:adjunct_island`.
+    The texts are the fields `sentence_good` and `sentence_bad`, or `good` and `bad`; a
+    paradigm is named by `UID`, else by its file.
 
     Raises:
       UserError: the file does not exist or has no pair, or a pair lacks a text.
@@ -81,7 +74,7 @@ def read_pairs(path: str) -> list[Pair]:
 
 
 def read_rows(path: str, kind: str) -> list[tuple[Mapping, str, str]]:
-    """The rows of a file, folder or archive (`read_pairs`).
+    """The rows of a file, folder, archive or data set (`read_pairs`).
 
     Args:
       kind: of item, for the error.
@@ -92,99 +85,25 @@ def read_rows(path: str, kind: str) -> list[tuple[Mapping, str, str]]:
     Raises:
       UserError: the file does not exist or has no row.
     """
-    rows: list[tuple[Mapping, str, str]] = []
-    skipped = []
-    for name, data in _read_files(path):
-        if data is None:
-            skipped.append(name.removeprefix(path).strip("/"))
-        else:
-            rows += _parse(name, data)
-    if not rows:
-        skipped_note = (
-            f"; skipped {_list_names(skipped)}: {_ALLOWED}" if skipped else ""
+    how = Reading(nothing=f"holds no {kind}", find_kind=_find_kind, suffixes=_SUFFIXES)
+    return [
+        (record.fields, Path(record.name).name.split(".")[0], record.where)
+        for record in read_records(path, how)
+    ]
+
+
+# Of the files of a folder or archive; a single file may be .json, too.
+_SUFFIXES = (".jsonl", ".tsv", ".csv", ".ndjson", ".parquet")
+
+
+def _find_kind(name: str) -> str:
+    kind = find_kind(name)
+    if not kind:
+        raise DataError(
+            f"{name}: files must be {', '.join(_SUFFIXES)}, compressed or not; or a "
+            f"folder, or an archive {TARS}"
         )
-        raise DataError(f"{path}: holds no {kind}{skipped_note}")
-    return rows
-
-
-def _list_names(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
-    """Name and bytes of each file, by name; None for files of other formats."""
-    place = Path(path)
-    try:
-        if place.is_dir():
-            for each in sorted(place.rglob("*")):
-                if each.is_file():
-                    name = each.relative_to(place).as_posix()
-                    is_data = _ending(name) and not is_leftover(name)
-                    yield str(each), read_whole(each, "") if is_data else None
-            return
-        archive = next((p for p in (place, *place.parents) if p.is_file()), None)
-        if archive is None:
-            raise DataError(f"{path}: there is no such file or folder")
-        if ".tar" in archive.suffixes or archive.suffix == ".tgz":
-            yield from _read_archive(archive, place.relative_to(archive).as_posix())
-            return
-        if archive != place:
-            raise DataError(f"{path}: {archive} is not an archive ({_ARCHIVES})")
-        if not _ending(place.name):
-            raise DataError(
-                f"{path}: {_ALLOWED}; or a folder, or an archive {_ARCHIVES}"
-            )
-        yield path, read_whole(place, "")
-    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, zlib.error) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"{path}: cannot be read: {reason}") from None
-
-
-def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | None]]:
-    """The files below a folder of an archive; "." for all files.
-
-    Raises:
-      UserError: the archive has no such folder.
-    """
-    with open_archive(archive) as members:
-        files = {
-            member.name.removeprefix("./"): member
-            for member in members.getmembers()
-            if member.isfile()
-        }
-        inside = [x for x in files if folder == "." or f"{x}/".startswith(f"{folder}/")]
-        if files and not inside:
-            names = sorted({name.rpartition("/")[0] or name for name in files})
-            listed = _list_names(names)
-            raise DataError(
-                f"{archive}/{folder}: the archive has no such folder; it has {listed}"
-            )
-        for name in sorted(inside):
-            whole, data = f"{archive}/{name}", None
-            is_data = _ending(name) and not is_leftover(name)
-            if is_data and (file := members.extractfile(files[name])):
-                data = unpack_whole(file.read(), Path(whole), "")
-            yield whole, data
-
-
-def _ending(name: str) -> str:
-    """The ending of a name among `ENDINGS`, compressed or not; "" for others."""
-    parts = Path(name).suffixes
-    if parts and parts[-1] in _PACKINGS:
-        parts = parts[:-1]
-    return parts[-1] if parts and parts[-1] in ENDINGS else ""
-
-
-def _parse(name: str, data: bytes) -> list[tuple[Mapping, str, str]]:
-    """The rows of one file."""
-    stem, ending = Path(name).name.split(".")[0], _ending(name)
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise DataError(f"{name}: must be UTF-8 text") from None
-    rows = parse_rows(text, Path(name), ending.removeprefix("."))
-    return [(row, stem, f"{name} line {i}") for i, row in rows]
+    return kind
 
 
 def _make_pair(row: Mapping, stem: str, where: str) -> Pair:

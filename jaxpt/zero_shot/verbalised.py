@@ -23,6 +23,7 @@ from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.text.labelled.templates import fill, list_slots
 from jaxpt.text.sources.files import parse_object, read_whole
 from jaxpt.text.sources.missing import is_empty, is_missing
+from jaxpt.text.sources.records import is_data_set
 from jaxpt.zero_shot.questions import Question
 
 ANSWER = "answer"
@@ -101,7 +102,7 @@ def make_table(values: Any, path: str, name: str) -> TableSpec:
     if not isinstance(values, dict) or not isinstance(values.get("path"), str):
         raise DataError(f"{path}: {name}: must be an object with a path")
     place = values["path"]
-    if not place.startswith("tfds:"):
+    if not is_data_set(place):
         place = str(Path(path).parent / place)
     try:
         return TableSpec(**(values | {"path": place}))

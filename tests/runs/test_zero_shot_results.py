@@ -71,7 +71,7 @@ def test_some_items_are_spread_evenly_and_it_is_said(run, table, capsys):
 @pytest.mark.parametrize(
     "more, output",
     [
-        (["--tasks", "pairs:nowhere.tsv"], "nowhere.tsv: there is no such file"),
+        (["--tasks", "pairs:nowhere.tsv"], "nowhere.tsv: No such file"),
         (["--tasks", "nothing:x"], "--tasks=nothing:x: must be one of"),
         (["--rule", "pll"], "--rule=pll: is for --tasks"),
         (["--num_items", "3"], "--num_items=3: is for --tasks"),

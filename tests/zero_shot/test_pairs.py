@@ -71,7 +71,7 @@ def test_between_tabs_quotation_marks_are_characters(tmp_path):
 @pytest.mark.parametrize(
     "name, data, output",
     [
-        ("gone", None, ("gone", "no such file")),
+        ("gone", None, ("gone", "No such file")),
         (
             "a.txt",
             b"good\tbad\n",
@@ -80,7 +80,7 @@ def test_between_tabs_quotation_marks_are_characters(tmp_path):
         ("a.jsonl", b"", ("holds no pair",)),
         ("a.jsonl", b"\n[1]\n", ("a.jsonl line 2: not a JSON object",)),
         ("a.jsonl", b"{", ("a.jsonl line 1: not JSON",)),
-        ("a.jsonl", b"\xff\xfe", ("must be UTF-8",)),
+        ("a.jsonl", b"\xff\xfe", ("a.jsonl line 1: not utf-8",)),
         (
             "a.jsonl",
             b'{"good": "a"}',

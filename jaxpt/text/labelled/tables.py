@@ -1,4 +1,4 @@
-"""Reads tables of labelled examples from files or TFDS data sets, by column.
+"""Reads tables of labelled examples from files or data sets, by column.
 
 "cola/*_domain_dev.tsv" -> lines of both files -> rows of fields -> {"1": [...], ...}
 
@@ -6,72 +6,37 @@ A file is decompressed by its suffix (.gz, .zst, .xz, .bz2). Formats without typ
 strings.
 """
 
-import codecs
 import dataclasses
-import glob
-import io
 import itertools
 import logging
-import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.files.remote import localise
-from jaxpt.text.labelled.records import (
-    read_any_json,
-    read_lines_of_json,
-    read_parquet,
-    read_squad,
-    read_tfds,
-)
-from jaxpt.text.sources.delimited import (
-    BLANKS,
-    name_fields,
-    split_csv,
-    split_lines,
-    split_tsv,
-)
-from jaxpt.text.sources.files import read_whole, split_suffixes
-from jaxpt.text.sources.leftovers import is_leftover
+from jaxpt.text.sources.hub_datasets import PREFIX
 from jaxpt.text.sources.missing import is_empty, is_missing
+from jaxpt.text.sources.reading import KINDS, Reading, Record, find_kind
+from jaxpt.text.sources.records import is_data_set, read_records
+from jaxpt.text.sources.tfds_datasets import TFDS
 
 _log = logging.getLogger(__name__)
 
 FORMATS = tuple(
-    "auto tsv csv jsonl json squad parquet conll conllu label_text sts tfds".split()
+    "auto tsv csv jsonl json squad parquet conll conllu label_text sts tfds hf".split()
 )
-SUFFIXES = {
-    ".tsv": "tsv",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".conll": "conll",
-    ".conllu": "conllu",
-}
+DATA_SETS = {TFDS: "tfds", PREFIX: "hf"}
 # Settings that only some formats have, and these formats.
 OWN_SETTINGS = {
     "header": ("tsv", "csv"),
     "quoting": ("tsv",),
-    "encoding": tuple(f for f in FORMATS if f not in ("auto", "parquet", "tfds")),
-    "split": ("tfds",),
+    "encoding": tuple(f for f in FORMATS if f not in ("auto", "parquet", "tfds", "hf")),
+    "split": ("tfds", "hf"),
     "data_dir": ("tfds",),
 }
 
-# The columns of CoNLL-U in lower case, and those in which "_" means no value.
-CONLLU = tuple("id form lemma upos xpos feats head deprel deps misc".split())
-_TAGS = ("upos", "xpos", "head", "deprel")
 MISSING = ("refuse", "drop")
 HOW_TO_DROP = "data.missing=drop leaves out such rows"
-# GLUE's names of the fields of STS-B's original files; sources may follow.
-STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
-
-Row = tuple[int, dict[str, Any]]  # the number of its line or row, and its fields
 
 
 @dataclass(frozen=True)
@@ -79,15 +44,15 @@ class TableSpec:
     """The path and the format of a table.
 
     Attributes:
-      path: a file; a glob ("dev-*.tsv"), whose files are read in the order of their
-        names; or "tfds:NAME".
+      path: a file; a glob ("dev-*.tsv"), a folder or a tar archive, whose files are
+        read in the order of their names; "tfds:NAME"; or "hf:NAME".
       format: one of FORMATS; "auto" is by the suffix. "json" is an array of objects,
         one object, JSON lines or SQuAD's JSON ("squad"); "conll" has a token per line,
         fields separated by tabs or spaces, and an empty line after a sentence; "conllu"
         is CoNLL-U with the columns `CONLLU`; "label_text" a label, a space and the
         text; "sts" is the format of sts-train.csv: tabs between the fields `STS`,
         without a header.
-      split: of a TFDS data set, such as "train" or "train[:10%]".
+      split: of a TFDS or Hub data set, such as "train" or "train[:10%]".
       header: whether the first line names the columns; otherwise, and in "conll", they
         are "0", "1" and so on. "label_text" has "label" and "text".
       quoting: whether a TSV's fields in double quotes may contain tabs and newlines, as
@@ -200,17 +165,37 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
 
 
 def _read_whole(spec: TableSpec, columns: Collection[str]) -> Table:
-    if spec.path.startswith("tfds:"):
-        find_format(spec, spec.path)
-        rows = read_tfds(spec.path, spec.split, spec.data_dir, columns)
-        return _gather([(spec.path, "record", rows)], spec.path, columns)
-    parts = []
-    for file in _find_files(spec.path):
-        kind = find_format(spec, str(file))
-        unit = {"parquet": "row", "squad": "question", "json": "record"}
-        rows = _read_rows(file, kind, spec, columns)
-        parts.append((str(file), unit.get(kind, "line"), rows))
-    return _gather(parts, spec.path, columns)
+    if not spec.path:
+        raise DataError("path='': name a file of labelled examples, or tfds:NAME")
+    path = spec.path
+    if is_data_set(path):
+        path = _add_split(path, spec.split, find_format(spec, path))
+    # With a format, a folder's files may have any suffix.
+    suffixes = Reading().suffixes if spec.format == "auto" else ()
+    how = Reading(
+        columns=dict.fromkeys(columns, ""),
+        find_kind=lambda file: find_format(spec, file),
+        suffixes=suffixes,
+        encoding=spec.encoding,
+        header=spec.header,
+        quoting=spec.quoting,
+        data_dir=spec.data_dir,
+    )
+    return _gather(read_records(path, how), spec.path, columns)
+
+
+def _add_split(path: str, split: str, kind: str) -> str:
+    """The path of a data set with its split, which one of the two settings names."""
+    parts = path.split(":", 3 if kind == "hf" else 2)
+    in_path = parts[3:] if kind == "hf" else parts[2:]
+    if any(in_path) and split:
+        raise DataError(f"{path}: name the split there or by split={split!r}, not both")
+    if not any(in_path) and not split:
+        raise DataError(f"{path}: set split, such as 'train'")
+    if any(in_path):
+        return path
+    places = 3 if kind == "hf" else 2
+    return ":".join([*parts[:places], *[""] * (places - len(parts)), split])
 
 
 def find_format(spec: TableSpec, path: str) -> str:
@@ -223,12 +208,12 @@ def find_format(spec: TableSpec, path: str) -> str:
     if kind not in FORMATS:
         raise DataError(f"format={kind!r}: must be one of {', '.join(FORMATS)}")
     if kind == "auto":
-        suffix = split_suffixes(Path(path))[0]
-        kind = "tfds" if path.startswith("tfds:") else SUFFIXES.get(suffix, "")
+        names = (DATA_SETS[start] for start in DATA_SETS if path.startswith(start))
+        kind = next(names, "") or find_kind(path)
         if not kind:
-            listed = ", ".join(SUFFIXES)
+            listed = ", ".join(KINDS)
             raise DataError(f"{path}: set format, the suffix is none of {listed}")
-    if (kind == "tfds") != path.startswith("tfds:"):
+    if any((kind == DATA_SETS[start]) != path.startswith(start) for start in DATA_SETS):
         raise DataError(f"{path}: format={kind!r} does not go with this path")
     for setting in dataclasses.fields(TableSpec):
         formats = OWN_SETTINGS.get(setting.name, FORMATS)
@@ -241,209 +226,21 @@ def find_format(spec: TableSpec, path: str) -> str:
     return kind
 
 
-def _find_files(path: str) -> list[Path]:
-    if "\0" in path:
-        raise DataError(f"path={path!r}: a path cannot hold a NUL")
-    if not path:
-        raise DataError("path='': name a file of labelled examples, or tfds:NAME")
-    path = localise(path)
-    if Path(path).exists() or not glob.has_magic(path):
-        return [Path(path)]
-    root, asked = os.path.dirname(re.split(r"[*?[]", path)[0]), os.path.basename(path)
-    files = [
-        file
-        for file in sorted(glob.glob(path, recursive=True))
-        if not is_leftover(os.path.relpath(file, root or "."), asked)
-    ]
-    if not files:
-        raise DataError(f"{path}: no file has such a name")
-    return [Path(file) for file in files]
-
-
-def _gather(
-    parts: Sequence[tuple[str, str, Iterable[Row]]], name: str, columns: Collection[str]
-) -> Table:
-    """Collects rows into columns, as `read_table` describes."""
+def _gather(records: Iterable[Record], name: str, columns: Collection[str]) -> Table:
+    """Collects records into columns, as `read_table` describes."""
     table: dict[str, list] = {column: [] for column in columns}
     places: list[tuple[str, str]] = []
-    for file, unit, rows in parts:
-        num_before = len(places)
-        for number, row in rows:
-            if missing := [column for column in columns if column not in row]:
-                listed = ", ".join(map(repr, row)) or "none"
-                where = f"{file} {unit} {number}"
-                raise DataError(f"{where}: no column {missing[0]!r}; it has {listed}")
-            if not columns:
-                new = [column for column in row if column not in table]
-                table |= {column: [None] * len(places) for column in new}
-            for column, values in table.items():
-                values.append(row.get(column))
-            places.append((file, f"{unit} {number}"))
-        if len(places) == num_before:
-            raise DataError(f"{file}: the table has no row")
-    return Table(name, table, places)
-
-
-def _read_rows(
-    file: Path, kind: str, spec: TableSpec, columns: Collection[str]
-) -> Iterator[Row]:
-    if kind == "parquet":
-        return read_parquet(file, columns)
-    return parse_rows(_decode(file, spec.encoding), file, kind, spec, columns)
-
-
-def parse_rows(
-    text: str,
-    file: Path,
-    kind: str,
-    spec: TableSpec = TableSpec(),
-    columns: Collection[str] = (),
-) -> Iterator[Row]:
-    """Parses the text of a table into rows, numbered by their first line.
-
-    Args:
-      file: the name in error messages.
-      kind: one of the text `FORMATS`.
-      spec: its `header` and `quoting` are used.
-      columns: the columns that a header must have.
-
-    Raises:
-      UserError: the text is not such a table.
-    """
-    if kind == "jsonl":
-        return read_lines_of_json(text, file)
-    if kind == "json":
-        return read_any_json(text, file)
-    if kind == "squad":
-        return read_squad(text, file)
-    if kind == "conll":
-        return _read_conll(text, file)
-    if kind == "conllu":
-        return _read_conllu(text, file)
-    if kind == "label_text":
-        return _split_labels(text, file)
-    if kind == "sts":
-        return _name_sts(text, file)
-    if kind == "csv" or spec.quoting:
-        lines = io.StringIO(text, newline="")
-        rows = split_csv(lines, str(file), "\t" if kind == "tsv" else ",")
-    else:
-        rows = split_tsv(text.split("\n"))
-    named = name_fields(rows, str(file), spec.header)
-    return _check_first(named, file, spec.header, columns)
-
-
-def _decode(file: Path, encoding: str) -> str:
-    """Decodes a file and removes a byte order mark."""
-    try:
-        codecs.lookup(encoding)
-        data = read_whole(file, "")
-        return data.decode(encoding).removeprefix("\ufeff")
-    except LookupError as error:
-        raise DataError(f"encoding={encoding!r}: must be a codec of Python") from error
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{file} line {line}: not {encoding} ({error.reason}): set encoding, "
-            "such as 'latin-1'"
-        ) from error
-    except ValueError as error:  # of a name with NUL, or of a codec such as idna
-        raise DataError(f"{file}: encoding={encoding!r}: {error}") from error
-
-
-def _check_first(
-    rows: Iterator[Row], file: Path, has_header: bool, columns: Collection[str]
-) -> Iterator[Row]:
-    """Raises UserError if the columns of a table lack one of `columns`."""
-    for i, (number, row) in enumerate(rows):
-        if not i and (missing := [column for column in columns if column not in row]):
-            listed = ", ".join(map(repr, row))
-            hint = "" if has_header else " (header=False numbers them)"
-            raise DataError(f"{file}: no column {missing[0]!r}; it has {listed}{hint}")
-        yield number, row
-
-
-def _split_labels(text: str, file: Path) -> Iterator[Row]:
-    for number, line in split_lines(text):
-        label, blank, rest = line.partition(" ")
-        if not label or not blank:
-            raise DataError(f"{file} line {number}: must be a label, a space, a text")
-        yield number, {"label": label, "text": rest}
-
-
-def _name_sts(text: str, file: Path) -> Iterator[Row]:
-    for number, fields in split_tsv(text.split("\n")):
-        if len(fields) < len(STS):
+    for record in records:
+        row = record.fields
+        if missing := [column for column in columns if column not in row]:
+            listed = ", ".join(map(repr, row)) or "none"
             raise DataError(
-                f"{file} line {number}: has {len(fields)} fields between tabs; must "
-                f"have {', '.join(STS)}"
+                f"{record.where}: no column {missing[0]!r}; it has {listed}"
             )
-        yield number, dict(zip(STS, fields, strict=False))
-
-
-def _read_conll(text: str, file: Path) -> Iterator[Row]:
-    """Reads sentences with a token per line, numbered by their first line.
-
-    Fields are separated by tabs or else by spaces; other whitespace, such as a no-break
-    space, belongs to a token. A line of blanks ends a sentence, as in WNUT-17;
-    CoNLL-2003's mark of a new document, -DOCSTART-, is skipped.
-    """
-    num_fields, is_conllu = 0, False
-    for number, lines in _group_sentences(text):
-        fields = [
-            line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
-            for line in lines
-        ]
-        num_fields = num_fields or len(fields[0])
-        is_conllu = is_conllu or lines[0].startswith("#")
-        for i, values in enumerate(fields, number):
-            if len(values) != num_fields or not all(values):
-                hint = "; CoNLL-U has format='conllu'" if is_conllu else ""
-                raise DataError(
-                    f"{file} line {i}: must have {num_fields} fields as the first, "
-                    f"none of them empty{hint}"
-                )
-        if fields[0][0] != "-DOCSTART-":
-            columns = enumerate(zip(*fields, strict=True))
-            yield number, {str(i): list(column) for i, column in columns}
-
-
-def _read_conllu(text: str, file: Path) -> Iterator[Row]:
-    """Reads the words of CoNLL-U by the columns `CONLLU`.
-
-    Comments, multiword tokens (1-2) and empty nodes (3.1) are skipped. An unspecified
-    tag, "_", is None.
-    """
-    for number, lines in _group_sentences(text):
-        words = []
-        for i, line in enumerate(lines, number):
-            if line.startswith("#"):
-                continue
-            fields = line.split("\t")
-            if len(fields) != len(CONLLU) or not all(fields):
-                raise DataError(
-                    f"{file} line {i}: must have the {len(CONLLU)} fields of CoNLL-U "
-                    f"between tabs ({', '.join(CONLLU)}), none of them empty"
-                )
-            if re.fullmatch(r"\d+[-.]\d+", fields[0]):
-                continue
-            row = dict(zip(CONLLU, fields, strict=True))
-            words.append(
-                {k: None if v == "_" and k in _TAGS else v for k, v in row.items()}
-            )
-        if words:
-            yield number, {name: [word[name] for word in words] for name in CONLLU}
-
-
-def _group_sentences(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines between blank ones, with the number of the first."""
-    first = 0
-    lines: list[str] = []
-    for number, line in enumerate([*text.split("\n"), ""], 1):
-        line = line.removesuffix("\r")
-        if line.strip(BLANKS):
-            first = first if lines else number
-            lines.append(line)
-        elif lines:
-            yield first, lines
-            lines = []
+        if not columns:
+            new = [column for column in row if column not in table]
+            table |= {column: [None] * len(places) for column in new}
+        for column, values in table.items():
+            values.append(row.get(column))
+        places.append((record.file, record.place))
+    return Table(name, table, places)

@@ -106,7 +106,7 @@ def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
         raise DataError(f"{setting}{file}: damaged {packing} data: {error}") from error
 
 
-def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
+def need_pyarrow(file: Path | str, setting: str = "data.path=") -> Any:
     """Imports pyarrow, which is slow and so done only when needed.
 
     Raises:
@@ -117,9 +117,15 @@ def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
 
 @contextlib.contextmanager
 def open_parquet(
-    file: Path, setting: str = "data.path=", **options: Any
+    file: Path,
+    setting: str = "data.path=",
+    data: BinaryIO | None = None,
+    **options: Any,
 ) -> Iterator[Any]:
     """Opens a Parquet file as a `pyarrow.parquet.ParquetFile`.
+
+    Args:
+      data: the content, if the file is one of an archive.
 
     Raises:
       UserError: as `reading`.
@@ -128,7 +134,7 @@ def open_parquet(
     try:
         with (
             reading(file, setting),
-            disk.open_regular(file) as raw,
+            data or disk.open_regular(file) as raw,
             pyarrow.parquet.ParquetFile(raw, **options) as table,
         ):
             yield table
@@ -266,8 +272,11 @@ def _unpack_streams(raw: BinaryIO, make_decoder: Callable[[], Any]) -> Iterator[
             data = padded.lstrip(b"\0")
 
 
-def read_text(file: Path) -> Iterator[str]:
+def read_text(file: Path, data: bytes | None = None) -> Iterator[str]:
     """Reads a file as text in blocks, newlines unchanged, without a byte order mark.
+
+    Args:
+      data: the content, decompressed, if the file is one of an archive.
 
     Raises:
       UserError: as `reading`; the file is empty; it is of a binary format, by its first
@@ -275,7 +284,8 @@ def read_text(file: Path) -> Iterator[str]:
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_bytes, is_empty, is_first = 0, True, True
-    for block in itertools.chain(read_bytes(file), [b""]):
+    blocks = read_bytes(file) if data is None else _cut(data)
+    for block in itertools.chain(blocks, [b""]):
         if not num_bytes and (kind := find_binary(block)):
             raise DataError(f"data.path={file}: has {kind} data, not text")
         num_held = len(decoder.getstate()[0])
@@ -299,6 +309,11 @@ def read_text(file: Path) -> Iterator[str]:
             yield text
     if is_empty:
         raise DataError(f"data.path={file}: the file is empty")
+
+
+def _cut(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), BLOCK_BYTES):
+        yield data[start : start + BLOCK_BYTES]
 
 
 def find_binary(head: bytes) -> str:

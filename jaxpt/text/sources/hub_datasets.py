@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxpt import optional, trust
 from jaxpt.errors import DataError
-from jaxpt.text.sources.documents import Document, make_documents
+from jaxpt.text.sources.reading import Reading, Record
 
 PREFIX = "hf:"
 
@@ -32,7 +32,7 @@ def split_name(path: str) -> tuple[str, str | None, str]:
 
 
 @contextlib.contextmanager
-def _reporting(path: str) -> Iterator[None]:
+def _reporting(where: str) -> Iterator[None]:
     """Whatever fails (network, disk, format) is one line."""
     try:
         yield
@@ -40,10 +40,10 @@ def _reporting(path: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"data.path={path}: {reason}") from error
+        raise DataError(f"{where}: {reason}") from error
 
 
-def _open(path: str) -> tuple[Any, str]:
+def _open(path: str, setting: str = "data.path=") -> tuple[Any, str]:
     """The builder of a data set, and the split.
 
     Raises:
@@ -51,9 +51,9 @@ def _open(path: str) -> tuple[Any, str]:
         user has not named it (`jaxpt.trust`).
     """
     trust.check_place(path)
-    datasets = optional.need("datasets", "datasets", f"data.path={path}")
+    datasets = optional.need("datasets", "datasets", f"{setting}{path}")
     name, config, split = split_name(path)
-    with _reporting(path):
+    with _reporting(f"{setting}{path}"):
         builder = datasets.load_dataset_builder(name, config)
     return builder, split
 
@@ -69,57 +69,29 @@ def describe_hub(path: str) -> dict[str, str]:
     return about | {"split": split, "hash": builder.hash}
 
 
-def read_hub(
-    path: str, text_field: str, label_field: str, is_partial: bool
-) -> Iterator[Document]:
-    """The records of a data set as documents.
-
-    Args:
-      is_partial: only the first ones are needed, so that they are streamed.
+def read_hub(path: str, how: Reading) -> Iterator[Record]:
+    """The records of a data set, from number 0.
 
     Raises:
-      UserError: the data set, split or field does not exist, or it cannot be read.
+      UserError: the data set, split or column does not exist, or it cannot be read.
     """
-    builder, split = _open(path)
-    with _reporting(path):
-        if is_partial:
+    builder, split = _open(path, how.setting)
+    where, name = f"{how.setting}{path}", path.removeprefix(PREFIX)
+    with _reporting(where):
+        if how.is_partial:
             records = builder.as_streaming_dataset(split)
         else:
             builder.download_and_prepare()
             records = builder.as_dataset(split)
     features = records.features or {}
-    for setting, field in (
-        ("data.text_field", text_field),
-        ("data.label_field", label_field),
-    ):
-        if field and features and field not in features:
-            names = ", ".join(sorted(features))
-            raise DataError(f"{setting}={field!r}: {path} has {names}")
-    with _reporting(path):
+    columns = how.choose_columns(sorted(features), where) if features else []
+    with _reporting(where):
         for number, record in enumerate(records):
-            where = f"data.path={path} record {number}"
-            text = _read_field(record, text_field, "data.text_field", where)
-            label = ""
-            if label_field:
-                label = _read_label(record, features, label_field, where)
-            yield from make_documents(
-                text, f"{path.removeprefix(PREFIX)}:{number}", label
-            )
-
-
-def _read_label(record: dict, features: Any, field: str, where: str) -> str:
-    """The name of a class ("" for -1, no class), or a text."""
-    feature, value = features.get(field), record.get(field)
-    if hasattr(feature, "int2str") and isinstance(value, int):
-        return feature.int2str(value) if value >= 0 else ""
-    return _read_field(record, field, "data.label_field", where)
-
-
-def _read_field(record: dict, field: str, setting: str, where: str) -> str:
-    """A field's text; "" for null."""
-    value = record.get(field)
-    if not isinstance(value, str | None):
-        raise DataError(
-            f"{where}: {field!r} ({setting}) must be a text, is {type(value).__name__}"
-        )
-    return value or ""
+            place = f"record {number}"
+            fields = {
+                column: how.to_plain(
+                    record.get(column), features.get(column), column, f"{where} {place}"
+                )
+                for column in columns or how.choose_columns(record, f"{where} {place}")
+            }
+            yield Record(number, place, fields, file=path, name=name)

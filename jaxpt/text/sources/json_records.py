@@ -1,28 +1,12 @@
 """Reads JSON objects: one a line, or the objects of an array."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
 
 from jaxpt.errors import DataError
 from jaxpt.files import schema
 from jaxpt.text.sources.delimited import BLANKS
 from jaxpt.text.sources.files import parse_object, read_lines
-
-
-class Record(NamedTuple):
-    """An object of a file.
-
-    Attributes:
-      number: of its line or of its place in an array, from 1.
-      place: the same in words, for error messages.
-      fields: its values by name.
-      has_escapes: whether a text may have half of a surrogate pair.
-    """
-
-    number: int
-    place: str
-    fields: dict[str, Any]
-    has_escapes: bool = True
+from jaxpt.text.sources.reading import Record
 
 
 def read_json_lines(
@@ -72,7 +56,7 @@ def read_json(blocks: Iterable[str], where: str) -> Iterator[Record]:
     if not text.strip(BLANKS):
         return
     if text.lstrip(BLANKS)[0] != "[":
-        yield Record(1, "record 1", parse_object(text, where))
+        yield Record(1, "record 1", parse_object(text, where), True)
         return
     try:
         values = schema.parse(text, [object])
@@ -81,7 +65,7 @@ def read_json(blocks: Iterable[str], where: str) -> Iterator[Record]:
     for number, value in enumerate(values, 1):
         if not isinstance(value, dict):
             raise DataError(f"{where} record {number}: not a JSON object")
-        yield Record(number, f"record {number}", value)
+        yield Record(number, f"record {number}", value, True)
 
 
 def is_object(line: str) -> bool:

@@ -1,346 +1,179 @@
-"""Reads documents from records: JSON, CSV, TSV, Parquet and TFDS data sets."""
+"""Reads records: of files, globs, folders, archives, TFDS and the Hub.
 
-import contextlib
+    read_records("dev-*.tsv.gz")                 rows of several files
+    read_records("blimp.tar.xz/filtered")        files below a folder of an archive
+    read_records("tfds:glue/sst2:validation")    a data set, here and of the Hub (hf:)
+
+Documents, labelled tables and zero-shot data are made of these records; they differ in
+`Reading` alone.
+"""
+
+import codecs
 import itertools
-import sys
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
-from jaxpt import trust
-from jaxpt.errors import DataError, UserError
+from jaxpt.errors import DataError
 from jaxpt.files import schema
-from jaxpt.files.objects import check_url, is_url, normalise
+from jaxpt.text.sources import annotated
 from jaxpt.text.sources.delimited import (
     has_quoted_fields,
     name_fields,
     split_csv,
     split_tsv,
 )
-from jaxpt.text.sources.documents import Document, make_documents
-from jaxpt.text.sources.files import (
-    BLOCK_BYTES,
-    need_pyarrow,
-    open_parquet,
-    read_lines,
-    read_text,
-)
-from jaxpt.text.sources.json_records import Record, read_json, read_json_lines
-from jaxpt.text.sources.missing import is_empty, is_missing
-
-# How much of a Parquet file is in memory at a time; at least one row.
-_BATCH_BYTES, _BATCH_ROWS = 1 << 18, 1024
+from jaxpt.text.sources.files import read_lines, read_text, read_whole, reading
+from jaxpt.text.sources.hub_datasets import PREFIX, read_hub
+from jaxpt.text.sources.json_records import read_json, read_json_lines
+from jaxpt.text.sources.parquet import read_parquet
+from jaxpt.text.sources.places import File, find_files, open_files
+from jaxpt.text.sources.reading import Reading, Record
+from jaxpt.text.sources.tfds_datasets import TFDS, read_tfds
 
 
-def read_records(
-    file: Path, form: str, name: str, text_field: str, label_field: str
-) -> Iterator[Document]:
-    """Reads the records of a text file as documents named "name:NUMBER".
-
-    The number is that of a record's first line or, in a JSON array, of the record, from
-    1. Records of JSON lines, CSV and TSV are read one at a time.
+def read_records(path: str, how: Reading) -> Iterator[Record]:
+    """Reads the records of a path, always in the same order.
 
     Args:
-      form: one of `RECORDS`.
+      path: a file, a glob, a folder, a tar archive or a folder in one, "tfds:NAME" or
+        "hf:NAME". Files are decompressed by their suffix.
 
     Raises:
-      UserError: the file cannot be read, or a record does not have the fields.
+      UserError: the path does not exist, or cannot be read as `how` says.
     """
-    has_document, where = False, f"data.path={file}"
-    for number, place, record, has_escapes in RECORDS[form](read_text(file), where):
-        has_document = True
-        at = f"{where} {place}"
-        text = _get_field(record, "data.text_field", text_field, at)
-        label = ""
-        if label_field:
-            label = _get_label(record, label_field, at)
-        if has_escapes:
-            _check_surrogates(text + label, at)
-        yield from make_documents(text, f"{name}:{number}", label)
-    if not has_document:
-        raise DataError(f"{where}: the file has no document")
+    if path.startswith(TFDS):
+        yield from _check_some(read_tfds(path, how), path, how)
+    elif path.startswith(PREFIX):
+        yield from _check_some(read_hub(path, how), path, how)
+    else:
+        for file in find_files(path, how)[0]:
+            for each in open_files(file, how):
+                yield from read_file(each, how)
 
 
-def _read_csv(blocks: Iterator[str], where: str) -> Iterator[Record]:
-    lines = (line for line, _ in read_lines(blocks, schema.MAX_BYTES))
-    yield from _name(split_csv(lines, where, ","), where)
+def is_data_set(path: str) -> bool:
+    """Whether a path is a TFDS or Hub data set."""
+    return path.startswith((TFDS, PREFIX))
 
 
-def _read_tsv(blocks: Iterator[str], where: str) -> Iterator[Record]:
-    """The rows of a TSV; its beginning decides whether fields may be in quotes."""
-    head = next(blocks, "")
-    whole = itertools.chain([head], blocks)
-    lines = (line for line, _ in read_lines(whole, schema.MAX_BYTES))
-    is_quoted = has_quoted_fields(head)
-    rows = split_csv(lines, where, "\t") if is_quoted else split_tsv(lines)
-    yield from _name(rows, where)
-
-
-def _name(rows: Iterable[tuple[int, list[str]]], where: str) -> Iterator[Record]:
-    for number, fields in name_fields(rows, where):
-        yield Record(number, f"line {number}", fields, has_escapes=False)
-
-
-# The readers of text files with records, by suffix.
-RECORDS = {
-    ".jsonl": read_json_lines,
-    ".ndjson": read_json_lines,
-    ".json": read_json,
-    ".csv": _read_csv,
-    ".tsv": _read_tsv,
-}
-
-
-def _get_field(record: dict, setting: str, field: str, where: str) -> str:
-    if field not in record:
-        raise DataError(_describe_missing(where, setting, field, record))
-    value = record[field]
-    if not isinstance(value, str):
-        raise DataError(
-            _describe_wrong_type(where, setting, field, type(value).__name__)
-        )
-    return value
-
-
-def _get_label(record: dict, field: str, where: str) -> str:
-    """A label; "" for a blank one, which means none."""
-    label = _get_field(record, "data.label_field", field, where)
-    if is_missing(label) and not is_empty(label):
-        raise DataError(
-            f"{where}: {field!r} (data.label_field) is {label!r}, which programs write "
-            "for a missing value; an empty text means no label"
-        )
-    return label if not is_empty(label) else ""
-
-
-def _describe_missing(where: str, setting: str, field: str, has: Iterable[str]) -> str:
-    listed = ", ".join(map(repr, has)) or "none"
-    return f"{where}: no field {field!r} ({setting}); it has {listed}"
-
-
-def _describe_wrong_type(where: str, setting: str, field: str, kind: str) -> str:
-    return f"{where}: {field!r} ({setting}) must be a string, is {kind}"
-
-
-def _check_surrogates(text: str, where: str) -> None:
-    """Raises UserError for half a surrogate pair, which UTF-8 cannot represent."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(text[error.start]):04x}"
-        raise DataError(f"{where}: {half} is half a surrogate pair") from error
-
-
-def read_parquet(
-    file: Path, name: str, text_field: str, label_field: str
-) -> Iterator[Document]:
-    """Reads the rows of a Parquet file as documents named "name:ROW", from 0.
-
-    Only the columns of the fields are read, a few rows at a time. A whole page of the
-    file is held in memory: 1 MB of short texts, more of long ones.
+def read_file(file: File, how: Reading) -> Iterator[Record]:
+    """Reads the records of one file.
 
     Raises:
-      UserError: the file is damaged, lacks a column or has one that is not of strings.
-    """
-    fields = {"data.text_field": text_field}
-    if label_field:
-        fields["data.label_field"] = label_field
-    columns = list(fields.values())
-    number = 0
-    # pre_buffer would load a whole row group, which may be the whole file.
-    with open_parquet(
-        file,
-        buffer_size=BLOCK_BYTES,
-        pre_buffer=False,
-        page_checksum_verification=True,
-    ) as table:
-        _check_columns(table.schema_arrow, fields, file)
-        for group in range(table.num_row_groups):
-            meta = table.metadata.row_group(group)
-            num_rows = _BATCH_BYTES * meta.num_rows // max(meta.total_byte_size, 1)
-            num_rows = min(max(num_rows, 1), _BATCH_ROWS)
-            for batch in table.iter_batches(num_rows, [group], columns, False):
-                for texts in _get_rows(batch, fields, file, number):
-                    row, label = dict(zip(columns, texts, strict=True)), ""
-                    if label_field:
-                        where = f"data.path={file} row {number}"
-                        label = _get_label(row, label_field, where)
-                    yield from make_documents(texts[0], f"{name}:{number}", label)
-                    number += 1
-    if not number:
-        raise DataError(f"data.path={file}: the file has no document")
-
-
-def _check_columns(schema: Any, fields: dict[str, str], file: Path) -> None:
-    pyarrow, where = need_pyarrow(file), f"data.path={file}"
-    for setting, field in fields.items():
-        if field not in schema.names:
-            raise DataError(_describe_missing(where, setting, field, schema.names))
-        if schema.names.count(field) > 1:
-            raise DataError(f"{where}: has more than one {field!r} ({setting})")
-        kind = schema.field(field).type
-        if pyarrow.types.is_dictionary(kind):
-            kind = kind.value_type
-        types = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
-        if kind not in types:
-            raise DataError(_describe_wrong_type(where, setting, field, str(kind)))
-
-
-def _get_rows(
-    batch: Any, fields: dict[str, str], file: Path, first: int
-) -> Iterator[tuple[str, ...]]:
-    columns = []
-    for setting, field in fields.items():
-        column = batch.column(field)
-        try:
-            values = column.to_pylist()
-        except UnicodeDecodeError:
-            values = list(map(_decode_or_none, column))
-            row = first + values.index(None)
-            raise DataError(
-                f"data.path={file} row {row}: {field!r} ({setting}) is not UTF-8"
-            ) from None
-        if column.null_count:
-            where = f"data.path={file} row {first + values.index(None)}"
-            raise DataError(_describe_wrong_type(where, setting, field, "null"))
-        columns.append(values)
-    return zip(*columns, strict=True)
-
-
-def _decode_or_none(scalar: Any) -> str | None:
-    try:
-        return scalar.as_py() or ""
-    except UnicodeDecodeError:
-        return None
-
-
-def read_tfds(
-    path: str, text_field: str, label_field: str, data_dir: str
-) -> Iterator[Document]:
-    """Reads the records of "tfds:NAME" (train) or "tfds:NAME:SPLIT" as documents.
-
-    Raises:
-      UserError: the data set, split or field does not exist, or TFDS cannot read it.
-    """
-    name, split = _split_tfds(path)
-    source = open_tfds(path, data_dir)
-    features = source.dataset_info.features
-    for setting, field in (
-        ("data.text_field", text_field),
-        ("data.label_field", label_field),
-    ):
-        if field and field not in features:
-            raise DataError(
-                f"{setting}={field!r}: {path} has {', '.join(sorted(features))}"
-            )
-    for number in range(len(source)):
-        where = f"data.path={path} record {number}"
-        record = source[number]
-        text = _decode_field(record, features, "data.text_field", text_field, where)
-        label = ""
-        if label_field:
-            label = _decode_field(
-                record, features, "data.label_field", label_field, where
-            )
-        yield from make_documents(text, f"{name}:{split}:{number}", label)
-
-
-def _split_tfds(path: str) -> tuple[str, str]:
-    name, _, split = path.removeprefix("tfds:").partition(":")
-    return name, split or "train"
-
-
-def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
-    """Opens a TFDS data source, which TFDS downloads and prepares if needed.
-
-    Args:
-      setting: the text before the path in an error message.
-
-    Raises:
-      UserError: as `read_tfds`, or the user has not named the data set (`jaxpt.trust`).
+      UserError: as `read_records`; or it has no record.
     """
     try:
-        import tensorflow_datasets as tfds
-    except ImportError as error:
-        raise DataError(
-            f"{setting}{path} needs TFDS: pip install tensorflow-datasets array_record"
-        ) from error
-    trust.check_place(path)
-    if is_url(data_dir):
-        check_url(normalise(data_dir))
-    name, split = _split_tfds(path)
-    try:
-        with _trusted_features(tfds.features.FeatureConnector, f"{setting}{path}"):
-            try:
-                return tfds.data_source(name, split=split, data_dir=data_dir or None)
-            except tfds.core.DatasetNotFoundError:
-                # glue, c4, wikipedia and others are registered only by this import.
-                import tensorflow_datasets.text
-
-                return tfds.data_source(name, split=split, data_dir=data_dir or None)
-    except UserError:
+        kind = how.find_kind(str(file.path))
+    except DataError:
+        if file.data is None:
+            with reading(file.path, how.setting):
+                file.path.stat()  # that it is missing says more
         raise
-    except Exception as error:  # A builder may fail in any way: network, disk, format.
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{setting}{path}: {reason}") from error
+    if kind == "parquet":
+        records = read_parquet(file, how)
+    else:
+        records = FORMATS[kind](_read_text(file, how), f"{how.setting}{file.path}", how)
+    path, name = str(file.path), file.name
+    named = (record._replace(file=path, name=name) for record in records)
+    yield from _check_some(named, path, how)
 
 
-@contextlib.contextmanager
-def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
-    """Keeps TFDS from importing modules that a data set names and the user does not.
+def _check_some(records: Iterator[Record], path: str, how: Reading) -> Iterator[Record]:
+    """Raises UserError if there is no record."""
+    first = next(records, None)
+    if first is None:
+        raise DataError(f"{how.setting}{path}: {how.nothing}")
+    yield first
+    yield from records
 
-    A data set's features.json names a class for each field, and TFDS imports the module
-    of an unknown class (`FeatureConnector.cls_from_name`).
-    """
-    known = connector.__dict__["cls_from_name"]
 
-    def find(cls: type, name: str) -> Any:
-        module = name.rpartition(".")[0]
-        if module not in sys.modules and not module.startswith("tensorflow_datasets."):
-            trust.check(module, setting)
-        return known.__get__(None, cls)(name)
-
-    connector.cls_from_name = classmethod(find)
+def _read_text(file: File, how: Reading) -> Iterator[str]:
+    """A file as text: in blocks, or as a whole in an encoding."""
+    if how.is_strict:
+        yield from read_text(file.path, file.data)
+        return
+    encoding, where, data = how.encoding, f"{how.setting}{file.path}", file.data
     try:
-        yield
-    finally:
-        connector.cls_from_name = known
-
-
-def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
-    """Lists a data set's full name, split and number of records, and its files.
-
-    The files are those of the split and those that describe its fields, as far as they
-    are on this machine.
-
-    Raises:
-      UserError: as `read_tfds`.
-    """
-    source = open_tfds(path, data_dir)
-    info, split = source.dataset_info, _split_tfds(path)[1]
-    about = {"tfds": info.full_name, "split": split, "records": len(source)}
-    folder = Path(info.data_dir)
-    paths = [Path(path) for path in info.splits[split].filepaths]
-    paths += [*folder.glob("*.json"), *folder.glob("*.txt")]
-    return about, sorted(path for path in paths if path.is_file())
-
-
-def _decode_field(
-    record: dict, features: Any, setting: str, field: str, where: str
-) -> str:
-    """The text of a field: a string, or the name of a class ("" for -1, no class)."""
-    value = record[field]
-    if setting == "data.label_field" and hasattr(features[field], "int2str"):
-        return features[field].int2str(int(value)) if value >= 0 else ""
-    if isinstance(value, str):  # as from TFDS's own mock data
-        return value
-    if not isinstance(value, bytes):
-        raise DataError(
-            _describe_wrong_type(where, setting, field, type(value).__name__)
-        )
-    try:
-        return value.decode("utf-8")
+        codecs.lookup(encoding)
+        if data is None:
+            data = read_whole(file.path, how.setting)
+        yield data.decode(encoding).removeprefix("\ufeff")
+    except LookupError as error:
+        raise DataError(f"encoding={encoding!r}: must be a codec of Python") from error
     except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
         raise DataError(
-            f"{where}: {field!r} ({setting}) is not UTF-8 at byte {error.start}"
+            f"{where} line {line}: not {encoding} ({error.reason}): set encoding, "
+            "such as 'latin-1'"
         ) from error
+    except ValueError as error:  # of a name with NUL, or of a codec such as idna
+        raise DataError(f"{where}: encoding={encoding!r}: {error}") from error
+
+
+def _read_json(blocks: Iterable[str], where: str, how: Reading) -> Iterator[Record]:
+    """Objects; in tables also SQuAD's JSON."""
+    if how.is_strict:
+        yield from read_json(blocks, where)
+        return
+    text = "".join(blocks)
+    for record in read_json([text], where):
+        if isinstance(record.fields.get("data"), list):
+            yield from annotated.read_squad(text, where)
+            return
+        yield record
+
+
+def _read_csv(blocks: Iterable[str], where: str, how: Reading) -> Iterator[Record]:
+    return _name(split_csv(_list_lines(blocks), where, ","), where, how)
+
+
+def _read_tsv(blocks: Iterable[str], where: str, how: Reading) -> Iterator[Record]:
+    """The rows of a TSV, in which fields may be in quotes if `how.quoting`."""
+    blocks = iter(blocks)
+    is_quoted, head = how.quoting, next(blocks, "")
+    if is_quoted is None:
+        is_quoted = has_quoted_fields(head)
+    lines = _list_lines(itertools.chain([head], blocks))
+    rows = split_csv(lines, where, "\t") if is_quoted else split_tsv(lines)
+    return _name(rows, where, how)
+
+
+def _list_lines(blocks: Iterable[str]) -> Iterator[str]:
+    return (line for line, _ in read_lines(blocks, schema.MAX_BYTES))
+
+
+def _name(
+    rows: Iterable[tuple[int, list[str]]], where: str, how: Reading
+) -> Iterator[Record]:
+    """Rows of fields as records; the first must have all columns."""
+    is_first = True
+    for number, fields in name_fields(rows, where, how.header):
+        if is_first:
+            try:
+                how.choose_columns(fields, where)
+            except DataError as error:
+                hint = "" if how.header else " (header=False numbers them)"
+                raise DataError(f"{error}{hint}") from None
+        is_first = False
+        yield Record(number, f"line {number}", fields)
+
+
+Parse = Callable[[Iterable[str], str, Reading], Iterator[Record]]
+
+
+def _of_whole(parse: Callable[[str, str], Iterator[Record]]) -> Parse:
+    """A parser of a whole text."""
+    return lambda blocks, where, how: parse("".join(blocks), where)
+
+
+# The parsers of text files by format.
+FORMATS: dict[str, Parse] = {
+    "tsv": _read_tsv,
+    "csv": _read_csv,
+    "jsonl": lambda blocks, where, how: read_json_lines(blocks, where),
+    "json": _read_json,
+    "squad": _of_whole(annotated.read_squad),
+    "conll": _of_whole(annotated.read_conll),
+    "conllu": _of_whole(annotated.read_conllu),
+    "label_text": _of_whole(annotated.split_labels),
+    "sts": _of_whole(annotated.name_sts),
+}

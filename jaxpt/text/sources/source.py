@@ -1,30 +1,30 @@
 """Reads text sources: files, globs, folders, data sets, the default text."""
 
-import glob
 import importlib.util
 import itertools
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.files.remote import localise
-from jaxpt.text.sources.documents import Document, check_rule, cut_documents
-from jaxpt.text.sources.files import hash_file, read_text, reading, split_suffixes
-from jaxpt.text.sources.hashes import stamp
-from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub, read_hub
-from jaxpt.text.sources.json_records import is_object
-from jaxpt.text.sources.leftovers import is_leftover
-from jaxpt.text.sources.records import (
-    RECORDS,
-    describe_tfds,
-    read_parquet,
-    read_records,
-    read_tfds,
+from jaxpt.text.sources.documents import (
+    Document,
+    check_rule,
+    cut_documents,
+    make_documents,
 )
+from jaxpt.text.sources.files import hash_file, read_text, split_suffixes
+from jaxpt.text.sources.hashes import stamp
+from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub
+from jaxpt.text.sources.json_records import is_object
+from jaxpt.text.sources.missing import is_empty, is_missing
+from jaxpt.text.sources.places import File, find_files, open_files
+from jaxpt.text.sources.reading import Reading, Record, find_kind
+from jaxpt.text.sources.records import is_data_set, read_file, read_records
+from jaxpt.text.sources.tfds_datasets import TFDS, describe_tfds
 
 # The default's label is the era of a speech: four spans of about 60 years with 60 to 65
 # speeches each, different enough in language for a probe to distinguish them.
@@ -33,7 +33,10 @@ SOTU_ERAS = {1790: "1790-1849", 1850: "1850-1909", 1910: "1910-1969", 1970: "197
 # The files that are read from a folder, compressed or not. A path to a single file may
 # have any suffix.
 FOLDER_SUFFIXES = (".txt", ".jsonl", ".ndjson", ".parquet")
-_ARCHIVES = (".tar", ".tgz", ".txz", ".tzst", ".tbz2", ".zip", ".7z", ".rar")
+SETTING = "data.path="
+# The formats of records that are documents; JSON of other forms is not plain text.
+RECORDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+_ARCHIVES = (".tzst", ".zip", ".7z", ".rar")
 # Formats whose text must be extracted first, although some of them are UTF-8.
 _DOCUMENTS = (
     *(".html", ".htm", ".xhtml", ".mhtml", ".xml", ".svg", ".rtf", ".ipynb"),
@@ -72,15 +75,6 @@ class SourceSpec:
     is_partial: bool = False
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file of a source; its name is independent of the source's location."""
-
-    name: str
-    path: Path
-    label: str = ""
-
-
 def read_documents(spec: SourceSpec) -> Iterator[Document]:
     """Reads the documents of `data.path`, always in the same order.
 
@@ -92,18 +86,78 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
       UserError: the path does not exist, or cannot be read as the spec says.
     """
     check_rule(spec.documents)
-    if spec.path.startswith("tfds:"):
-        yield from read_tfds(
-            spec.path, spec.text_field, spec.label_field, spec.tfds_data_dir
-        )
-        return
-    if spec.path.startswith(PREFIX):
-        yield from read_hub(
-            spec.path, spec.text_field, spec.label_field, spec.is_partial
-        )
+    how = _make_reading(spec)
+    if is_data_set(spec.path):
+        for record in read_records(spec.path, how):
+            yield from _make_documents(record, spec)
         return
     for file in _list_files(spec):
-        yield from _read_file(file, spec)
+        for each in open_files(file, how):
+            yield from _read_file(each, spec)
+
+
+def _make_reading(spec: SourceSpec) -> Reading:
+    columns = {spec.text_field: " (data.text_field)"}
+    if spec.label_field:
+        columns |= {spec.label_field: " (data.label_field)"}
+    return Reading(
+        setting=SETTING,
+        columns=columns,
+        noun="field",
+        nothing="the file has no document",
+        suffixes=FOLDER_SUFFIXES,
+        is_strict=True,
+        names_classes=(spec.label_field,),
+        quoting=None,
+        data_dir=spec.tfds_data_dir,
+        is_partial=spec.is_partial,
+    )
+
+
+def _make_documents(record: Record, spec: SourceSpec) -> list[Document]:
+    """The document of a record, named "name:NUMBER", in several parts if it is long."""
+    where = f"{SETTING}{record.where}"
+    text = _get_text(record, "data.text_field", spec.text_field, where)
+    label = ""
+    if spec.label_field:
+        label = _get_label(record, spec.label_field, where)
+    if record.has_escapes:
+        _check_surrogates(text + label, where)
+    return make_documents(text, f"{record.name}:{record.number}", label)
+
+
+def _get_text(record: Record, setting: str, field: str, where: str) -> str:
+    """A field's text; "" for null in a data set."""
+    if field not in record.fields:
+        listed = ", ".join(map(repr, record.fields)) or "none"
+        raise DataError(f"{where}: no field {field!r} ({setting}); it has {listed}")
+    value: Any = record.fields[field]
+    if value is None and is_data_set(record.file):
+        return ""
+    if not isinstance(value, str):
+        kind = "null" if value is None else type(value).__name__
+        raise DataError(f"{where}: {field!r} ({setting}) must be a string, is {kind}")
+    return value
+
+
+def _get_label(record: Record, field: str, where: str) -> str:
+    """A label; "" for a blank one, which means none."""
+    label = _get_text(record, "data.label_field", field, where)
+    if is_missing(label) and not is_empty(label):
+        raise DataError(
+            f"{where}: {field!r} (data.label_field) is {label!r}, which programs write "
+            "for a missing value; an empty text means no label"
+        )
+    return label if not is_empty(label) else ""
+
+
+def _check_surrogates(text: str, where: str) -> None:
+    """Raises UserError for half a surrogate pair, which UTF-8 cannot represent."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise DataError(f"{where}: {half} is half a surrogate pair") from error
 
 
 def describe_source(spec: SourceSpec) -> dict:
@@ -146,14 +200,14 @@ def list_contents(
     return contents
 
 
-def _describe(spec: SourceSpec) -> tuple[dict, list[_File]]:
+def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
     if spec.path.startswith(PREFIX):
         return describe_hub(spec.path), []
-    if not spec.path.startswith("tfds:"):
+    if not spec.path.startswith(TFDS):
         return {}, _list_files(spec)
     about, paths = describe_tfds(spec.path, spec.tfds_data_dir)
-    return about, [_File(path.name, path) for path in paths]
+    return about, [File(path.name, path) for path in paths]
 
 
 def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
@@ -184,7 +238,7 @@ def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
 
 def describe_skipped(spec: SourceSpec) -> str:
     """The files of a folder or glob that are not read, in a line; "" for none."""
-    if spec.path.startswith(("tfds:", PREFIX)):
+    if is_data_set(spec.path):
         return ""
     skipped = _find_files(spec)[1]
     if not skipped:
@@ -194,12 +248,12 @@ def describe_skipped(spec: SourceSpec) -> str:
     return f"data.path={spec.path}: {len(skipped):,} files are not read: {listed}"
 
 
-def _list_files(spec: SourceSpec) -> list[_File]:
+def _list_files(spec: SourceSpec) -> list[File]:
     """The files, at least one, of a path that is not a TFDS name, in order."""
     return _find_files(spec)[0]
 
 
-def _find_files(spec: SourceSpec) -> tuple[list[_File], list[str]]:
+def _find_files(spec: SourceSpec) -> tuple[list[File], list[str]]:
     """The files of `_list_files`, and the names of those that are not read."""
     path = spec.path
     if not path:
@@ -207,59 +261,12 @@ def _find_files(spec: SourceSpec) -> tuple[list[_File], list[str]]:
             "data.path is not set: name a file, a folder, 'sotu', 'tfds:NAME' or "
             "'hf:NAME' (--data PATH; an imported model needs it in jaxpt import)"
         )
-    if "\0" in path:
-        raise DataError(f"data.path={path!r}: a path cannot hold a NUL")
     if path == "sotu":
         return _list_sotu(spec.label_field), []
-    path = localise(path)
-    if os.path.isdir(path):
-        return _list_folder(Path(path))
-    if re.search(r"[*?[]", path) and not os.path.lexists(path):
-        return _list_glob(path)
-    return [_File(Path(path).name, Path(path))], []
+    return find_files(path, _make_reading(spec))
 
 
-def _list_folder(root: Path) -> tuple[list[_File], list[str]]:
-    files, skipped = [], []
-    with reading(root):
-        for folder, _, names in os.walk(root, onerror=_raise):
-            for path in (Path(folder, name) for name in names):
-                name = path.relative_to(root).as_posix()
-                if split_suffixes(path)[0] in FOLDER_SUFFIXES and not is_leftover(name):
-                    files.append(_File(name, path))
-                else:
-                    skipped.append(name)
-    if not files:
-        listed = f"{', '.join(FOLDER_SUFFIXES[:-1])} or {FOLDER_SUFFIXES[-1]}"
-        raise DataError(
-            f"data.path={root}: the folder has no {listed} file; for "
-            f"others name them, as {root}/*"
-        )
-    return sorted(files, key=lambda file: file.name), sorted(skipped)
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _list_glob(pattern: str) -> tuple[list[_File], list[str]]:
-    # Names are relative to the last folder before the first wildcard.
-    root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
-    files, skipped = [], []
-    for path in set(glob.glob(pattern, recursive=True)):
-        if os.path.isfile(path):
-            name = Path(os.path.relpath(path, root or ".")).as_posix()
-            if is_leftover(name, os.path.basename(pattern)):
-                skipped.append(name)
-            else:
-                files.append(_File(name, Path(path)))
-    if not files:
-        also = f", but for {', '.join(sorted(skipped)[:3])}" if skipped else ""
-        raise DataError(f"data.path={pattern}: no file matches{also}")
-    return sorted(files, key=lambda file: file.name), sorted(skipped)
-
-
-def _list_sotu(label_field: str) -> list[_File]:
+def _list_sotu(label_field: str) -> list[File]:
     if label_field:
         raise DataError(
             f"data.label_field={label_field!r}: data.path=sotu has no fields, "
@@ -275,14 +282,13 @@ def _list_sotu(label_field: str) -> list[_File]:
     for path in sorted(paths, key=lambda path: path.name):
         year = int(path.stem.split("-")[0])
         era = max(start for start in SOTU_ERAS if start <= year)
-        files.append(_File(path.stem, path, SOTU_ERAS[era]))
+        files.append(File(path.stem, path, SOTU_ERAS[era]))
     return files
 
 
-def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
+def _read_file(file: File, spec: SourceSpec) -> Iterator[Document]:
     form, packing = split_suffixes(file.path)
-    fields = (spec.text_field, spec.label_field)
-    where = f"data.path={file.path}"
+    where = f"{SETTING}{file.path}"
     if form in _ARCHIVES:
         raise DataError(f"{where}: an archive; unpack it into a folder")
     if form in _DOCUMENTS:
@@ -293,15 +299,11 @@ def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
     if form in _OTHER_RECORDS:
         listed = ", ".join([*RECORDS, ".parquet"])
         raise DataError(f"{where}: {form} is not read; convert it to one of {listed}")
-    if form in RECORDS:
-        yield from read_records(file.path, form, file.name, *fields)
-    elif form == ".parquet":
-        if packing:
-            raise DataError(
-                f"data.path={file.path}: Parquet has its own compression; "
-                f"remove {packing}"
-            )
-        yield from read_parquet(file.path, file.name, *fields)
+    if form == ".parquet" and packing:
+        raise DataError(f"{where}: Parquet has its own compression; remove {packing}")
+    if find_kind(file.name):
+        for record in read_file(file, _make_reading(spec)):
+            yield from _make_documents(record, spec)
     else:
         yield from _read_plain(file, spec)
 
@@ -324,14 +326,14 @@ def _refuse_json(blocks: Iterator[str], file: Path) -> Iterator[str]:
     return itertools.chain([head], blocks)
 
 
-def _read_plain(file: _File, spec: SourceSpec) -> Iterator[Document]:
+def _read_plain(file: File, spec: SourceSpec) -> Iterator[Document]:
     if spec.label_field:
         raise DataError(
             f"data.label_field={spec.label_field!r}: {file.path} is plain text, which "
             "has no fields"
         )
     has_document = False
-    blocks = _refuse_json(read_text(file.path), file.path)
+    blocks = _refuse_json(read_text(file.path, file.data), file.path)
     for document in cut_documents(blocks, spec.documents, file.name, file.label):
         has_document = True
         yield document

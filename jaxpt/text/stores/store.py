@@ -29,7 +29,7 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
 from jaxpt.files.remote import fetch
 from jaxpt.text.stores.stream import TokenStream
-from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, load
+from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, identify, load
 
 FORMAT = 2  # format 1 had no token_bytes.bin
 CARD = "card.json"
@@ -91,7 +91,7 @@ class Store:
       sentence_starts: int64 [S+1], including the end and all document starts; None if
         the text was not cut into sentences.
       fingerprint: the sha256 of the content of all files, in hex, without the card and
-        token_bytes.bin.
+        token_bytes.bin; of the tokenizer, that of `identify`.
     """
 
     card: dict
@@ -160,6 +160,9 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
         if length != expected:
             raise _fault(folder / name, f"has {length} entries, its card {expected}")
     files = {name: card["files"][name] for name in card["files"] if name != TOKEN_BYTES}
+    known = identify(tokenizer)
+    digest = hashlib.sha256(known).hexdigest()
+    files[TOKENIZER] = {"bytes": len(known), "sha256": digest}
     return Store(
         card=card,
         tokenizer=tokenizer,

@@ -16,11 +16,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.folder_options import (
-    FolderOptions,
-    find_unknown,
-    read_options,
-)
+from jaxpt.text.tokens.folder_options import FolderOptions, find_unknown, read_options
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
 from jaxpt.text.tokens.symbols import read_symbols
 from jaxpt.text.tokens.transformers_classes import CLASSES

@@ -107,6 +107,7 @@ class SubwordTokenizer(Tokenizer):
         roles = {role: getattr(self.vocab, role) for role in SPECIALS}
         return {
             "kind": self.kind,
+            "version": 2,  # of these values; part of the identity of prepared texts
             "specials": {role: id_ for role, id_ in roles.items() if id_ is not None},
             "sentinels": list(self.vocab.sentinels),
             "core": self.to_core(),

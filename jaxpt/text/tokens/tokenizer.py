@@ -230,6 +230,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     """
     data = tokenizer.to_json()
     if isinstance(tokenizer, SubwordTokenizer):
+        del data["version"]
         data["core"] |= {"post_processor": None, "truncation": None, "padding": None}
         for token in data["core"]["added_tokens"]:
             if token["special"]:
@@ -330,6 +331,14 @@ def _read_earlier(
     roles = {role: id_ for id_, role in enumerate(made.specials)}
     core = read_json(first.to_core())
     return name_specials(core, specials, num_sentinels, roles, first.vocab.sentinels)
+
+
+def identify(tokenizer: Tokenizer) -> bytes:
+    """The canonical text of a tokenizer, by which prepared texts are compared.
+
+    It does not depend on the format of its file, so that texts of other versions agree.
+    """
+    return (_to_text(tokenizer.to_json()) + "\n").encode("ascii")
 
 
 def _to_text(data: dict) -> str:

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from jaxpt.tasks import tagging
-from jaxpt.text.labelled.tables import CONLLU, STS, TableSpec, read_table
+from jaxpt.text.labelled.tables import TableSpec, read_table
+from jaxpt.text.sources.annotated import CONLLU, STS
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
 # All that `str.split()`, `str.splitlines()` or `str.strip()` take for whitespace or for

@@ -238,11 +238,11 @@ FAULTS = [
     ("a.jsonl", '{"text": "x", "label": 1}\n{', {}, "line 2: not JSON"),
     ("a.jsonl", '{"text": "x", "label": 1}\n{"text": 1}', {}, "2: no column 'label'"),
     ("a.jsonl", "{}", {"header": False}, "header=False is a setting of tsv, csv only"),
-    ("a.json", '{"text": "x"}', {}, "a.json record 1: no column 'label'; it has 'te"),
+    ("a.json", '{"text": "x"}', {}, "a.json line 1: no column 'label'; it has 'te"),
     ("a.json", '{"text": "x"}', {"format": "squad"}, "0: not SQuAD's .*='json'"),
     ("a.json", '{"data": [{"text": "x"}]}', {}, "question 0: not SQuAD's JSON"),
     ("a.json", '[{"text": "x", "label": 1}, 3]', {}, "record 2: not a JSON object"),
-    ("a.json", '{"text": "x"}\n{"text": "x"}', {}, "record 1: no column 'label'"),
+    ("a.json", '{"text": "x"}\n{"text": "x"}', {}, "line 1: no column 'label'"),
     ("a.json", '{"text": \n"x"}\n{"text": "x"}', {}, "a.json: not JSON"),
     ("a.ndjson", '{"text": "x"', {}, "a.ndjson line 1: not JSON"),
     ("a.conll", "a B\nc\n", {}, "a.conll line 2: must have 2 fields"),
@@ -271,7 +271,7 @@ def test_faults_are_one_line(tmp_path, name, text, settings, message):
 def test_missing_files(tmp_path):
     with pytest.raises(UserError, match="No such file"):
         read(tmp_path / "a.tsv")
-    with pytest.raises(UserError, match="no file has such a name"):
+    with pytest.raises(UserError, match="no file matches"):
         read(tmp_path / "*.tsv")
     with pytest.raises(UserError, match="path=''"):
         read_table(TableSpec(), [])

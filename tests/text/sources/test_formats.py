@@ -15,8 +15,12 @@ from jaxpt.text.sources import files, source
 from jaxpt.text.sources.files import PACKINGS, find_binary
 from jaxpt.text.sources.leftovers import is_leftover
 from jaxpt.text.sources.missing import WORDS
-from jaxpt.text.sources.records import RECORDS
-from jaxpt.text.sources.source import SourceSpec, describe_skipped, read_documents
+from jaxpt.text.sources.source import (
+    RECORDS,
+    SourceSpec,
+    describe_skipped,
+    read_documents,
+)
 
 PACK = {
     "": bytes,
@@ -123,7 +127,8 @@ def test_a_tsv_without_quoting(tmp_path):
         *((f"a{s}", "x", "is not plain text") for s in (".pdf", ".html", ".conllu")),
         *((f"a{s}", "x", "is not plain text") for s in (".docx", ".ipynb", ".srt")),
         *((f"a{s}", "x", "is not read; convert") for s in (".arrow", ".yaml", ".pkl")),
-        *((f"a{s}", "x", "an archive") for s in (".tar", ".zip", ".7z")),
+        *((f"a{s}", "x", "an archive") for s in (".zip", ".7z")),
+        *((f"a{s}", "x", "cannot be read") for s in (".tar", ".tar.zst")),
         # The lists as a whole.
         *((f"a{s}", "x", f"{s} is not plain text") for s in source._DOCUMENTS),
         *((f"a{s}", "x", f"{s} is not read; convert") for s in source._OTHER_RECORDS),

@@ -59,9 +59,9 @@ def test_what_is_missing_is_one_line(folder, refuses):
     pytest.importorskip("datasets")
     with refuses("data.path=hf:", 'Unknown split "dev"', "train", "test"):
         read(f"{folder}::dev")
-    with refuses("data.text_field='body'", "has kind, n, text"):
+    with refuses("no field 'body' (data.text_field); it has 'kind', 'n', 'text'"):
         read(folder, text_field="body")
-    with refuses("record 0: 'n' (data.text_field) must be a text, is int"):
+    with refuses("record 0: 'n' (data.text_field) must be a string, is int"):
         read(folder, text_field="n")
     with refuses("data.path=hf:"):
         read(folder / "none")

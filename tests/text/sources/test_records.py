@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from jaxpt import trust
-from jaxpt.text.sources import documents, records
+from jaxpt.text.sources import documents
+from jaxpt.text.sources import parquet as parquet_rows
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
     SourceSpec,
@@ -135,13 +136,13 @@ def test_parquet_as_others_write_it(compression, write_parquet):
 
 def test_parquet_rows_at_a_time(write_parquet, monkeypatch):
     rows = []
-    get_rows = records._get_rows
+    list_rows = parquet_rows._list_rows
 
     def spy(batch, *args):
         rows.append(batch.num_rows)
-        return get_rows(batch, *args)
+        return list_rows(batch, *args)
 
-    monkeypatch.setattr(records, "_get_rows", spy)
+    monkeypatch.setattr(parquet_rows, "_list_rows", spy)
     long = [f"{i}" + "x" * 400_000 for i in range(10)]
     read(write_parquet({"text": long}))
     assert sum(rows) == 10 and max(rows) <= 2
