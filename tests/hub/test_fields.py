@@ -37,6 +37,14 @@ OLDER = {
     "xlm-roberta": ("position_embedding_type",),
     "camembert": ("position_embedding_type",),
     "electra": ("position_embedding_type",),
+    "data2vec-text": ("position_embedding_type",),
+    "ernie": ("position_embedding_type",),
+    "megatron-bert": ("position_embedding_type",),
+    "eurobert": (LENGTH,),
+    "stablelm": (*LLAMAS, "head_dim", "partial_rotary_factor", LENGTH),
+    "starcoder2": (
+        *("is_causal", "attention_chunk_size", "layer_types", "head_dim", LENGTH),
+    ),
     "distilbert": (),
     "mpnet": (),
     "t5": (

@@ -117,7 +117,8 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
-DRAWN += ("modernbert-decoder",)
+DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
+DRAWN += ("eurobert", "stablelm", "starcoder2")
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -489,6 +490,9 @@ def test_presets_are_the_published_models(name):
         "olmo3",
         "phi",
         "phi3",
+        "stablelm",
+        "stablelm-parallel",
+        "starcoder2",
         "gemma",
         "gemma2",
         "gemma3_text",
