@@ -17,7 +17,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub import fields
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.families import FAMILIES
-from jaxpt.hub.family import all_families, find_family
+from jaxpt.hub.family import find_family, list_families
 from jaxpt.hub.windows import FULL, LOCAL, list_kinds
 
 # Fields that a config needs in addition to model_type to be supported.
@@ -226,7 +226,7 @@ WINDOWS = {
 }
 INERT = {
     kind: family.inert_names & list_fields(kind) | WINDOWS.get(kind, set())
-    for kind, family in zip(FAMILIES, all_families())
+    for kind, family in zip(FAMILIES, list_families())
 }
 
 

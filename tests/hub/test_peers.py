@@ -257,7 +257,10 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
 
 
 @pytest.mark.parametrize("what", [TEXTS, TOKENS, QUESTIONS])
-@pytest.mark.parametrize("name", ["roberta", "xlm-roberta", "camembert"])
+@pytest.mark.parametrize(
+    "name",
+    ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"],
+)
 def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     kind, head, settings = CASES[name]
     family, spec = read_config(settings | {"model_type": kind})
