@@ -7,7 +7,7 @@ import dataclasses
 
 from jaxpt.errors import ConfigError, DataError, UserError
 from jaxpt.hub.families import FAMILIES, REFUSED
-from jaxpt.hub.family import Family, all_families, find_family
+from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
@@ -49,10 +49,7 @@ def write_config(
       UserError: the spec fits no family, or not this one, or the tokenizer lacks
         something that the family needs.
     """
-    if name:
-        families = iter([_find_named(name, head)])
-    else:
-        families = (family for family in all_families() if head in family.heads)
+    families = iter([_find_named(name, head)]) if name else list_families(head)
     misfits: list[tuple[str, list[tuple[str, object]]]] = []
     error: UserError | None = None
     for family in families:
@@ -92,5 +89,5 @@ def _find_named(name: str, head: str) -> Family:
     """
     if name in FAMILIES and head in find_family(name).heads:
         return find_family(name)
-    names = ", ".join(family.name for family in all_families() if head in family.heads)
+    names = ", ".join(family.name for family in list_families(head))
     raise ConfigError(f"--family={name}: must be one that has a {head} model: {names}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxpt.errors import DataError
 from jaxpt.hub.entries import Table
-from jaxpt.hub.families import FAMILIES
+from jaxpt.hub.families import FAMILIES, PURPOSES
 from jaxpt.hub.fields import Config, Row, Values, check_type
 from jaxpt.hub.task_names import HeadNames
 from jaxpt.nn.model_spec import ModelSpec
@@ -194,6 +194,11 @@ def find_family(name: str) -> Family:
     return importlib.import_module(FAMILIES[name]).FAMILY
 
 
-def all_families() -> Iterator[Family]:
-    """The families in the order of an export, each loaded when it is reached."""
-    return map(find_family, FAMILIES)
+def list_families(head: str = "") -> Iterator[Family]:
+    """The families in the order of an export, each loaded when it is reached.
+
+    Args:
+      head: the purpose that they must have; "" for all families.
+    """
+    families = map(find_family, PURPOSES[head] if head else FAMILIES)
+    return (family for family in families if not head or head in family.heads)

@@ -110,15 +110,22 @@ def size(
     return field(name, spec_field, default, decode, encode)
 
 
-def activation(name: str, default: str) -> Row:
-    """The field of the activation function."""
-    return field(
-        name,
-        "activation",
-        default,
-        lambda value, _: read_activation(name, value),
-        write_activation,
-    )
+def activation(
+    name: str, default: str, decode: Callable[[str, Any], str] | None = None
+) -> Row:
+    """The field of the activation function.
+
+    Args:
+      default: of the class; an export has this name of several of one function.
+      decode: (name, value) -> jaxpt's name; None for `read_activation`.
+    """
+    read = decode or read_activation
+
+    def write(spec: ModelSpec) -> str:
+        is_default = spec.activation == ACTIVATIONS[default]
+        return default if is_default else write_activation(spec)
+
+    return field(name, "activation", default, lambda value, _: read(name, value), write)
 
 
 def same(

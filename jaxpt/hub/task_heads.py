@@ -19,7 +19,7 @@ from jaxpt.errors import DataError
 from jaxpt.files import checksums, schema
 from jaxpt.hub.convert import HEAD, flatten, join
 from jaxpt.hub.entries import Entry
-from jaxpt.hub.family import Family, all_families
+from jaxpt.hub.family import Family, list_families
 from jaxpt.hub.task_names import CHOICES, QUESTIONS, TEXTS, TOKENS, HeadNames
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import unstack_layers
@@ -47,7 +47,7 @@ def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
         )
     forms = ", ".join(
         f"{each.name} ({' or '.join(head.form or 'any head' for head in heads)})"
-        for each in sorted(all_families(), key=lambda family: family.name)
+        for each in sorted(list_families(), key=lambda family: family.name)
         if (heads := each.task_heads.get(class_suffix))
     )
     raise DataError(f"{reason}there are {forms}")

@@ -101,6 +101,8 @@ OPT = BERT | {"ffn_dim": 24, "dropout": 0.0} | SPECIALS
 del OPT["intermediate_size"]
 # Of three layers, the second has no rotary positions.
 SMOL = LLAMA | SPECIALS | {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
+STABLE = LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}
+PARALLEL = {"use_parallel_residual": True, "use_qkv_bias": True}
 OLMO_3 = {"num_hidden_layers": 5, "sliding_window": 3, "rope_theta": 100.0}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
 PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
@@ -125,6 +127,10 @@ CASES = {
     "roberta": ("roberta", "masked", BERT | {"pad_token_id": 1, "type_vocab_size": 1}),
     "xlm-roberta": ("xlm-roberta", "masked", BERT | {"pad_token_id": 1}),
     "camembert": ("camembert", "masked", BERT | {"pad_token_id": 3}),
+    "data2vec-text": ("data2vec-text", "masked", BERT | {"pad_token_id": 1}),
+    "ernie": ("ernie", "masked", BERT | {"pad_token_id": 0}),
+    "megatron-bert": ("megatron-bert", "masked", BERT | {"pad_token_id": 0}),
+    "eurobert": ("eurobert", "masked", LLAMA | SPECIALS | {"mask_token_id": 3}),
     "distilbert": (
         "distilbert",
         "masked",
@@ -180,6 +186,9 @@ CASES = {
     "olmo3": ("olmo3", "causal", LLAMA | SPECIALS | OLMO_3),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
+    "stablelm": ("stablelm", "causal", STABLE | SPECIALS),
+    "stablelm-parallel": ("stablelm", "causal", STABLE | SPECIALS | PARALLEL),
+    "starcoder2": ("starcoder2", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
     "modernbert-local": (
         "modernbert",
@@ -292,7 +301,14 @@ def draw_settings(kind: str, seed: str) -> dict:
             "layer_norm_eps": pick(1e-12, 1e-3),
             "pad_token_id": 1,
         }
-    if kind in ("xlm-roberta", "camembert"):
+    if kind in ("ernie", "megatron-bert"):
+        return settings | {
+            "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
+            "hidden_act": pick("gelu", "relu", "gelu_new"),
+            "type_vocab_size": pick(2, 5),
+            "pad_token_id": 0,
+        }
+    if kind in ("xlm-roberta", "camembert", "data2vec-text"):
         eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)
         types = pick(1, 2, 5)
         return settings | {
@@ -336,6 +352,21 @@ def draw_settings(kind: str, seed: str) -> dict:
         settings["hidden_size"] = heads * width
         settings["layer_norm_eps"] = settings.pop("rms_norm_eps")
         settings["rope_parameters"]["partial_rotary_factor"] = pick(*parts)
+    if kind in ("stablelm", "starcoder2"):
+        del settings["head_dim"]
+        width = 2 * pick(1, 2, 5, 8)
+        settings["hidden_size"] = heads * width
+        eps = settings.pop("rms_norm_eps")
+    if kind == "stablelm":
+        parts = [i / width for i in range(2, width + 1, 2)]
+        settings["rope_parameters"]["partial_rotary_factor"] = pick(*parts)
+        settings["layer_norm_eps"] = eps
+        settings["use_parallel_residual"] = pick(True, False)
+        settings["use_qkv_bias"] = pick(True, False)
+    if kind == "starcoder2":
+        settings["norm_epsilon"] = eps
+        settings["use_bias"] = pick(True, True, False)
+        settings["sliding_window"] = pick(None, 2, 3, 8)
     if kind == "phi3":
         width = settings["head_dim"]
         parts = [i / width for i in range(2, width + 1, 2)]
@@ -485,7 +516,7 @@ def make_batch(name):
         targets = rng.integers(4, V, (3, 7))
         batch["decoder_input_ids"] = np.pad(targets[:, :-1], ((0, 0), (1, 0)))
         labels = np.where(rng.random(targets.shape) < 0.8, targets, -100)
-    if kind in ("bert", "electra"):
+    if kind in ("bert", "electra", "ernie", "megatron-bert"):
         batch["types"] = rng.integers(0, 2, ids.shape)
     return batch | {"labels": labels}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jaxpt.hub.families import FAMILIES, REFUSED
-from jaxpt.hub.family import NONE, find_family
+from jaxpt.hub.family import NONE, find_family, list_families
 
 ROOT = Path(__file__).resolve().parents[2]
 HUB = ROOT / "jaxpt" / "hub"
@@ -59,6 +59,8 @@ def test_a_file_describes_its_family(kind):
     assert family.body == "" or family.body.endswith(".")
     assert family.buffers == NONE or "\\." in family.buffers
     assert family.marks.keys() <= family.heads.keys()
+    for head in family.heads:
+        assert family in list(list_families(head))
 
 
 def test_no_other_file_of_the_hub_names_a_family():
@@ -73,12 +75,15 @@ def test_no_other_file_of_the_hub_names_a_family():
 CODE = """
 import sys
 from jaxpt.hub import configs, convert, imports, specials, task_heads
+from jaxpt.nn.model_spec import ModelSpec
 def loaded():
     return {name.rpartition(".")[2] for name in sys.modules
             if name.startswith("jaxpt.hub.families.")}
 assert not loaded(), loaded()
 configs.read_config({"model_type": "qwen3"})
 assert loaded() == {"qwen3", "qwen_form", "llama_form"}, loaded()
+configs.write_config(ModelSpec(vocab_size=9, init="gpt2"), "causal")
+assert loaded() == {"qwen3", "qwen_form", "llama_form", "gpt2"}, loaded()
 """
 
 

@@ -17,7 +17,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub import fields
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.families import FAMILIES
-from jaxpt.hub.family import all_families, find_family
+from jaxpt.hub.family import find_family, list_families
 from jaxpt.hub.windows import FULL, LOCAL, list_kinds
 
 # Fields that a config needs in addition to model_type to be supported.
@@ -37,6 +37,14 @@ OLDER = {
     "xlm-roberta": ("position_embedding_type",),
     "camembert": ("position_embedding_type",),
     "electra": ("position_embedding_type",),
+    "data2vec-text": ("position_embedding_type",),
+    "ernie": ("position_embedding_type",),
+    "megatron-bert": ("position_embedding_type",),
+    "eurobert": (LENGTH,),
+    "stablelm": (*LLAMAS, "head_dim", "partial_rotary_factor", LENGTH),
+    "starcoder2": (
+        *("is_causal", "attention_chunk_size", "layer_types", "head_dim", LENGTH),
+    ),
     "distilbert": (),
     "mpnet": (),
     "t5": (
@@ -218,7 +226,7 @@ WINDOWS = {
 }
 INERT = {
     kind: family.inert_names & list_fields(kind) | WINDOWS.get(kind, set())
-    for kind, family in zip(FAMILIES, all_families())
+    for kind, family in zip(FAMILIES, list_families())
 }
 
 

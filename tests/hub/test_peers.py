@@ -117,7 +117,8 @@ def test_other_sizes_and_settings(odd, tmp_path, monkeypatch):
 DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
-DRAWN += ("modernbert-decoder",)
+DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
+DRAWN += ("eurobert", "stablelm", "starcoder2")
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -256,7 +257,10 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
 
 
 @pytest.mark.parametrize("what", [TEXTS, TOKENS, QUESTIONS])
-@pytest.mark.parametrize("name", ["roberta", "xlm-roberta", "camembert"])
+@pytest.mark.parametrize(
+    "name",
+    ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"],
+)
 def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     kind, head, settings = CASES[name]
     family, spec = read_config(settings | {"model_type": kind})
@@ -489,6 +493,9 @@ def test_presets_are_the_published_models(name):
         "olmo3",
         "phi",
         "phi3",
+        "stablelm",
+        "stablelm-parallel",
+        "starcoder2",
         "gemma",
         "gemma2",
         "gemma3_text",

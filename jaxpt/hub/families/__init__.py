@@ -1,23 +1,15 @@
-"""The families of transformers' models, each in one module that is loaded when used."""
+"""The families of transformers' models, each in one module that is loaded when used.
+
+A family is `model_type` -> the module with its `FAMILY`. A model is exported as the
+first family of its kind that it fits.
+"""
 
 _HERE = "jaxpt.hub.families"
-# `model_type` -> the module with its `FAMILY`. A model is exported as the first family
-# that it fits.
-FAMILIES = {
+DECODERS = {
     "gpt2": f"{_HERE}.gpt2",
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",
     "opt": f"{_HERE}.opt",
-    "bert": f"{_HERE}.bert",
-    "roberta": f"{_HERE}.roberta",
-    "xlm-roberta": f"{_HERE}.xlm_roberta",
-    "camembert": f"{_HERE}.camembert",
-    "distilbert": f"{_HERE}.distilbert",
-    "mpnet": f"{_HERE}.mpnet",
-    "electra": f"{_HERE}.electra",
-    "t5": f"{_HERE}.t5",
-    "mt5": f"{_HERE}.mt5",
-    "bart": f"{_HERE}.bart",
     "llama": f"{_HERE}.llama",
     "mistral": f"{_HERE}.mistral",
     "qwen2": f"{_HERE}.qwen2",
@@ -30,8 +22,36 @@ FAMILIES = {
     "olmo3": f"{_HERE}.olmo3",
     "phi": f"{_HERE}.phi",
     "phi3": f"{_HERE}.phi3",
-    "modernbert": f"{_HERE}.modernbert",
+    "stablelm": f"{_HERE}.stablelm",
+    "starcoder2": f"{_HERE}.starcoder2",
     "modernbert-decoder": f"{_HERE}.modernbert_decoder",
+}
+ENCODERS = {
+    "bert": f"{_HERE}.bert",
+    "ernie": f"{_HERE}.ernie",
+    "megatron-bert": f"{_HERE}.megatron_bert",
+    "roberta": f"{_HERE}.roberta",
+    "xlm-roberta": f"{_HERE}.xlm_roberta",
+    "data2vec-text": f"{_HERE}.data2vec_text",
+    "camembert": f"{_HERE}.camembert",
+    "distilbert": f"{_HERE}.distilbert",
+    "mpnet": f"{_HERE}.mpnet",
+    "electra": f"{_HERE}.electra",
+    "modernbert": f"{_HERE}.modernbert",
+    "eurobert": f"{_HERE}.eurobert",
+}
+ENCODER_DECODERS = {
+    "t5": f"{_HERE}.t5",
+    "mt5": f"{_HERE}.mt5",
+    "bart": f"{_HERE}.bart",
+}
+FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
+# The families that may have a model of a purpose, a key of `Family.heads`.
+PURPOSES = {
+    "causal": DECODERS,
+    **dict.fromkeys(("masked", "pretraining"), ENCODERS),
+    **dict.fromkeys(("generator", "discriminator"), ENCODERS),
+    "seq2seq": ENCODER_DECODERS,
 }
 # Families that the one Transformer cannot express, with the reason, behind "its".
 _DISENTANGLED = (

@@ -1,6 +1,14 @@
 """What BERT, RoBERTa, ELECTRA, MPNet and their relatives share."""
 
-from jaxpt.hub.entries import Entry, Modules, Table, map_layers, map_linear, map_norm
+from jaxpt.hub.entries import (
+    Entry,
+    Modules,
+    Table,
+    map_head,
+    map_layers,
+    map_linear,
+    map_norm,
+)
 from jaxpt.hub.fields import Row, field, fixed
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -34,6 +42,7 @@ def list_rows(
     width: int = 768,
     heads: int = 12,
     mlp_width: int = 3072,
+    layers: int = 12,
     has_types: bool = True,
 ) -> tuple[Row, ...]:
     """The rows that all share, with the defaults of a class."""
@@ -47,7 +56,7 @@ def list_rows(
         ),
         fixed(tie_word_embeddings=True, is_written=True),
         field("vocab_size", "vocab_size", vocab_size),
-        field("num_hidden_layers", "num_layers", 12),
+        field("num_hidden_layers", "num_layers", layers),
         field("hidden_size", "d_model", width),
         field("num_attention_heads", "num_heads", heads),
         field("intermediate_size", "d_ff", mlp_width),
@@ -66,8 +75,27 @@ def list_body(spec: ModelSpec, prefix: str, modules: Modules = MODULES) -> Table
     yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
     if spec.num_types:
         yield Entry(f"{hf_prefix}.token_type_embeddings.weight", ("embed/types",))
-    yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
+    if spec.norm_position == "post":
+        yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     if spec.embedding_dim != spec.d_model:
         yield from map_linear(spec, f"{prefix}.embeddings_project", "project")
     layers = f"{prefix}.encoder.layer"
     yield from map_layers(spec, spec.num_layers, layers, "encoder", modules)
+
+
+def list_heads(spec: ModelSpec, head: str, prefix: str) -> Table:
+    """The entries of BERT's two heads."""
+    hf_prefix = "cls.predictions"
+    dense, norm = f"{hf_prefix}.transform.dense", f"{hf_prefix}.transform.LayerNorm"
+    yield from map_head(spec, dense, norm, f"{hf_prefix}.bias")
+    if head == "pretraining":
+        yield from map_linear(spec, f"{prefix}.pooler.dense", "pair_score/pool")
+        yield from map_linear(spec, "cls.seq_relationship", "pair_score/out")
+
+
+def name_copies(prefix: str, head: str) -> dict[str, str]:
+    """The copies of a tied head's tensors, whose names begin with `head`."""
+    return {
+        f"{head}.decoder.weight": f"{prefix}.embeddings.word_embeddings.weight",
+        f"{head}.decoder.bias": f"{head}.bias",
+    }

@@ -1,15 +1,15 @@
 """Gemma 1: Llama's form, with norms of 1 + w and scaled embeddings."""
 
-from jaxpt.hub.families.gemma_form import GEMMA_FORM, IDS, ONE_WAY, write_gelu
+from jaxpt.hub.families.gemma_form import GEMMA_FORM, IDS, ONE_WAY
 from jaxpt.hub.families.llama_form import COPIES, RATE, list_rows, list_tensors
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import CAUSAL, Config, field, fixed, read_activation
+from jaxpt.hub.fields import CAUSAL, activation, fixed, read_activation
 from jaxpt.hub.rotary import rope
 
 
-def _decode_gelu(value: str, config: Config) -> str:
+def _decode_gelu(name: str, value: str) -> str:
     # "gelu" in the first configs means the tanh form, as transformers' class says.
-    return "gelu_tanh" if value == "gelu" else read_activation("hidden_act", value)
+    return "gelu_tanh" if value == "gelu" else read_activation(name, value)
 
 
 FAMILY = Family(
@@ -21,13 +21,7 @@ FAMILY = Family(
         ONE_WAY,
         *list_rows(
             rope(),
-            field(
-                "hidden_act",
-                "activation",
-                "gelu_pytorch_tanh",
-                _decode_gelu,
-                write_gelu,
-            ),
+            activation("hidden_act", "gelu_pytorch_tanh", _decode_gelu),
             vocab_size=256000,
             hidden_size=3072,
             intermediate_size=24576,

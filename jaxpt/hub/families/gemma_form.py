@@ -8,25 +8,17 @@ from jaxpt.hub.fields import (
     Config,
     Row,
     Values,
+    activation,
     check_type,
-    field,
     fixed,
-    read_activation,
     refusal,
     size,
-    write_activation,
 )
 from jaxpt.hub.windows import read_last_global, write_last_global
 from jaxpt.nn.model_spec import ModelSpec
 
 GEMMA_FORM = LLAMA_FORM | {"norm_offset": True, "scale_embeddings": True}
 IDS = {"bos_token_id": 2, "eos_token_id": 1}
-
-
-def write_gelu(spec: ModelSpec) -> str:
-    """The activation, whose name differs from that of other families."""
-    is_tanh = spec.activation == "gelu_tanh"
-    return "gelu_pytorch_tanh" if is_tanh else write_activation(spec)
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
@@ -87,13 +79,7 @@ def list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
         ONE_WAY,
         *list_rows(
             rotary,
-            field(
-                "hidden_activation",
-                "activation",
-                "gelu_pytorch_tanh",
-                lambda value, _: read_activation("hidden_activation", value),
-                write_gelu,
-            ),
+            activation("hidden_activation", "gelu_pytorch_tanh"),
             hidden_size=2304,
             intermediate_size=9216,
             num_hidden_layers=26,

@@ -25,7 +25,7 @@ LLAMA_FORM = {
 }
 COPIES = {"lm_head.weight": "model.embed_tokens.weight"}
 BUFFERS = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
-RATE = 2e-5  # to go on with: they are larger than other models
+RATE = 2e-5  # to train them further: they are larger than other models
 _DEFAULTS = {
     "vocab_size": 32000,
     "num_hidden_layers": 32,

@@ -4,7 +4,13 @@ Position 0 is the row after that of padding, which is always 1.
 """
 
 from jaxpt.hub.entries import Entry, Table, map_head, name_attention
-from jaxpt.hub.families.bert_form import BERT_FORM, GELU, list_body, list_rows
+from jaxpt.hub.families.bert_form import (
+    BERT_FORM,
+    GELU,
+    list_body,
+    list_rows,
+    name_copies,
+)
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import NO_ROPE, field, fixed
 from jaxpt.nn.model_spec import ModelSpec
@@ -52,10 +58,7 @@ FAMILY = Family(
         "relative_directions": "both",
     },
     inert=NO_ROPE,
-    copies={
-        "lm_head.decoder.weight": "mpnet.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
+    copies=name_copies("mpnet", "lm_head"),
     buffers=r"mpnet\.embeddings\.position_ids",
     unused=r"pooler\..*",
     counts_from_pad=True,

@@ -4,15 +4,21 @@ Position 0 is the row after that of the padding (fairseq: padding_idx + 1).
 """
 
 from jaxpt.hub.entries import Table, map_head
-from jaxpt.hub.families.bert_form import BERT_FORM, GELU, list_body, list_rows
+from jaxpt.hub.families.bert_form import (
+    BERT_FORM,
+    GELU,
+    list_body,
+    list_rows,
+    name_copies,
+)
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import NO_ROPE, Config, Row, field, refusal
 from jaxpt.hub.task_names import ANSWERS, QUESTIONS, TAGS, TEXTS, TOKENS, pooled
 from jaxpt.nn.model_spec import ModelSpec
 
 
-def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield from list_body(spec, "roberta")
+def list_tensors(spec: ModelSpec, head: str, prefix: str = "roberta") -> Table:
+    yield from list_body(spec, prefix)
     yield from map_head(spec, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 
 
@@ -52,10 +58,7 @@ FAMILY = Family(
     body="roberta.",
     constants=BERT_FORM | {"activation": "gelu"},
     inert=NO_ROPE + "classifier_dropout",
-    copies={
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
+    copies=name_copies("roberta", "lm_head"),
     buffers=r"roberta\.embeddings\.position_ids",
     unused=r"pooler\..*",
     counts_from_pad=True,

@@ -289,14 +289,16 @@ PLAIN_NAMES = ("PreTrainedTokenizerFast", PLAIN)
 # The class of a model_type; `PLAIN` there overrides the class that a folder names.
 KINDS: dict[str, str | None] = {
     **dict.fromkeys(("bert", "distilbert", "electra"), "BertTokenizer"),
-    **dict.fromkeys(("roberta", "bart"), "RobertaTokenizer"),
-    **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi"), "GPT2Tokenizer"),
+    **dict.fromkeys(("ernie", "megatron-bert"), "BertTokenizer"),
+    **dict.fromkeys(("roberta", "bart", "data2vec-text"), "RobertaTokenizer"),
+    **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
-    **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3"), PLAIN),
+    **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder"), PLAIN),
-    **dict.fromkeys(("llama", "smollm3"), None),  # without a registered class
+    # Without a registered class.
+    **dict.fromkeys(("llama", "smollm3", "eurobert"), None),
     "gpt_neox": "GPTNeoXTokenizer",
     "mpnet": "MPNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
