@@ -66,8 +66,8 @@ def pytest_configure(config):
             shutil.rmtree(_compiled)
 
 
-# Tracing allocates many short-lived objects, and thousands of test items live to the end:
-# with the default thresholds the garbage collector takes an eighth of the time.
+# Tracing allocates many short-lived objects, and thousands of test items live to the
+# end: with the default thresholds, garbage collection takes an eighth of the time.
 gc.set_threshold(50_000, 20, 20)
 
 

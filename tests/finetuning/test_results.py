@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score
 
 from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
+from jaxpt.finetuning import results
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.results import rename_old
@@ -63,6 +64,16 @@ def test_an_older_folder_without_a_result_is_trained_again(tmp_path):
     assert (tmp_path / "cells" / SHORT).exists()  # it can be of no other
     rename_old(tmp_path, [Cell(lr, 8, 1, 0) for lr in NEAR])
     assert not (tmp_path / "cells" / SHORT).exists()
+
+
+def test_the_stored_parameters_are_of_the_last_step(monkeypatch, tmp_path, refuses):
+    """Whatever the order of the cells' names; those without parameters do not count."""
+    steps = [{"model_step": 3}, {"dev": {}}, {"model_step": 12}, {"model_step": 7}]
+    monkeypatch.setattr(results, "load_cells", lambda folder: steps)
+    assert results.find_model(tmp_path) == {"model_step": 12}
+    monkeypatch.setattr(results, "load_cells", lambda folder: steps[1:2])
+    with refuses(str(tmp_path), "holds no finished fine-tuning"):
+        results.find_model(tmp_path)
 
 
 def read_lines(folder):
