@@ -49,14 +49,3 @@ def test_an_end_counts_among_the_best_of_all_beams_alone(num_beams, expected):
     """A single beam is greedy, however probable the end is as the second best."""
     always = [[[0.3, 0.6, 0.1]]] * 3
     assert search(always, 3, num_beams) == [expected]
-
-
-def test_a_finished_row_does_not_change_while_others_go_on():
-    """By their means of log p, later texts of the first row would be better."""
-    ends = [0.9, 0.06, 0.04]
-    later = [0.5, 0.499, 0.001]
-    first = [ends, [0.98, 0.01, 0.01], later, [0.999, 0.0005, 0.0005]]
-    other = [[0.001, 0.6, 0.399]] * 4
-    alone = search([[row] for row in first], 4, 2, 1.0)
-    both = search(list(map(list, zip(first, other, strict=True))), 4, 2, 1.0)
-    assert both[0] == alone[0] == [0] and len(both[1]) == 4
