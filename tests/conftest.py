@@ -1,7 +1,9 @@
 """What every test shares, also its subprocesses: caches, and how XLA compiles."""
 
 import contextlib
+import fcntl
 import fnmatch
+import gc
 import importlib.metadata
 import json
 import os
@@ -63,6 +65,17 @@ def pytest_configure(config):
     if not hasattr(config, "workerinput") and _compiled.exists():
         if sum(file.stat().st_size for file in _compiled.iterdir()) > MOST_COMPILED:
             shutil.rmtree(_compiled)
+
+
+# Tracing allocates many short-lived objects, and thousands of test items live to the
+# end: with the default thresholds, garbage collection takes an eighth of the time.
+gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_finish():
+    """Exempts the imported modules and the test items from garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 # Of the memory maps that Linux allows a process, 65,530. A compiled program takes some,
@@ -157,27 +170,54 @@ def _read_embedded():
 
 
 @pytest.fixture(scope="session")
-def speech(tmp_path_factory):
-    """A file with the first 12,000 characters of the embedded corpus."""
-    text = next(iter(_read_embedded())).text
-    folder = tmp_path_factory.mktemp("speech")
-    path = folder / "speech.txt"
-    path.write_text(text[:12_000], encoding="utf-8")
-    return path
+def made_once(tmp_path_factory):
+    """`made_once(name, make)`: a folder that one worker fills for all, by make(folder).
+
+    No test may change it: what changes is done in a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # of the session; each worker has a folder in it
+
+    def find(name, make):
+        folder, done = base / f"once-{name}", base / f"once-{name}.done"
+        with open(base / f"once-{name}.lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a test that failed
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return find
 
 
 @pytest.fixture(scope="session")
-def labelled(tmp_path_factory):
+def speech(made_once):
+    """A file with the first 12,000 characters of the embedded corpus."""
+
+    def write(folder):
+        text = next(iter(_read_embedded())).text
+        (folder / "speech.txt").write_text(text[:12_000], encoding="utf-8")
+
+    return made_once("speech", write) / "speech.txt"
+
+
+@pytest.fixture(scope="session")
+def labelled(made_once):
     """Eight short documents of two labels, from two speeches of the embedded corpus."""
-    speeches = list(_read_embedded())
-    lines = []
-    for i in range(24):
-        speech = speeches[[0, -1][i // 4 % 2]]  # every fourth document is held out
-        text = speech.text[400 * i : 400 * (i + 1)]
-        lines.append(json.dumps({"text": text, "era": speech.label}))
-    path = tmp_path_factory.mktemp("labelled") / "text.jsonl"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+
+    def write(folder):
+        speeches = list(_read_embedded())
+        lines = []
+        for i in range(24):
+            speech = speeches[[0, -1][i // 4 % 2]]  # every fourth document is held out
+            text = speech.text[400 * i : 400 * (i + 1)]
+            lines.append(json.dumps({"text": text, "era": speech.label}))
+        (folder / "text.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+    return made_once("labelled", write) / "text.jsonl"
 
 
 @pytest.fixture(autouse=True)

@@ -256,6 +256,9 @@ def test_workflows_call_only_existing_targets():
     gate = set(re.findall(r"^make (\w+)", read(".ci/run"), re.M)) - {"clean"}
     ci = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]
     assert gate <= set().union(*(called[name] for name in ci))
+    # No marker leaves a test out of all of them.
+    tests = {name for name in phony if re.fullmatch(r"test(-\w+)?", name)}
+    assert "test-all" in tests and tests <= set().union(*called.values())
 
 
 def test_workflows_test_the_pythons_that_the_package_names():

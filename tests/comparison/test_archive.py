@@ -8,9 +8,9 @@ import shutil
 
 import numpy as np
 import pytest
+from comparison.conftest import draw_nothing
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import make_config
 
 from jaxpt.cli import main as cli
 from jaxpt.comparison import archive as archiving
@@ -36,40 +36,23 @@ from jaxpt.report import figures
 from jaxpt.training import loop
 from jaxpt.training.machine import describe_machine, describe_versions
 
-SETTINGS = {
-    "compare__objectives": ("clm", "mlm"),
-    "compare__seeds": (0, 1),
-    "compare__amount": 1e8,
-    "data__label_field": "era",
-    "data__split": "documents",
-    "data__valid_fraction": 0.25,
-    "train__checkpoint_every": 0,
-}
 WORDS = "Two objectives", "Which is better?"
 LINK = os.link
-
-
-def draw(report, corpora_of, workdir, look):
-    """One picture without compiling anything."""
-    (workdir / "learning_curves.png").write_bytes(b"PNG")
-    return {"learning_curves": "learning_curves.png"}
 
 
 @pytest.fixture(scope="module")
 def quick():
     """No pictures of models, which compile much; no timed calls before training."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw", draw)
+        patch.setattr(figures, "draw", draw_nothing)
         patch.setattr(plan_runs, "check_run", lambda *args: None)
         yield
 
 
 @pytest.fixture(scope="module")
-def compared(quick, labelled, tmp_path_factory):
-    """The folder of a comparison of two objectives by two seeds."""
-    workdir = tmp_path_factory.mktemp("compared") / "both"
-    comparison.compare(make_config(labelled, **SETTINGS), workdir)
-    return workdir
+def compared(two_by_two):
+    """The folder of a comparison of two objectives by two seeds, which is only read."""
+    return two_by_two
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import html
 import json
+import shutil
 import types
 
 import jaxlib
@@ -44,20 +45,31 @@ def make_comparison(path, **changes):
 
 
 @pytest.fixture(scope="module")
-def report(labelled, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("compare")
+def report(labelled, made_once, tmp_path_factory):
+    """The folder of a comparison, its report, and the rows that its runs have read."""
+    made = made_once("four_by_two", lambda folder: compare_four(labelled, folder))
+    workdir = shutil.copytree(made / "all", tmp_path_factory.mktemp("compare") / "all")
     seen = {}
-    original = Feed.stack
+    with np.load(made / "rows.npz") as rows:
+        for name in rows.files:
+            seed, step, _ = map(int, name.split("-"))
+            seen.setdefault((seed, step), []).append(rows[name])
+    return workdir, json.loads((workdir / "report.json").read_text()), seen
+
+
+def compare_four(labelled, folder):
+    """Compares all four in `all`; writes the rows as SEED-STEP-NUMBER."""
+    rows, original = {}, Feed.stack
 
     def spy(self, step, num_steps):
         stack = original(self, step, num_steps)
-        seen.setdefault((self.spec.seed, step), []).append(stack["tokens"])
+        rows[f"{self.spec.seed}-{step}-{len(rows)}"] = stack["tokens"]
         return stack
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Feed, "stack", spy)
-        comparison.compare(make_comparison(labelled), workdir)
-    return workdir, json.loads((workdir / "report.json").read_text()), seen
+        comparison.compare(make_comparison(labelled), folder / "all")
+    np.savez(folder / "rows.npz", **rows)
 
 
 def test_every_run_is_there_with_its_numbers(report):

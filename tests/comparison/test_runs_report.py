@@ -11,7 +11,6 @@ from tiny import make_config
 
 from jaxpt.cli import main as cli
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison import plan_runs
 from jaxpt.comparison.inequalities import find_tests, list_inequalities
 from jaxpt.comparison.naming import name_runs
 from jaxpt.comparison.runs_report import report_runs
@@ -34,18 +33,10 @@ TEXT = {
 
 
 @pytest.fixture(scope="module")
-def trained(labelled, tmp_path_factory):
+def trained(two_by_two, labelled, tmp_path_factory):
     """A comparison of two objectives by two seeds, and a run of another tokenizer."""
     folder = tmp_path_factory.mktemp("trained")
-    settings = TEXT | {
-        "compare__objectives": ("clm", "mlm"),
-        "compare__seeds": (0, 1),
-        "compare__amount": 1e8,
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(plan_runs, "check_run", lambda *args: None)
-        comparison.compare(make_config(labelled, **settings), folder / "both")
+    shutil.copytree(two_by_two, folder / "both")
     plan = make_plan(
         make_config(labelled, tokenizer__specials=("pad", "unk", "eos"), **TEXT)
     )

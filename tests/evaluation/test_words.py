@@ -84,6 +84,32 @@ def test_each_word_is_asked_for_equally_often_as_far_as_it_occurs():
     assert ask([TEXT], [[THE, CAT]]) is None
 
 
+def test_the_words_are_the_most_frequent_ones():
+    """In the training text; not the first by name. Their numbers are their ranks."""
+    document = [*(20 * [THE, SAT, THE]), EOS]
+    train, _ = ask([[*TEXT, *document]], [[*TEXT, *document]], num_words=2)
+    last = {n: set(train.right[train.words == n][:, 0].tolist()) for n in (0, 1)}
+    assert last == {0: {SAT, THE, CAT}, 1: {THE, EOS}}  # of the, and of sat
+
+
+def test_documents_of_further_parts_have_numbers_of_their_own():
+    one, two = make_split([TEXT] * 3), make_split([TEXT] * 2)
+    split = Split(one.parts + two.parts, (0.5, 0.5))
+    words.find_questions.cache_clear()
+    train, _ = words.find_questions(split, one, VOCAB, 3, 1000, 3)
+    assert set(train.documents) == set(range(5))
+
+
+def test_the_last_word_that_is_read_is_whole(monkeypatch):
+    """No word and no context goes beyond the tokens that are searched."""
+    (part,) = make_split([TEXT]).parts
+    for size in range(12, 25):
+        monkeypatch.setattr(words, "MAX_TOKENS", size)
+        listed = list(words._list_words(part, VOCAB, 3))
+        assert {text for text, *_ in listed} == {b"the", b"cats", b"sat"}
+        assert all(3 <= start < end <= size - 3 for _, start, end, _ in listed)
+
+
 def test_no_words_no_questions():
     words.find_questions.cache_clear()
     split = make_split([TEXT])

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import accuracy_score
 
 from jaxpt.finetuning import cell as cells
+from jaxpt.finetuning import results
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.summary import format_summary
@@ -33,6 +34,16 @@ def test_near_learning_rates_are_runs_of_their_own(make_base, make_tune, tmp_pat
         assert cell["history"][0]["loss"] == loss
     rows = format_summary(result).splitlines()[2:4]
     assert [row.split()[0].rstrip("*") for row in rows] == ["0.0010000001", "0.001"]
+
+
+def test_the_stored_parameters_are_of_the_last_step(monkeypatch, tmp_path, refuses):
+    """Whatever the order of the cells' names; those without parameters do not count."""
+    steps = [{"model_step": 3}, {"dev": {}}, {"model_step": 12}, {"model_step": 7}]
+    monkeypatch.setattr(results, "load_cells", lambda folder: steps)
+    assert results.find_model(tmp_path) == {"model_step": 12}
+    monkeypatch.setattr(results, "load_cells", lambda folder: steps[1:2])
+    with refuses(str(tmp_path), "holds no finished fine-tuning"):
+        results.find_model(tmp_path)
 
 
 def read_lines(folder):

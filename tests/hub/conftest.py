@@ -2,17 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from forked import run_forked
 from hub.fake_hub import serve
 
-ROOT = Path(__file__).resolve().parents[2]
-# Several commands in one process: most of a command's time is importing jax.
+# Several commands in one process.
 RUN = """
 import contextlib, io, json, sys
 from huggingface_hub import constants
@@ -75,18 +72,10 @@ def run_python(tmp_path):
         env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         env |= {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "cache")}
         env |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-        env |= {"PYTHONPATH": str(ROOT)} | variables
+        env |= variables
         for name in {"HF_TOKEN", "HF_HUB_CACHE"} - variables.keys():
             env.pop(name, None)
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            input=given,
-            env=env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        return run_forked(code, given, env, tmp_path)
 
     return run
 

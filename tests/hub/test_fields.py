@@ -334,6 +334,24 @@ def test_windows_of_modernberts_decoder_count_the_token(changes, window, every):
     assert read(reference) == result
 
 
+@pytest.mark.parametrize(
+    "kind, changes, every",
+    [
+        ("gemma3_text", {"num_hidden_layers": 4, "sliding_window_pattern": 6}, 0),
+        ("gemma3_text", {"num_hidden_layers": 6, "sliding_window_pattern": 6}, 6),
+        ("gemma3_text", {"num_hidden_layers": 7, "sliding_window_pattern": 6}, 6),
+        ("gemma2", {"num_hidden_layers": 1}, 0),
+        ("gemma2", {"num_hidden_layers": 2}, 2),
+    ],
+)
+def test_gemmas_with_fewer_layers_than_the_pattern_are_local(kind, changes, every):
+    config = {"model_type": kind} | changes
+    result, reference = read(config), theirs_of(config)
+    assert result.global_every == every and result.window > 0
+    assert list_kinds(result) == reference["layer_types"]
+    assert read(reference) == result
+
+
 ON = {"use_sliding_window": True}
 
 

@@ -6,9 +6,19 @@ import io
 import pytest
 from reports import make_report, make_run
 
+from jaxpt.judge.bounds import pair_bounds
+from jaxpt.judge.verdicts import Results
 from jaxpt.report import tables
 from jaxpt.report.page_tables import tabulate_pairs
 from jaxpt.report.summary import list_verdicts, summarise
+
+
+def test_a_name_with_both_is_not_compared_with_itself():
+    values = {"dual": {0: 2.0}, "clm": {0: 3.0}}
+    exact = Results("bits_per_byte", False, 0.1, values, {})
+    bounds = Results("bits_per_byte_bound", False, 0.1, {"dual": {0: 2.5}}, {})
+    (pair,) = pair_bounds(bounds, exact)
+    assert pair.values == {"dual": {0: 2.5}, "clm": {0: 3.0}} and pair.margin == 0
 
 
 def make_runs(bound, *exact):

@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from jaxpt.judge.intervals import (
+    DRAWS,
+    bootstrap_means,
     expected_best,
     map_interval,
     mean_interval,
@@ -19,6 +21,13 @@ def test_wilson_of_a_textbook():
     result = mean_interval(np.array([1.0] * 81 + [0.0] * 182))
     assert result.method == "Wilson"
     assert [round(x, 4) for x in result[:2]] == [0.2553, 0.3662]
+
+
+def test_the_bootstrap_has_as_many_draws_as_it_says():
+    values = np.array([1.0, 2.0, 4.0])
+    means = bootstrap_means(values, np.ones(3))
+    assert means.shape == (DRAWS,)
+    assert means.mean() == pytest.approx(values.mean(), abs=0.1)
 
 
 def test_all_right_has_a_width():

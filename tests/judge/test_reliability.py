@@ -7,7 +7,7 @@ import pytest
 
 from jaxpt.comparison.studies import load_study
 from jaxpt.judge.examples import Examples
-from jaxpt.judge.reliability import LEAST, split_half
+from jaxpt.judge.reliability import FEWEST, LEAST, split_half
 from jaxpt.report.reliability import list_reliability, measure_reliability
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -49,7 +49,34 @@ def test_two_objectives_and_one_document():
     assert split_half(one) > 0.99  # cut into blocks
 
 
+def test_a_half_without_weight_is_left_out():
+    """Two of twenty documents have weight; a split may put both on one side."""
+    values = draw(1.0, 0.1, num_docs=20, per_doc=1)
+    weights = np.where(np.isin(np.arange(20), (3, 11)), 1.0, 0.0)
+    values = {
+        name: [run._replace(totals=run.totals * weights, weights=weights) for run in of]
+        for name, of in values.items()
+    }
+    assert split_half(values) > 0.9
+
+
+def test_from_sixteen_documents_on_they_are_the_units():
+    """Documents whose two examples cancel out have no variance; blocks do."""
+
+    def cancel(num_docs, size):
+        signs = np.tile(np.repeat([1.0, -1.0], size), num_docs)
+        groups = np.repeat(np.arange(num_docs), 2 * size)
+        return {
+            name: [Examples(scale * signs, np.ones(len(signs)), groups)]
+            for name, scale in (("a", 1.0), ("b", 2.0), ("c", 4.0))
+        }
+
+    assert split_half(cancel(FEWEST, 8)) is None
+    assert split_half(cancel(FEWEST - 1, 8)) < 0  # what one half has, the other lacks
+
+
 def test_what_cannot_be_split():
+    assert split_half(draw(1.0, 0.1, num_names=2) | {"none": []}) is None
     assert split_half(draw(1.0, 0.1, num_names=1)) is None
     assert split_half({}) is None
     equal = {name: runs[:1] for name, runs in draw(1.0, 0.1).items()}

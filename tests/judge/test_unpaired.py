@@ -23,6 +23,13 @@ def draw_rate(num, other, ratio, level, num_draws=200_000):
     return np.mean(gap > half_width(*sides, level))
 
 
+def test_few_values_on_one_side_are_few():
+    """However many the other side has: Welch's interval misses more often."""
+    assert find_factor(4, 100, 0.0083) < 1
+    assert find_factor(100, 4, 0.0083) == find_factor(4, 100, 0.0083)
+    assert find_factor(65, 100, 0.0083) == 1
+
+
 @pytest.mark.parametrize("num, other", [(4, 4), (5, 5), (4, 10)])
 @pytest.mark.parametrize("ratio", [0.1, 1.0, 5.0, 40.0])
 def test_it_misses_as_often_as_stated_at_most(num, other, ratio):

@@ -34,6 +34,14 @@ def test_schedules_by_hand(values, points):
         )
 
 
+def test_berts_rate_jumps_down_at_the_end_of_the_warm_up():
+    """As in google-research/bert: the warm-up's last step is the one before its end."""
+    spec = OptimSpec(lr=2.0, schedule="bert_linear", warmup_steps=20)
+    schedule = make_schedule(spec, 100)
+    rates = [float(schedule(jnp.int32(step))) for step in (0, 10, 19, 20, 60, 100)]
+    assert rates == pytest.approx([0.0, 1.0, 1.9, 1.6, 0.8, 0.0], abs=1e-6)
+
+
 def test_a_warm_up_as_long_as_the_run_is_refused():
     make_schedule(OptimSpec(warmup_steps=9), 10)
     with pytest.raises(UserError, match="optim.warmup_steps=10: .* 10 steps"):

@@ -55,6 +55,14 @@ def test_spikes_are_those_of_the_last_norms(deviations):
     assert int(state.num_norms) == 400 - len(found)
 
 
+def test_few_norms_have_a_sample_deviation(monkeypatch):
+    """Of 1 and 2 it is 0.707 and not 0.5: the limit of 2 deviations is 2.914."""
+    monkeypatch.setattr(skips, "MIN_NORMS", 2)
+    assert run_rule(SkipRule(5, 2.0), [1, 2, 2.9])[0] == []
+    assert run_rule(SkipRule(5, 2.0), [1, 2, 2.93])[0] == [2]
+    assert run_rule(SkipRule(5, 0.5), [3, 3, 3, 3.1])[0] == [3]  # no deviation at all
+
+
 def test_what_is_not_finite_is_skipped_and_a_streak_never_ends():
     norms = [1, NAN, 1, 1, INF, -INF, 1, NAN, NAN, NAN, 1, 1]
     losses = [0, 0, INF, 0, 0, 0, 0, 0, 0, 0, 0, 0]

@@ -184,6 +184,10 @@ def test_a_loss_is_its_terms_by_their_coefficients():
     assert total_loss(program, result) == 2 * 2 + 50 * 0.5
     assert total_loss(program, result | {"b": (0.0, 0.0)}) == 4  # none was there
     assert math.isnan(total_loss(program, dict.fromkeys("ab", (0.0, 0.0))))
+    # In training, those of the step.
+    spec.coefficients_at = lambda progress: {"a": 1 - progress, "b": 8 * progress}
+    assert total_loss(program, result, 0.25) == 0.75 * 2 + 2 * 0.5
+    assert total_loss(program, result, 0.0) == 2
 
 
 def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):

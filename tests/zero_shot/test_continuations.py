@@ -25,6 +25,13 @@ def test_white_space_at_a_border_is_the_continuations():
         assert cut.ids.tolist() == [3, 4, 4] and cut[1:] == (2, 3)
 
 
+def test_white_space_that_is_a_token_is_the_continuations():
+    """Of a tokenizer of characters, too."""
+    for pair in (Pair("ab", " c"), Pair("ab ", "c"), Pair("ab \n", "c")):
+        cut = cut_pair(lambda text: np.array(list(map(ord, text))), pair)
+        assert cut.start == 2 and cut.stop == len(cut.ids)
+
+
 def test_what_follows_stands_behind():
     cut = cut_pair(encode, Pair("the", " cat", " sat down"))
     assert cut.ids.tolist() == [3, 4, 4, 5] and cut[1:] == (1, 2)

@@ -43,6 +43,13 @@ def test_classes_are_balanced_as_far_as_they_go():
         assert sum(shot.endswith("good") for shot in list_shots(prompt)) == 3
 
 
+def test_an_odd_shot_is_of_any_class():
+    """Not of the class whose questions come first in the table."""
+    prompts = draw_prompts(CLASSES, ShotSpec(3, num_draws=20))
+    good = [sum(s.endswith("good") for s in list_shots(p)) for *_, p in prompts]
+    assert set(good) == {1, 2}
+
+
 def test_draws_differ_and_orders_keep_their_draw():
     prompts = draw_prompts(CLASSES, ShotSpec(6, num_draws=3, num_orders=4))
     assert [place[:2] for place in prompts] == [

@@ -21,7 +21,7 @@ def test_words_and_tokens_are_told_apart():
     answers = [
         Answer(np.array([-1.0, -2.0]), np.array([False, True])),
         Answer(np.array([-0.5]), np.array([True])),
-        Answer(np.array([-3.0, -1.5]), np.array([True, False])),
+        Answer(np.array([-3.0, -1.5]), np.array([False, False])),
     ]
     result = {name: value for name, (value, _) in judge(answers).items()}
     assert result["accuracy"] == pytest.approx(1 / 3)
@@ -63,6 +63,23 @@ def test_real_passages():
     assert passages[0].target == " signs"
     # Seven have a line end behind their last space.
     assert sum(len(p.target.split()) > 1 or "\n" in p.target for p in passages) == 7
+
+
+def test_a_passage_that_does_not_fit_counts_nowhere():
+    """Its target alone would fit, and would be right."""
+    passages = [Passage("the cat", " sat"), Passage("much too long", " end")]
+
+    def score(pairs):
+        return [
+            None
+            if pair.context == "much too long"
+            else Answer(np.array([-1.0]), np.array(["end" in pair.continuation]))
+            for pair in pairs
+        ]
+
+    result = evaluate(passages, score, True)
+    assert result.evaluated == [0] and result.words.tolist() == [0]
+    assert result.trivial["accuracy_empty"] == result.figures["accuracy"][0] == 0
 
 
 def test_asking():
