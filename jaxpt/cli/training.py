@@ -231,7 +231,7 @@ def report(command: Command, argv: list[str]) -> int:
     start_jax()
     from jaxpt.comparison.runs_report import report_runs
     from jaxpt.distributed import processes
-    from jaxpt.report.summary import format_table
+    from jaxpt.report.terminal import format_table
     from jaxpt.training.finished_runs import find_folders
 
     processes.check_alone()

@@ -51,12 +51,12 @@ from jaxpt.files.folder import (
 )
 from jaxpt.judge.assumptions import describe_seeds
 from jaxpt.judge.intervals import repeat_interval
-from jaxpt.report.answer import list_shared
 from jaxpt.report.conventions import with_costs
 from jaxpt.report.costs import EXTRA_COLUMNS, add_costs
 from jaxpt.report.formats import to_plain
 from jaxpt.report.studies import FOLDER_HINT, REPORT, STUDY, Study, load_study
 from jaxpt.report.tables import format_differences, format_results
+from jaxpt.report.types import Report
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.workdir import NAMES, load_examples, write_examples
 from jaxpt.text.tokens import tokenizer
@@ -238,7 +238,8 @@ def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
     """
     stated = [
         (entry["metric"], name, stats)
-        for entry in list_shared(report)
+        for entry in report["metrics"]
+        if entry["is_common"]
         for name, stats in entry["by_name"].items()
         if stats["n"] > 1
     ]
@@ -358,7 +359,7 @@ def redraw(folder: Path) -> tuple[dict, dict]:
             ("results.csv", format_results),
             ("differences.csv", format_differences),
         ):
-            checksums.write(folder / name, write(report).encode())
+            checksums.write(folder / name, write(Report.from_json(report)).encode())
         facts = study.facts | {"intervals": list_intervals(report)}
         write_json(folder / STUDY, facts)
         check_study(folder)

@@ -33,7 +33,8 @@ from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files.folder import hold, refuse_links
-from jaxpt.report.summary import format_table
+from jaxpt.report.terminal import format_table
+from jaxpt.report.types import Report
 from jaxpt.runs.workdir import DIVERGED
 
 PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
@@ -41,8 +42,8 @@ PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
 
 def compare(
     config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
-) -> dict:
-    """Trains every objective with every seed and writes a report, its tables and PNGs.
+) -> Report:
+    """Trains every objective with every seed and writes a report with its pictures.
 
     Finished runs are not repeated, so the same call resumes. A run that diverges is
     reported, and the others are trained.
@@ -169,5 +170,5 @@ def _format_runs(workdir: Path, runs: Collection[tuple[str, int]]) -> str:
     return "\n".join(f"{kind}: {list_some(names)}" for kind, names in kinds.items())
 
 
-def _format_report(report: dict, workdir: Path) -> str:
+def _format_report(report: Report, workdir: Path) -> str:
     return f"{format_table(report)}\n\nreport: {workdir / 'report.html'}"

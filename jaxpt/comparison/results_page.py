@@ -12,6 +12,7 @@ from jaxpt.comparison.speedruns import (
     load_targets,
     word_target,
 )
+from jaxpt.report.answer import format_budget
 from jaxpt.report.formats import (
     MISSING,
     format_flops,
@@ -20,7 +21,9 @@ from jaxpt.report.formats import (
     format_seconds,
 )
 from jaxpt.report.studies import Study, list_studies
-from jaxpt.report.summary import format_budget, list_verdicts, tabulate
+from jaxpt.report.terminal import list_verdicts
+from jaxpt.report.text_tables import tabulate
+from jaxpt.report.types import Report
 
 INTRODUCTION = """\
 This page is generated from the folders of `results/` when the site is built. Each
@@ -81,8 +84,9 @@ def list_pictures(root: Path) -> dict[str, bytes]:
 
 def describe_study(study: Study) -> str:
     """The section of a study: facts, results, verdicts, pictures."""
-    facts, report, name = study.facts, study.report, study.folder.name
-    costs, results = tabulate(report["runs"])
+    facts, name = study.facts, study.folder.name
+    report = Report.from_json(study.report)
+    costs, results = tabulate(report.runs)
     parts = [
         f"### {escape(facts['title'])} {{#{name}}}",
         escape(facts["question"]),
@@ -91,7 +95,7 @@ def describe_study(study: Study) -> str:
         "Mean ± standard deviation over seeds:",
         make_escaped(*results),
         make_escaped(*costs),
-        f"Verdicts (family-wise α = {report['alpha']:g}; simultaneous intervals of "
+        f"Verdicts (family-wise α = {report.alpha:g}; simultaneous intervals of "
         f"the differences in brackets):",
         "\n".join(f"- {escape(line)}" for line in list_verdicts(report)),
     ]
@@ -114,7 +118,7 @@ def list_facts(study: Study) -> list[list[str]]:
     rows = {
         "folder": f"`results/{study.folder.name}`",
         "config": f"`{facts['config']}`" if facts["config"] else "`compare.json`",
-        "budget of a run": escape(format_budget(study.report)),
+        "budget of a run": escape(format_budget(Report.from_json(study.report))),
         "seeds": ", ".join(map(str, facts["seeds"])),
         "machine": escape(describe_machines(study)),
         "versions": escape("; ".join(versions)) or "not recorded",

@@ -1,5 +1,6 @@
 """Reports finished runs that were trained separately (`jaxpt report`)."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
 from jaxpt.report.diverged import check_any_finished, split_runs
+from jaxpt.report.types import Report
 from jaxpt.runs import manifest
 from jaxpt.runs.workdir import load_corpora
 from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter
@@ -37,8 +39,8 @@ BUDGETS = {
 
 def report_runs(
     folders: Iterable[Path], workdir: Path, alpha: float = ALPHA, control: str = ""
-) -> dict:
-    """Writes report.json, report.html, tables and PNGs of finished runs.
+) -> Report:
+    """Writes report.json, report.html, tables and pictures of finished runs.
 
     Runs that differ only in their seed share a name. "inequalities" lists the
     differences between the names, one sentence each. Runs that diverged are in
@@ -89,16 +91,19 @@ def report_runs(
             control=control,
             tests=find_tests(groups),
         )
-        report["seeds_note"] = MERGED
-        report["inequalities"] = list_inequalities(groups)
         drawable, undrawn = _find_drawable(groups, corpora_of)
-        report["left_out"] = left_out + undrawn
+        report = dataclasses.replace(
+            report,
+            seeds_note=MERGED,
+            inequalities=tuple(list_inequalities(groups)),
+            left_out=tuple(left_out + undrawn),
+        )
         # All checks are done; only now is anything written.
         before = _list_figures(workdir)
         workdirs = [run["workdir"] for run in [*runs, *diverged]]
         write_config(workdir / REPORT, {"runs": workdirs})
-        publish(report, {name: corpora_of[name] for name in drawable}, workdir)
-        for name in before - set(report["figures"].values()):
+        report = publish(report, {name: corpora_of[name] for name in drawable}, workdir)
+        for name in before - set(report.figures.values()):
             checksums.remove(workdir / name)
     return report
 
@@ -152,11 +157,12 @@ def _relative_path(run: FoundRun, workdir: Path) -> str:
 
 
 def _list_figures(workdir: Path) -> set[str]:
-    """The PNGs of the report to be replaced, if it can be read."""
+    """The pictures of the report to be replaced, if it can be read."""
     try:
         data = disk.read(workdir / "report.json")
         names = schema.parse(data, {"figures": {str: str}})["figures"].values()
-        return {name for name in names if Path(name).name == name and ".png" in name}
+        own = [name for name in names if Path(name).name == name]
+        return {name for name in own if Path(name).suffix in (".svg", ".png")}
     except (OSError, ValueError):
         return set()
 

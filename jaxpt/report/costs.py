@@ -22,7 +22,8 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
-from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
+from jaxpt.report.formats import format_count, format_flops
+from jaxpt.report.types import Budget, Groups, Report, Run
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.xla_flops import (
     add_phases,
@@ -142,52 +143,18 @@ def find_teacher_costs(
     return costs
 
 
-def list_extra_columns(runs: list[dict]) -> list[str]:
+def list_extra_columns(runs: Iterable[Run]) -> list[str]:
     """The columns of this module that any of these runs has, in order."""
-    return [
-        key for key in (LEFT_OUT, *EXTRA_COLUMNS) if any(key in run for run in runs)
-    ]
+    known = {key for run in runs for key in run.facts}
+    return [key for key in (LEFT_OUT, *EXTRA_COLUMNS) if key in known]
 
 
-def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]:
-    """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
-
-    Only those with any cost.
-    """
-    tables = []
-    for kind in KINDS:
-        if not any(f"{kind}_flops" in run for run in runs):
-            continue
-        known = [key for key in KEYS if any(f"{kind}_{key}" in run for run in runs)]
-        header = [f"{kind} of", *(WRITE[key][0] for key in known)]
-        rows = []
-        for name, group in group_by_name(runs).items():
-            costs = {key: group[0].get(f"{kind}_{key}") for key in KEYS}
-            cells = [
-                MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
-                for key in known
-            ]
-            flops, times = costs["flops"], MISSING
-            if flops is not None:
-                times = f"{flops / _mean(group, 'flops'):.2f}"
-            rows.append([name, *cells, times])
-        tables.append(([*header, "FLOPs of a run, times"], rows))
-    if any(TUNED in run for run in runs):
-        rows = [
-            [name, f"{_mean(group, TUNED):,.1f}"]
-            for name, group in group_by_name(runs).items()
-            if all(TUNED in run for run in group)
-        ]
-        tables.append((["fine-tuning of a run of", "seconds"], rows))
-    return tables
-
-
-def list_costs(report: dict) -> list[str]:
+def list_costs(report: Report) -> list[str]:
     """A line each on parameters, on seconds, and on the share FLOPs leave out."""
-    groups = group_by_name(report["runs"])
-    lines = [*_list_parameters(groups), *_list_seconds(groups, report["budget"])]
-    unequal = report.get("inequalities", [])  # of runs that were trained separately
-    reported = {_first_word(text) for text in unequal}
+    groups = report.groups
+    lines = [*_list_parameters(groups), *_list_seconds(groups, report.budget)]
+    # Of runs that were trained separately.
+    reported = {_first_word(text) for text in report.inequalities or ()}
     lines = [text for text in lines if _first_word(text) not in reported]
     return [*lines, *_list_left_out(groups)]
 
@@ -196,8 +163,8 @@ def _first_word(text: str) -> str:
     return text.split()[0].rstrip(":")
 
 
-def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
-    means = {name: _mean(group, "params") for name, group in groups.items()}
+def _list_parameters(groups: Groups) -> list[str]:
+    means = {name: mean_cost(group, "params") for name, group in groups.items()}
     most, least = (find(means, key=means.__getitem__) for find in (max, min))
     ratio = means[most] / max(means[least], 1)
     if ratio <= NOTEWORTHY:
@@ -209,30 +176,30 @@ def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
     ]
 
 
-def _list_seconds(groups: Mapping[str, list[dict]], budget: dict) -> list[str]:
+def _list_seconds(groups: Groups, budget: Budget) -> list[str]:
     """The objectives that miss a budget of seconds, which ends after a whole call."""
-    if budget["kind"] != "seconds":
+    if budget.kind != "seconds":
         return []
-    means = {name: _mean(group, "train_seconds") for name, group in groups.items()}
+    means = {name: mean_cost(group, "train_seconds") for name, group in groups.items()}
     apart = {
         name: f"{name} {mean:.1f}"
         for name, mean in means.items()
-        if abs(mean - budget["amount"]) > (NOTEWORTHY - 1) * budget["amount"]
+        if abs(mean - budget.amount) > (NOTEWORTHY - 1) * budget.amount
     }
     if not apart:
         return []
     return [
-        f"seconds differ from the budget, {budget['amount']:g}: "
+        f"seconds differ from the budget, {budget.amount:g}: "
         f"{', '.join(apart.values())}; a run ends after a whole call, so fewer "
         f"train.steps_per_call are more precise"
     ]
 
 
-def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
+def _list_left_out(groups: Groups) -> list[str]:
     shares = {
-        name: group[0][LEFT_OUT]
+        name: group[0].facts[LEFT_OUT]
         for name, group in groups.items()
-        if LEFT_OUT in group[0]
+        if LEFT_OUT in group[0].facts
     }
     if not shares:
         return []
@@ -240,7 +207,8 @@ def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
     line = f"FLOPs are of matrix products; share of XLA's count left out: {words}"
     if len(shares) > 1:
         whole = {
-            n: _mean(groups[n], "flops") / (1 - share) for n, share in shares.items()
+            n: mean_cost(groups[n], "flops") / (1 - share)
+            for n, share in shares.items()
         }
         most, least = (find(whole, key=whole.__getitem__) for find in (max, min))
         line += (
@@ -250,5 +218,6 @@ def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
     return [line]
 
 
-def _mean(runs: Iterable[dict], key: str) -> float:
-    return statistics.fmean(run[key] for run in runs)
+def mean_cost(runs: Iterable[Run], key: str) -> float:
+    """The mean of a cost that all runs have."""
+    return statistics.fmean(run.facts[key] for run in runs)

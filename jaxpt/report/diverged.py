@@ -6,12 +6,12 @@ and "workdir". Statistics over the seeds that finished are conditional on not di
 so every line on an objective with diverged seeds lists these.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 
 from jaxpt.errors import DivergedError
-from jaxpt.report.formats import MISSING, group_by_name
+from jaxpt.report.formats import to_plain
+from jaxpt.report.types import Diverged, Report, group_by_name
 
-Table = tuple[list[str], list[list[str]]]  # a header and rows of text
 MOST_NAMED = 8  # of the runs of a comparison that all diverged
 
 
@@ -32,22 +32,22 @@ def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
     """
     if runs:
         return
-    named = "; ".join(map(_word_run, diverged[:MOST_NAMED]))
+    lost = [Diverged.from_json(to_plain(run)) for run in diverged[:MOST_NAMED]]
+    named = "; ".join(map(_word_run, lost))
     more = len(diverged) - MOST_NAMED
     named += f" and {more} more" if more > 0 else ""
     raise DivergedError(f"{place}: no run is finished: {named}; use a smaller optim.lr")
 
 
-def list_diverged(report: Mapping) -> list[str]:
+def list_diverged(report: Report) -> list[str]:
     """A line for each objective with diverged runs, with the consequences."""
-    finished = group_by_name(report["runs"])
     return [
-        _word_objective(name, group, len(finished.get(name, [])))
-        for name, group in group_by_name(report.get("diverged", [])).items()
+        _word_objective(name, group, len(report.groups.get(name, [])))
+        for name, group in group_by_name(report.diverged).items()
     ]
 
 
-def _word_objective(name: str, group: list[dict], num_finished: int) -> str:
+def _word_objective(name: str, group: Sequence[Diverged], num_finished: int) -> str:
     line = f"DIVERGED: {'; '.join(map(_word_run, group))}"
     if not num_finished:
         return f"{line}: all seeds of {name}, which has no results"
@@ -58,24 +58,19 @@ def _word_objective(name: str, group: list[dict], num_finished: int) -> str:
     )
 
 
-def _word_run(entry: dict) -> str:
+def _word_run(entry: Diverged) -> str:
     return (
-        f"{entry['name']} seed {entry['seed']} diverged at step "
-        f"{entry['diverged_at']:,} ({entry['reason']})"
+        f"{entry.name} seed {entry.seed} diverged at step "
+        f"{entry.diverged_at:,} ({entry.reason})"
     )
 
 
-def word_left_out(report: Mapping, names: Collection[str]) -> str:
-    """ " (without mlm seed 3, which diverged)" for a line on these names; else "".
-
-    >>> lacking = {"diverged": [{"name": "mlm", "seed": 3}, {"name": "clm", "seed": 0}]}
-    >>> word_left_out(lacking, ["mlm", "electra"])
-    ' (without mlm seed 3, which diverged)'
-    """
+def word_left_out(report: Report, names: Collection[str]) -> str:
+    """ " (without mlm seed 3, which diverged)" for a line on these names; else ""."""
     seeds: dict[str, list[str]] = {}
-    for entry in report.get("diverged", []):
-        if entry["name"] in names:
-            seeds.setdefault(entry["name"], []).append(str(entry["seed"]))
+    for entry in report.diverged:
+        if entry.name in names:
+            seeds.setdefault(entry.name, []).append(str(entry.seed))
     if not seeds:
         return ""
     runs = " and ".join(
@@ -83,37 +78,3 @@ def word_left_out(report: Mapping, names: Collection[str]) -> str:
         for name, run_seeds in seeds.items()
     )
     return f" (without {runs}, which diverged)"
-
-
-def add_to_tables(report: dict, costs: Table, results: Table) -> tuple[Table, Table]:
-    """`summary.tabulate`'s tables with the number of seeds that finished, "2 of 3".
-
-    An objective without a finished run has a row of dashes after "diverged".
-    """
-    header, rows = costs
-    counts = _count_seeds(report)
-    rows = [[name, counts[name], *cells] for name, _, *cells in rows]
-    lost = list_lost(report)
-    rows += [_fill_row([name, counts[name]], header) for name in lost]
-    of_results = [*results[1], *(_fill_row([name], results[0]) for name in lost)]
-    return (header, rows), (results[0], of_results)
-
-
-def list_lost(report: dict) -> list[str]:
-    """The names whose runs all diverged."""
-    lost = group_by_name(report.get("diverged", []))
-    return [name for name in lost if name not in group_by_name(report["runs"])]
-
-
-def _count_seeds(report: dict) -> dict[str, str]:
-    finished = group_by_name(report["runs"])
-    diverged = group_by_name(report.get("diverged", []))
-    counts = {}
-    for name in {**finished, **diverged}:
-        num, lost = len(finished.get(name, [])), len(diverged.get(name, []))
-        counts[name] = f"{num} of {num + lost}" if lost else str(num)
-    return counts
-
-
-def _fill_row(begin: list[str], header: list[str]) -> list[str]:
-    return [*begin, "diverged", *[MISSING] * len(header)][: len(header)]

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from jaxpt.report import charts, forest, pages
-from jaxpt.report.answer import find_levels, list_shared
+from jaxpt.report.answer import find_levels
+from jaxpt.report.charts import choose_styles
 from jaxpt.report.metrics import METRICS
-from jaxpt.report.probed_layers import STATES, draw_layers, list_poolings
 from jaxpt.report.report_charts import (
     CURVE_COSTS,
     FINAL_COSTS,
@@ -23,10 +23,14 @@ from jaxpt.report.report_charts import (
     label_curve,
     list_curve_metrics,
 )
-from jaxpt.report.styles import choose_styles
-from jaxpt.report.tuned_curves import draw_tuned, list_tuned
-
-Groups = dict[str, list[dict]]
+from jaxpt.report.task_charts import (
+    STATES,
+    draw_layers,
+    draw_tuned,
+    list_poolings,
+    list_tuned,
+)
+from jaxpt.report.types import Groups, Metric, Report
 
 
 @dataclasses.dataclass
@@ -52,9 +56,9 @@ class Charts:
     has_boxes: bool = False
 
 
-def list_charts(report: dict, groups: Groups) -> dict[str, Charts]:
+def list_charts(report: Report, groups: Groups) -> dict[str, Charts]:
     """The sections of charts that apply to a report, by their headings."""
-    shared = list_shared(report)
+    shared = report.list_shared()
     curves = {"Learning curves": _chart_curves(report, groups)}
     pareto = {"Quality against cost": _chart_pareto(report, shared, groups)}
     runs = [run for group in groups.values() for run in group]
@@ -74,11 +78,11 @@ def list_charts(report: dict, groups: Groups) -> dict[str, Charts]:
     return applied
 
 
-def _chart_curves(report: dict, groups: Groups) -> Charts:
+def _chart_curves(report: Report, groups: Groups) -> Charts:
     """Learning curves of every metric against every cost, a shared metric first."""
     runs = [run for group in groups.values() for run in group]
     metrics = list_curve_metrics(runs)
-    levels = {e["metric"]: find_levels(report, e) for e in list_shared(report)}
+    levels = {e.metric: find_levels(report, e) for e in report.list_shared()}
     labels = [
         f"{label_curve(metric)} (not comparable)"
         if is_own_task(metric)
@@ -104,7 +108,7 @@ def _chart_curves(report: dict, groups: Groups) -> Charts:
     return Charts("curves", "curves", choices, panels, note)
 
 
-def _chart_pareto(report: dict, shared: list[dict], groups: Groups) -> Charts:
+def _chart_pareto(report: Report, shared: list[Metric], groups: Groups) -> Charts:
     """The final value of every run against its cost, for each shared metric."""
     panels = {
         f"{i}-{j}": draw_pareto(groups, entry, cost, find_levels(report, entry))
@@ -118,12 +122,12 @@ def _chart_pareto(report: dict, shared: list[dict], groups: Groups) -> Charts:
         "cheaper than, if there are several and all are shown. It is drawn from the "
         "means alone: Differences has the significance tests."
     )
-    labels = [entry["label"] for entry in shared]
+    labels = [entry.label for entry in shared]
     choices = [("Metric", labels), ("Against", [c[0] for c in FINAL_COSTS.values()])]
     return Charts("pareto", "pareto", choices, panels, note)
 
 
-def _chart_forests(shared: list[dict], groups: Groups) -> Charts:
+def _chart_forests(shared: list[Metric], groups: Groups) -> Charts:
     """The differences of pairs, and of each objective from the baselines."""
     numbers = {name: i for i, name in enumerate(groups)}
     panels = {str(i): _draw_forest(e, numbers) for i, e in enumerate(shared)}
@@ -133,22 +137,22 @@ def _chart_forests(shared: list[dict], groups: Groups) -> Charts:
         "significant difference, a hollow one is not. The grey band is the margin "
         "within which two objectives count as equivalent."
     )
-    choices = [("Metric", [entry["label"] for entry in shared])]
+    choices = [("Metric", [entry.label for entry in shared])]
     return Charts("forest", "forests", choices, panels, note, has_legend=False)
 
 
-def _draw_forest(entry: dict, numbers: Mapping[str, int]) -> Markup:
+def _draw_forest(entry: Metric, numbers: Mapping[str, int]) -> Markup:
     pairs = forest.list_pairs(entry, numbers)
     baselines = forest.list_baselines(entry, numbers)
     tables = {"between objectives": pairs, "against baselines": baselines}
     return pages.call(
         "macros.html",
         "forests",
-        label=entry["label"],
-        better="higher" if entry["higher_is_better"] else "lower",
-        only=next(iter(entry["by_name"])) if len(entry["by_name"]) == 1 else "",
+        label=entry.label,
+        better="higher" if entry.higher_is_better else "lower",
+        only=next(iter(entry.by_name)) if len(entry.by_name) == 1 else "",
         tables=[
-            (heading, *forest.draw_rows(rows, entry["margin"]))
+            (heading, *forest.draw_rows(rows, entry.margin))
             for heading, rows in tables.items()
             if rows
         ],

@@ -47,7 +47,7 @@ class View:
 
     Attributes:
       title: what the objective does, in a sentence.
-      mask: as `plots.attention_masks` takes it.
+      mask: as `pictures.attention_masks` takes it.
       signal: loss term -> predictions per token, at the config's own row length.
       flops: training FLOPs per token, at the config's own row length.
     """
@@ -265,7 +265,7 @@ def find_changes(text: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) -> dict:
-    """The attention mask of a batch's first row, as `plots.attention_masks` takes it.
+    """The attention mask of a batch's first row, for `pictures.attention_masks`.
 
     The masks of an encoder-decoder make one square: first the encoder's positions, then
     the decoder's.

@@ -14,43 +14,36 @@ the smaller cost might be better.
 """
 
 import statistics
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxpt.judge import verdicts
 from jaxpt.judge.examples import Examples
 from jaxpt.report.conventions import EARLY, TOLERANCE, CostReading, Reading, read_runs
 from jaxpt.report.costs import KEYS, KINDS, WRITE
-from jaxpt.report.formats import group_by_name
 from jaxpt.report.summary import summarise
+from jaxpt.report.types import Metric, Run, WholeCost, group_by_name
 
 
 def judge_whole_cost(
-    runs: list[dict],
+    runs: Sequence[Run],
     kind: str,
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
     alpha: float = verdicts.ALPHA,
     control: str = "",
-) -> dict[str, Any]:
-    """The second verdict, as report.json has it; {} without teachers and tuning.
+) -> WholeCost | None:
+    """The second verdict; None without teachers and tuning.
 
     Args:
-      runs: entries of a report's `runs` with the columns of `report.costs`.
       kind: of the budget, a key of `costs.KEYS`, or "steps".
       examples, alpha, control: as for `summarise`; its verdicts are a separate family.
-
-    Returns:
-      "kind"; "amount", the total cost; by name "extra", the costs in addition to the
-      run, and "read", the share of the run at which it is evaluated; "metrics", as
-      those of a report; and "lines", all of it in sentences.
     """
     groups = group_by_name(runs)
     if len(groups) < 2 or not any(has_extra(run) for run in runs):
-        return {}
+        return None
     prefix = "with teachers and tuning"
     if kind not in KEYS:
         text = f"no second verdict {prefix}: no cost is held equal"
-        return {"kind": kind, "lines": [f"{text} (compare.budget={kind})"]}
+        return WholeCost(kind, (f"{text} (compare.budget={kind})",))
     extra = {name: _sum_extra(group[0], kind) for name, group in groups.items()}
     known = {name: cost for name, cost in extra.items() if cost is not None}
     lines = [
@@ -59,49 +52,45 @@ def judge_whole_cost(
         if name not in known
     ]
     if len(known) < 2:
-        return {"kind": kind, "extra": extra, "lines": lines}
-    if not all(run.get(KEYS[kind]) for run in runs):
+        return WholeCost(kind, tuple(lines), extra=extra)
+    if not all(run.cost(KEYS[kind]) for run in runs):
         text = f"no second verdict {prefix}: the runs' {WRITE[kind][0]} are unknown"
-        return {"kind": kind, "lines": [text]}
+        return WholeCost(kind, (text,))
     amount = min(
-        cost + statistics.fmean(run[KEYS[kind]] for run in groups[name])
+        cost + statistics.fmean(run.facts[KEYS[kind]] for run in groups[name])
         for name, cost in known.items()
     )
     limits = {name: amount - cost for name, cost in known.items()}
-    compared = [run for run in runs if run["name"] in known]
+    compared = [run for run in runs if run.name in known]
     reading = read_runs(compared, kind, limits, TOLERANCE * amount)
     read = reading.by_name
-    result: dict[str, Any] = {
-        "kind": kind,
-        "amount": amount,
-        "extra": extra,
-        "read": {name: reading.share for name, reading in read.items()},
-    }
+    shares = {name: reading.share for name, reading in read.items()}
     label, write = WRITE[kind]
     place = f"{prefix}, at {write(amount)} {label} in total"
     if all(reading.share == 1 for reading in read.values()):
         lines.append(f"{place}: all costs are equal, and the verdicts are the same")
-        return result | {"lines": lines}
+        return WholeCost(kind, tuple(lines), amount, extra, shares)
     lines += [f"{place}: {text}" for text in _word_readings(read)]
     summary = summarise(
         reading.runs, examples, alpha=alpha, control=control if control in known else ""
     )
     entries = _keep_read(summary, reading)
-    verdict_lines = [f"{e['label']}, {place}: {e['verdict']}" for e in entries]
+    verdict_lines = [f"{e.label}, {place}: {e.verdict}" for e in entries]
     lines += verdict_lines or [
         f"no second verdict {prefix}: no shared metric was measured during training; "
         f"set eval.probe_every_eval=True and compare.num_evals"
     ]
-    return result | {"metrics": entries, "lines": lines}
+    return WholeCost(kind, tuple(lines), amount, extra, shares, tuple(entries))
 
 
-def has_extra(run: Mapping[str, Any]) -> bool:
-    """Whether a run's entry has the cost of a teacher or of tuning."""
-    return any(run.get(f"{k}_{key}", 0.0) != 0.0 for k in KINDS for key in KEYS)
+def has_extra(run: Run) -> bool:
+    """Whether a run has the cost of a teacher or of tuning."""
+    costs = (run.facts.get(f"{k}_{key}", 0.0) for k in KINDS for key in KEYS)
+    return any(cost != 0.0 for cost in costs)
 
 
-def _sum_extra(run: Mapping[str, Any], kind: str) -> float | None:
-    costs = [run.get(f"{each}_{kind}", 0.0) for each in KINDS]
+def _sum_extra(run: Run, kind: str) -> float | None:
+    costs = [run.facts.get(f"{each}_{kind}", 0.0) for each in KINDS]
     return None if None in costs else sum(costs)
 
 
@@ -119,11 +108,11 @@ def _word_readings(read: Mapping[str, Reading]) -> list[str]:
     return lines
 
 
-def _keep_read(summary: list[dict], reading: CostReading) -> list[dict]:
+def _keep_read(summary: Iterable[Metric], reading: CostReading) -> list[Metric]:
     """The shared metrics with verdicts, whose values were all read at the cost."""
     return [
-        entry
-        for entry in summary
-        if entry["verdict"]
-        and all(reading.has(name, entry["metric"]) for name in entry["by_name"])
+        metric
+        for metric in summary
+        if metric.verdict
+        and all(reading.has(name, metric.metric) for name in metric.by_name)
     ]

@@ -6,56 +6,58 @@ Text is escaped by the templates; charts and pictures are part of the page.
 import json
 import os
 import pathlib
+import re
 from typing import Any
 
 from jaxpt.errors import CheckpointError
 from jaxpt.evaluation.samples import Piece, show_blank
 from jaxpt.files import checksums, disk, remote
-from jaxpt.report import page_tables, page_views, pages
+from jaxpt.report import page_views, pages, text_tables
 from jaxpt.report.answer import (
     find_levels,
+    format_budget,
     list_answers,
     list_conclusions,
-    list_shared,
     word_sizes,
 )
+from jaxpt.report.charts import DASHES, choose_styles, lighten
 from jaxpt.report.costs import list_costs
 from jaxpt.report.diverged import list_diverged
-from jaxpt.report.formats import format_number, group_by_name, to_plain
-from jaxpt.report.plots import CAPTIONS
-from jaxpt.report.samples import FORMS, RULE
-from jaxpt.report.styles import DASHES, choose_styles, lighten
-from jaxpt.report.summary import (
-    format_budget,
+from jaxpt.report.figures import FORMS, RULE
+from jaxpt.report.formats import format_number
+from jaxpt.report.pictures import CAPTIONS
+from jaxpt.report.terminal import (
     list_assumptions,
-    list_conventions,
     list_omissions,
+    list_other_costs,
     list_tuning,
     list_verdicts,
-    list_whole_cost,
 )
+from jaxpt.report.types import Groups, Report, Samples
 from jaxpt.runs.workdir import flatten
 
-WIDE = 1000  # pixels; a wider picture gets a separate row
+WIDE = 1000  # units; a wider picture gets a separate row
+SCAN = 300  # bytes of a picture that have its width
 # Figures that the page draws as SVG.
 AS_CHARTS = ("learning_curves", "shared_metrics", "finetuning_curves")
 ANSWER_HEADS = ("metric", "result", "difference", "certainty", "cost of a run")
 
 
-def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
+def write_report(report: Report, workdir: str | os.PathLike) -> pathlib.Path:
     """Write report.json and a self-contained report.html; returns the latter's path.
 
     Args:
-      report: `metrics` comes from `summarise`; `figures` are PNG files relative to
-        workdir; a number that is not finite is written as null.
+      report: its `figures` are SVG files relative to workdir; a number that is not
+        finite is written as null.
       workdir: an existing folder.
 
     Raises:
       UserError: a figure cannot be read or the report cannot be written.
     """
     workdir = pathlib.Path(workdir)
-    report = to_plain(report)
-    encoded = remote.describe(json.dumps(report, indent=2, allow_nan=False))
+    content = report.to_json()
+    encoded = remote.describe(json.dumps(content, indent=2, allow_nan=False))
+    report = Report.from_json(content)
     page = remote.describe(_build_page(report, workdir))
     checksums.write(workdir / "report.json", encoded.encode() + b"\n")
     path = workdir / "report.html"
@@ -67,8 +69,8 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
     return path
 
 
-def _build_page(report: dict, workdir: pathlib.Path) -> str:
-    groups = group_by_name(report["runs"])
+def _build_page(report: Report, workdir: pathlib.Path) -> str:
+    groups = report.groups
     names = list(groups)
     charts = page_views.list_charts(report, groups)
     swatches = page_views.draw_swatches(names)
@@ -79,12 +81,12 @@ def _build_page(report: dict, workdir: pathlib.Path) -> str:
     colors = [color for color, _ in choose_styles(names).values()]
     return pages.render(
         "report.html",
-        title=report["title"],
+        title=report.title,
         byline=_word_byline(report, groups),
         conclusions=list_conclusions(report),
         facts=_list_facts(report, groups),
         warnings=[*list_diverged(report), *_list_warnings(report)],
-        answers=list_answers(report, groups),
+        answers=list_answers(report),
         answer_heads=ANSWER_HEADS,
         sections=sections | _build_sections(report, groups, workdir),
         controls=charts.values(),
@@ -95,47 +97,47 @@ def _build_page(report: dict, workdir: pathlib.Path) -> str:
     )
 
 
-def _word_byline(report: dict, groups: dict[str, list[dict]]) -> str:
+def _word_byline(report: Report, groups: Groups) -> str:
     """The number of runs, the budget, the time and the version."""
     num_seeds = sorted({len(runs) for runs in groups.values()})
     seeds = " or ".join(map(str, num_seeds))
     counts = f"{len(groups)} objective{'s' * (len(groups) != 1)}"
     counts += f", {seeds} seed{'s' * (num_seeds != [1])} each"
-    if diverged := report.get("diverged"):
+    if diverged := report.diverged:
         counts += f"; {len(diverged)} other run{'s' * (len(diverged) > 1)} diverged"
-    budget, version = format_budget(report), report["version"]
-    return f"{counts}; {budget}. {report['created']}, jaxpt {version}"
+    budget, version = format_budget(report), report.version
+    return f"{counts}; {budget}. {report.created}, jaxpt {version}"
 
 
-def _list_facts(report: dict, groups: dict[str, list[dict]]) -> list[tuple[str, str]]:
+def _list_facts(report: Report, groups: Groups) -> list[tuple[str, str]]:
     """The model's size, and each shared metric's task, chance level and baselines."""
     facts = [("Model size", word_sizes(groups))]
-    for entry in list_shared(report):
-        better = "Higher" if entry["higher_is_better"] else "Lower"
-        text = f"{entry['description']} {better} is better.".strip()
+    for metric in report.list_shared():
+        better = "Higher" if metric.higher_is_better else "Lower"
+        text = f"{metric.description} {better} is better.".strip()
         if (num := _count_choices(report)) and " N " in text:
             text = text.replace(" N ", f" {num} ") + f" Chance level: {1 / num:.3g}."
-        levels = find_levels(report, entry).items()
+        levels = find_levels(report, metric).items()
         if levels:
             words = (f"{name} {format_number(value)}" for name, value in levels)
             text += f" Baselines: {', '.join(words)}."
-        facts.append((entry["label"].capitalize(), text))
+        facts.append((metric.label.capitalize(), text))
     return facts
 
 
-def _count_choices(report: dict) -> int:
+def _count_choices(report: Report) -> int:
     """`eval.num_choices` of a comparison, or of all runs of a report; 0 if unknown."""
-    config = report["config"]
+    config = report.config
     nested = config.get("eval", {}).get("num_choices", 0)
     return nested or config.get("shared", {}).get("eval.num_choices", 0)
 
 
-def _list_warnings(report: dict) -> list[str]:
-    return [line for line in list_tuning(report) if line.startswith("WARNING")]
+def _list_warnings(report: Report) -> list[str]:
+    return [line for line in list_tuning(report.tuning) if line.startswith("WARNING")]
 
 
 def _build_sections(
-    report: dict, groups: dict[str, list[dict]], workdir: pathlib.Path
+    report: Report, groups: Groups, workdir: pathlib.Path
 ) -> dict[str, Any]:
     """The sections after the charts, by their headings."""
 
@@ -143,40 +145,39 @@ def _build_sections(
         return pages.call("sections.html", macro, *values)
 
     verdicts = list_verdicts(report)[len(list_diverged(report)) :]
-    lines = [*verdicts, *list_assumptions(report), *list_conventions(report)]
-    lines += list_whole_cost(report)
+    lines = [*verdicts, *list_assumptions(report), *list_other_costs(report)]
     parts = {"Verdicts": build("verdicts", lines)}
     parts["Numbers"] = build(
         "numbers",
-        page_tables.tabulate_overview(report),
+        text_tables.tabulate_overview(report),
         [*list_costs(report), *list_omissions(report)],
-        page_tables.tabulate_metrics(report),
-        page_tables.tabulate_pairs(report),
+        text_tables.tabulate_metrics(report),
+        text_tables.tabulate_pairs(report),
     )
-    if report.get("samples"):
-        parts["Samples"] = build("samples", RULE, *_list_samples(report["samples"]))
-    files = [report["figures"][k] for k in AS_CHARTS if k in report["figures"]]
+    if report.samples:
+        parts["Samples"] = build("samples", RULE, *_list_samples(report.samples))
+    files = [report.figures[k] for k in AS_CHARTS if k in report.figures]
     parts["Pictures"] = build("pictures", _list_pictures(report, workdir), files)
-    if tuning := report.get("tuning"):
-        trials = page_tables.tabulate_trials(tuning)
-        parts["Tuning"] = build("tuning", list_tuning(report), trials)
-    parts["Method and limits"] = build("method", report["notes"], report.get("control"))
-    diverged = report.get("diverged")
+    if tuning := report.tuning:
+        trials = text_tables.tabulate_trials(tuning)
+        parts["Tuning"] = build("tuning", list_tuning(tuning), trials)
+    parts["Method and limits"] = build("method", report.notes, report.control)
+    diverged = report.diverged
     parts["Runs"] = build(
         "runs",
-        page_tables.tabulate_runs(report["runs"]),
-        page_tables.tabulate_diverged(diverged) if diverged else None,
+        text_tables.tabulate_runs(report.runs),
+        text_tables.tabulate_diverged(diverged) if diverged else None,
     )
     parts["Budget and data"] = build("facts", _describe_data(report))
-    parts["Config"] = build("config", json.dumps(report["config"], indent=2))
+    parts["Config"] = build("config", json.dumps(report.config, indent=2))
     return parts
 
 
-def _list_pictures(report: dict, workdir: pathlib.Path) -> dict[str, list[tuple]]:
+def _list_pictures(report: Report, workdir: pathlib.Path) -> dict[str, list[tuple]]:
     """By kind, (name, data URI, caption, CSS class) of the figures that are inlined."""
-    groups = group_by_name(report["runs"])
+    groups = report.groups
     kinds: dict[str, list[tuple]] = {}
-    for name, filename in report["figures"].items():
+    for name, filename in report.figures.items():
         try:
             content = (workdir / filename).read_bytes()
         except OSError as error:
@@ -190,25 +191,28 @@ def _list_pictures(report: dict, workdir: pathlib.Path) -> dict[str, list[tuple]
         caption = CAPTIONS.get(kind, name)
         objective = name.removeprefix(f"{kind}_")
         if objective != name and objective in groups:
-            seed = groups[objective][0]["seed"]
+            seed = groups[objective][0].seed
             caption = (
                 f"{objective}: {caption} Seed {seed}, a few pieces of text: an "
                 f"illustration, not a measurement."
             )
-        width = int.from_bytes(content[16:20], "big")  # in a PNG's first chunk
-        figure = name, pages.inline_png(content), caption, "broad" * (width > WIDE)
+        width = re.search(rb'\bwidth="(\d+)"', content[:SCAN])
+        is_broad = width is not None and int(width[1]) > WIDE
+        figure = name, pages.inline_picture(content), caption, "broad" * is_broad
         title = kind.replace("_", " ").capitalize()
         kinds.setdefault(title, []).append(figure)
     return kinds
 
 
-def _list_samples(samples: dict[str, dict]) -> tuple[dict, list[str], list[list]]:
+def _list_samples(
+    samples: dict[str, Samples],
+) -> tuple[dict, list[str], list[list]]:
     """The forms of the samples, the names without any, and the cards by passage."""
-    used = {form for taken in samples.values() for form in taken["forms"]}
-    without = [name for name, taken in samples.items() if not taken["forms"]]
+    used = {form for taken in samples.values() for form in taken.forms}
+    without = [name for name, taken in samples.items() if not taken.forms]
     passages: list[list[dict]] = []
     for name, taken in samples.items():
-        for form, of_passages in taken["forms"].items():
+        for form, of_passages in taken.forms.items():
             for i, pieces in enumerate(of_passages):
                 if i == len(passages):
                     passages.append([])
@@ -217,7 +221,7 @@ def _list_samples(samples: dict[str, dict]) -> tuple[dict, list[str], list[list]
     return {n: form for n, form in FORMS.items() if n in used}, without, passages
 
 
-def _show_piece(piece: list[str]) -> Piece:
+def _show_piece(piece: tuple[str, ...]) -> Piece:
     """A piece of a sample as it is shown: whitespace alone is made visible."""
     text, kind, truth = piece
     if kind in ("given", "truth"):
@@ -225,12 +229,12 @@ def _show_piece(piece: list[str]) -> Piece:
     return Piece(text and show_blank(text), kind, truth and show_blank(truth))
 
 
-def _describe_data(report: dict) -> dict[str, Any]:
+def _describe_data(report: Report) -> dict[str, Any]:
     """The budget, the text, and the settings of single objectives."""
     facts: dict[str, Any] = {"budget": format_budget(report)}
-    for name, value in report["data"].items():
-        facts[f"data: {name.replace('_', ' ')}"] = page_tables.format_cell(value)
-    overrides = report["config"].get("compare", {}).get("overrides", {})
+    for name, value in report.data.items():
+        facts[f"data: {name.replace('_', ' ')}"] = text_tables.format_cell(value)
+    overrides = report.config.get("compare", {}).get("overrides", {})
     for name, sections in overrides.items():
         settings = ", ".join(f"{k}={v}" for k, v in flatten(sections).items())
         facts[f"settings of {name} only"] = settings
