@@ -14,7 +14,7 @@ import numpy as np
 from jaxpt.comparison.archive import REFERENCES
 from jaxpt.comparison.plan_runs import run_path
 from jaxpt.errors import UserError
-from jaxpt.report.formats import group_by_name
+from jaxpt.report.types import group_by_name
 from jaxpt.report.studies import load_study
 from jaxpt.runs.workdir import load_examples
 

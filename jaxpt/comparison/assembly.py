@@ -18,8 +18,8 @@ from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
-from jaxpt.report.conventions import judge_conventions, word_conventions
-from jaxpt.report.costs import add_costs
+from jaxpt.report.conventions import judge_conventions, judge_whole_cost
+from jaxpt.report.costs import add_costs, word_conventions
 from jaxpt.report.figures import Collector
 from jaxpt.report.formats import to_plain
 from jaxpt.report.metrics import measure_reliability
@@ -27,7 +27,6 @@ from jaxpt.report.page import write_report
 from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
 from jaxpt.report.types import Conventions, Report, read_runs
-from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.report.wording import FREQUENCY_SUFFIX
 from jaxpt.runs.data import likelihood_bytes, likelihood_documents, likelihood_rows
 from jaxpt.runs.task import Task

@@ -18,9 +18,9 @@ from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
 from jaxpt.judge.assumptions import describe_seeds
-from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.formats import to_plain
 from jaxpt.report.types import Report, Tuning
+from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import DIVERGED, check_same, load_divergence, load_examples
 from jaxpt.runs.xla_flops import describe_counter

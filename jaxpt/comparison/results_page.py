@@ -21,8 +21,7 @@ from jaxpt.report.formats import (
     format_seconds,
 )
 from jaxpt.report.studies import Study, list_studies
-from jaxpt.report.terminal import list_verdicts
-from jaxpt.report.text_tables import tabulate
+from jaxpt.report.terminal import list_verdicts, tabulate
 from jaxpt.report.types import Report
 
 INTRODUCTION = """\

@@ -18,8 +18,8 @@ from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
-from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.types import Report
+from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs import manifest
 from jaxpt.runs.workdir import load_corpora
 from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter

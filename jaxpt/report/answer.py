@@ -8,7 +8,6 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jaxpt.report.diverged import word_left_out
 from jaxpt.report.formats import (
     MISSING,
     format_count,
@@ -25,6 +24,7 @@ from jaxpt.report.wording import (
     read_baselines,
     word_best,
     word_difference,
+    word_left_out,
     word_outcome,
 )
 

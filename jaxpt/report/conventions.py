@@ -23,23 +23,17 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxpt.judge import verdicts
 from jaxpt.judge.examples import Examples
-from jaxpt.report.costs import KEYS, WRITE
+from jaxpt.report.costs import EARLY, KEYS, KINDS, WRITE
 from jaxpt.report.formats import is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.summary import summarise
-from jaxpt.report.types import CostLevel, Metric, Run, Verdict, group_by_name
-from jaxpt.report.wording import WORDS
+from jaxpt.report.types import CostLevel, Metric, Run, WholeCost, group_by_name
 
 # Of an equal cost: runs end after whole calls of steps.
 TOLERANCE = 0.02
-MOST_LISTED = 8  # in a line: verdicts that change, or objectives read early
-UNEVEN = 1.5  # ratio of seconds per operation of two objectives, for a warning
 SHARED = tuple(name for name, metric in METRICS.items() if metric.is_common)
-EARLY = (
-    "a run planned for that cost might be better, as its learning rate would decay to "
-    "the end"
-)
 
 Place = tuple[float, Mapping[str, Any]]  # a cost, and the metrics measured there
 
@@ -260,126 +254,95 @@ def list_outcomes(
     return outcomes
 
 
-def list_changes(pair: Verdict) -> dict[str, str]:
-    """The conventions under which a pair's verdict is another one, with that verdict.
-
-    "tie" and "equivalent" are both no significant difference. A pair without a verdict
-    ("untested") has none under any.
-
-    >>> under = {"flops": "ahead", "operations": "tie", "seconds": None}
-    >>> list_changes(Verdict("a", "b", "ahead", 0.1, under=under))
-    {'operations': 'tie'}
-    """
-    return {
-        convention: outcome
-        for convention, outcome in (pair.under or {}).items()
-        if outcome and _class(outcome) != _class(pair.outcome)
-    }
-
-
-def _class(outcome: str) -> str:
-    return "tie" if outcome == "equivalent" else outcome
-
-
-def word_under(pair: Verdict) -> str:
-    """What a pair's verdict is under the four conventions, in a few words.
-
-    >>> under = dict.fromkeys(WRITE, "ahead") | {"operations": "tie", "seconds": None}
-    >>> word_under(Verdict("a", "b", "ahead", 0.1, under=under))
-    'operations: no significant difference; seconds: not available'
-    >>> word_under(Verdict("a", "b", "tie", 0.1, under=dict.fromkeys(WRITE, "tie")))
-    'holds under all four'
-    """
-    if not pair.under:
-        return ""
-    changes = list_changes(pair)
-    parts = [f"{WRITE[name][0]}: {WORDS[how]}" for name, how in changes.items()]
-    missing = [WRITE[name][0] for name in WRITE if not pair.under.get(name)]
-    if missing:
-        parts.append(f"{', '.join(missing)}: not available")
-    return "; ".join(parts) or "holds under all four"
-
-
-def word_conventions(
-    costs: Mapping[str, CostLevel], metrics: Iterable[Metric]
-) -> list[str]:
-    """The lines of a report: the costs, and for each metric the verdicts that change.
+def judge_whole_cost(
+    runs: Sequence[Run],
+    kind: str,
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
+    alpha: float = verdicts.ALPHA,
+    control: str = "",
+) -> WholeCost | None:
+    """The second verdict; None without teachers and tuning.
 
     Args:
-      costs, metrics: of `judge_conventions`.
+      kind: of the budget, a key of `costs.KEYS`, or "steps".
+      examples, alpha, control: as for `summarise`; its verdicts are a separate family.
     """
-    tested = {
-        metric.label: [p for p in metric.pairs if p.outcome != "untested"]
-        for metric in metrics
-    }
+    groups = group_by_name(runs)
+    if len(groups) < 2 or not any(has_extra(run) for run in runs):
+        return None
+    prefix = "with teachers and tuning"
+    if kind not in KEYS:
+        text = f"no second verdict {prefix}: no cost is held equal"
+        return WholeCost(kind, (f"{text} (compare.budget={kind})",))
+    extra = {name: _sum_extra(group[0], kind) for name, group in groups.items()}
+    known = {name: cost for name, cost in extra.items() if cost is not None}
     lines = [
-        f"{label}, at other equal costs: {_word_pairs(pairs)}"
-        for label, pairs in tested.items()
-        if pairs
+        f"{prefix}: no verdict on {name}, as the cost of its teacher is unknown"
+        for name in extra
+        if name not in known
     ]
-    if not costs or not lines:
-        return []
-    amounts, has_early = [], False
-    for kind, each in costs.items():
-        label, write = WRITE[kind]
-        early = [f"{name} after {x:.0%}" for name, x in each.read.items() if x < 1]
-        has_early = has_early or bool(early)
-        rest = len(early) - MOST_LISTED
-        early = early[:MOST_LISTED] + [f"{rest} more"] * (rest > 0)
-        words = f" ({', '.join(early)})" if early else ""
-        amounts.append(f"{write(each.amount)} {label}{words}")
-    line = f"verdicts are also given at equal {', '.join(amounts)}"
-    if has_early:
-        line += f"; in brackets, the part of a run after which it is read: {EARLY}"
-    return [line + _word_speeds(costs), *lines]
-
-
-def _word_speeds(costs: Mapping[str, CostLevel]) -> str:
-    """A warning if the objectives' seconds per operation are far apart."""
-    speeds = costs["seconds"].per_operation if "seconds" in costs else None
-    if not speeds or max(speeds.values()) <= UNEVEN * min(speeds.values()):
-        return ""
-    slowest = max(speeds, key=speeds.__getitem__)
-    ratio = speeds[slowest] / min(speeds.values())
-    return (
-        f"; seconds per operation differ up to {ratio:.1f} times ({slowest} has "
-        f"the most): on a loaded machine verdicts at equal seconds are unreliable"
+    if len(known) < 2:
+        return WholeCost(kind, tuple(lines), extra=extra)
+    if not all(run.cost(KEYS[kind]) for run in runs):
+        text = f"no second verdict {prefix}: the runs' {WRITE[kind][0]} are unknown"
+        return WholeCost(kind, (text,))
+    amount = min(
+        cost + statistics.fmean(run.facts[KEYS[kind]] for run in groups[name])
+        for name, cost in known.items()
     )
-
-
-def _word_pairs(pairs: Sequence[Verdict]) -> str:
-    """Which pairs' verdicts hold, which change to what, and which are unknown."""
-    known = [p for p in pairs if all((p.under or {}).get(name) for name in WRITE)]
-    missing = [
-        label
-        for name, (label, _) in WRITE.items()
-        if not all((pair.under or {}).get(name) for pair in pairs)
+    limits = {name: amount - cost for name, cost in known.items()}
+    compared = [run for run in runs if run.name in known]
+    reading = read_runs(compared, kind, limits, TOLERANCE * amount)
+    read = reading.by_name
+    shares = {name: reading.share for name, reading in read.items()}
+    label, write = WRITE[kind]
+    place = f"{prefix}, at {write(amount)} {label} in total"
+    if all(reading.share == 1 for reading in read.values()):
+        lines.append(f"{place}: all costs are equal, and the verdicts are the same")
+        return WholeCost(kind, tuple(lines), amount, extra, shares)
+    lines += [f"{place}: {text}" for text in _word_readings(read)]
+    summary = summarise(
+        reading.runs, examples, alpha=alpha, control=control if control in known else ""
+    )
+    entries = _keep_read(summary, reading)
+    verdict_lines = [f"{e.label}, {place}: {e.verdict}" for e in entries]
+    lines += verdict_lines or [
+        f"no second verdict {prefix}: no shared metric was measured during training; "
+        f"set eval.probe_every_eval=True and compare.num_evals"
     ]
-    parts = []
-    if known:
-        num = sum(not list_changes(pair) for pair in known)
-        parts.append(f"{num} of {len(pairs)} verdicts hold under all four")
-    changed = [pair for pair in pairs if list_changes(pair)]
-    for pair in changed[:MOST_LISTED]:
-        words = ", ".join(
-            f"{_word_outcome(pair, outcome)} at equal {WRITE[kind][0]}"
-            for kind, outcome in list_changes(pair).items()
-        )
-        primary = _word_outcome(pair, pair.outcome)
-        parts.append(f"{' and '.join(pair.names)}: {primary} at the budget, {words}")
-    if len(changed) > MOST_LISTED:
-        parts.append(
-            f"{len(changed) - MOST_LISTED} others also change (differences.csv)"
-        )
-    if missing:
-        pairs_word = "some pairs" if known else "any pair"
-        parts.append(
-            f"not for {pairs_word} at equal {', '.join(missing)}, because curves do "
-            f"not have the metric there or the cost is unknown"
-        )
-    return "; ".join(parts)
+    return WholeCost(kind, tuple(lines), amount, extra, shares, tuple(entries))
 
 
-def _word_outcome(pair: Verdict, outcome: str) -> str:
-    winner = {"ahead": pair.better, "behind": pair.worse}.get(outcome)
-    return f"{winner} ahead" if winner else WORDS[outcome]
+def has_extra(run: Run) -> bool:
+    """Whether a run has the cost of a teacher or of tuning."""
+    costs = (run.facts.get(f"{k}_{key}", 0.0) for k in KINDS for key in KEYS)
+    return any(cost != 0.0 for cost in costs)
+
+
+def _sum_extra(run: Run, kind: str) -> float | None:
+    costs = [run.facts.get(f"{each}_{kind}", 0.0) for each in KINDS]
+    return None if None in costs else sum(costs)
+
+
+def _word_readings(read: Mapping[str, Reading]) -> list[str]:
+    """The point at which each objective is evaluated, and those that have none."""
+    without = [name for name, reading in read.items() if not reading.metrics]
+    early = [n for n, reading in read.items() if reading.metrics and reading.share < 1]
+    lines = [
+        f"no verdict on {name}: it has no measurement up to that cost"
+        for name in without
+    ]
+    if early:
+        shares = ", ".join(f"{name} after {read[name].share:.0%}" for name in early)
+        lines.append(f"evaluated before the end of its run: {shares}; {EARLY}")
+    return lines
+
+
+def _keep_read(summary: Iterable[Metric], reading: CostReading) -> list[Metric]:
+    """The shared metrics with verdicts, whose values were all read at the cost."""
+    return [
+        metric
+        for metric in summary
+        if metric.verdict
+        and all(reading.has(name, metric.metric) for name in metric.by_name)
+    ]

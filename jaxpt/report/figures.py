@@ -4,7 +4,7 @@ Every objective's first run is drawn. All objectives read the same passages, spr
 evenly over the held-out text.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +16,10 @@ from jaxpt.evaluation.samples import Piece, write_line
 from jaxpt.evaluation.scores import SampleSpec, next_distribution
 from jaxpt.evaluation.unmasking import fill_masks
 from jaxpt.files import disk
-from jaxpt.report import passage, pictures, report_charts, task_charts
+from jaxpt.report import passage, report_charts, task_charts
 from jaxpt.report.answer import find_levels
+from jaxpt.report.charts import BLUE, GREY, ORANGE
+from jaxpt.report.drawing import bars, document, grid, heat_map, show_token, wrap
 from jaxpt.report.task_charts import list_tuned
 from jaxpt.report.types import Report, Run, Samples
 from jaxpt.runs.program import Program
@@ -126,10 +128,10 @@ def draw(
         text = corpora.get("heldout", corpora["valid"]).parts[0]
         if program.next_logits:
             data = temperature_effect(program, tokenizer, params, text)
-            save(f"temperature_effect_{name}", pictures.temperature_effect, *data)
+            save(f"temperature_effect_{name}", draw_temperatures, *data)
         if program.fill_logits:
             examples = mask_examples(program, tokenizer, params, text)
-            save(f"mask_fill_{name}", pictures.mask_fill, examples)
+            save(f"mask_fill_{name}", draw_fills, examples)
         if "masked_accuracy" in entry.metrics:
             rows = {
                 label: {
@@ -138,9 +140,9 @@ def draw(
                 }
                 for label, suffix in (("pretrained", ""), ("random init", "_random"))
             }
-            save(f"pretrained_vs_random_{name}", pictures.pretrained_vs_random, rows)
+            save(f"pretrained_vs_random_{name}", draw_gain, rows)
     if masks:
-        save("attention_masks", pictures.attention_masks, masks)
+        save("attention_masks", draw_masks, masks)
     return drawn
 
 
@@ -273,3 +275,137 @@ def list_samples(report: Report) -> list[str]:
         "!false alarm!"
     )
     return ["", f"samples of the first held-out passage: {legend}", *lines]
+
+
+MASKS_PER_ROW = 4
+CAPTIONS = {
+    "learning_curves": (
+        "Learning curves of the shared metrics against the budget's cost. Thin lines "
+        "are seeds, the thick line is their mean; dotted lines are baselines."
+    ),
+    "attention_masks": (
+        "Attention masks. A row is a query, a column a key; a filled cell means that "
+        "the query may attend to the key. Lines divide encoder from decoder."
+    ),
+    "temperature_effect": (
+        "The next-token distribution at several temperatures, same tokens in the same "
+        "order. A low temperature concentrates the probability on the likeliest token, "
+        "a high one flattens the distribution."
+    ),
+    "mask_fill": (
+        "The model's predictions for the masked token _, likeliest first. The bar of "
+        "the true token is orange; the true token is also given below each panel."
+    ),
+    "pretrained_vs_random": (
+        "Accuracy on masked tokens of held-out text, after pretraining and at random "
+        "initialization. The difference of the two is due to pretraining."
+    ),
+    "shared_metrics": (
+        "The shared metrics. A dot is the mean over seeds, its bar one standard "
+        "deviation over seeds to either side; a dot without a bar is a single seed."
+    ),
+    "finetuning_curves": (
+        "Fine-tuning by number of labels: the mean over seeds, with Student's 95 % "
+        "interval as a band. Dashed lines are random initialization and the baselines "
+        "without a network."
+    ),
+}
+
+
+def draw_masks(masks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Boolean attention masks, `MASKS_PER_ROW` in a row, one cell per (query, key).
+
+    Args:
+      masks: title -> {"mask": bool [T, S], True = may attend; "query_labels": T tokens;
+        "key_labels": S tokens; optional "split": (query, key), the decoder's first}.
+    """
+    panels = [
+        heat_map(
+            wrap(title, 30, num_lines=3),
+            np.asarray(entry["mask"], float),
+            [show_token(token) for token in entry["query_labels"]],
+            [show_token(token) for token in entry["key_labels"]],
+            splits=[entry["split"]] if "split" in entry else [],
+            axes=("query", "key"),
+        )
+        for title, entry in masks.items()
+    ]
+    label = f"attention masks of {', '.join(masks)}"
+    return document(grid(panels, min(len(panels), MASKS_PER_ROW)), label)
+
+
+def draw_temperatures(
+    tokens: Sequence[str], probabilities: Mapping[float, np.ndarray], prompt: str
+) -> str:
+    """The next-token distribution over the top tokens, one panel per temperature.
+
+    Args:
+      tokens: the tokens shown, likeliest first.
+      probabilities: temperature -> float [len(tokens)]; they need not sum to one.
+      prompt: the text before the token.
+    """
+    labels = [show_token(token) for token in tokens]
+    most = max(float(np.max(values)) for values in probabilities.values())
+    panels = [
+        bars(
+            f"temperature {temperature:g}\n{values.sum():.0%} of the probability",
+            labels,
+            values.tolist(),
+            [BLUE] * len(labels),
+            most,
+        )
+        for temperature in sorted(probabilities)
+        for values in [np.asarray(probabilities[temperature], float)]
+    ]
+    heading = wrap(f"Next token after: {prompt}", 32 * len(panels), num_lines=3)
+    return document(grid(panels, len(panels), heading), heading)
+
+
+def draw_fills(examples: Sequence[Mapping[str, Any]]) -> str:
+    """The candidates for one masked position per panel, the truth highlighted.
+
+    Args:
+      examples: each {"text": the sentence with the masked position shown as _,
+        "candidates": [(token, probability)], likeliest first, "truth": token}.
+    """
+    most = max(p for example in examples for _, p in example["candidates"])
+    panels = []
+    for example in examples:
+        tokens = [token for token, _ in example["candidates"]]
+        truth = example["truth"]
+        missing = "" if truth in tokens else f" (not in the top {len(tokens)})"
+        text = _crop(example["text"], around="_", reach=80)
+        panels.append(
+            bars(
+                wrap(text, 46, num_lines=5),
+                [show_token(token) for token in tokens],
+                [probability for _, probability in example["candidates"]],
+                [ORANGE if token == truth else BLUE for token in tokens],
+                most,
+                f"truth: {show_token(truth)}{missing}",
+            )
+        )
+    return document(grid(panels, min(2, len(panels))), "predictions of masked tokens")
+
+
+def draw_gain(rows: Mapping[str, Mapping[str, float]]) -> str:
+    """Bars of accuracy on held-out masks, pretrained and randomly initialised.
+
+    Args:
+      rows: {"pretrained": {"top-1": 0.41, "top-5": 0.70}, "random init": {...}}.
+    """
+    colors = dict(zip(rows, (BLUE, GREY), strict=False))
+    cells = [
+        (f"{group}, {name}", values[group], colors[name])
+        for group in next(iter(rows.values()))
+        for name, values in rows.items()
+    ]
+    names, values, fills = zip(*cells, strict=True)
+    title = "accuracy on held-out masks"
+    return document(bars(title, names, values, fills), title)
+
+
+def _crop(text: str, around: str, reach: int) -> str:
+    center = text.index(around)
+    start, end = max(0, center - reach), center + 1 + reach
+    return "…" * (start > 0) + text[start:end] + "…" * (end < len(text))

@@ -19,10 +19,9 @@ from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
-from jaxpt.report import pages, passage, pictures
+from jaxpt.report import pages, passage
 from jaxpt.report.drawing import show_token
-from jaxpt.report.passage import View
-from jaxpt.report.passage_view import COLORS, describe_costs, draw_views
+from jaxpt.report.passage import COLORS, View, describe_costs, draw_views
 from jaxpt.runs.data import describe_rows, make_feed
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split, load_text
@@ -105,7 +104,7 @@ def _describe_view(view: View) -> dict:
         "title": view.title,
         "strips": strips,
         "costs": describe_costs(view),
-        "mask": pages.inline_picture(pictures.draw_mask(view.mask).encode()),
+        "mask": pages.inline_picture(passage.draw_mask(view.mask).encode()),
         "visible": f"{np.asarray(view.mask['mask']).mean():.0%}",
     }
 

@@ -34,6 +34,7 @@ from jaxpt.report.metrics import METRICS
 from jaxpt.report.types import Groups, Metric, Run
 
 MOST_MARKERS = 10  # along one line
+EVEN = 1.05  # ratio of the largest and the smallest cost that are equal to the eye
 
 
 # What a curve or a final value can be drawn against: label, and how it is written.
@@ -132,6 +133,11 @@ def list_curve_metrics(runs: Iterable[Run]) -> list[str]:
         num_points[metric] = max(len([p for p in curve if p]) for curve in curves)
     measured = [m for m, num in num_points.items() if num > (not is_own_task(m))]
     return sorted(measured, key=lambda m: (is_own_task(m), -num_points[m]))
+
+
+def has_curve(group: Iterable[Run], metric: str) -> bool:
+    """Whether any run of an objective has a curve of a metric."""
+    return any(read_curve(run, "flops", metric) for run in group)
 
 
 def label_curve(metric: str) -> str:
@@ -296,7 +302,9 @@ def draw_pareto(
     means = {name: (f.mean.cost, f.mean.value) for name, f in finals.items()}
     at = {name: (x.scale(a), y.scale(b)) for name, (a, b) in means.items()}
     parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
-    parts.append(charts.draw_line("front", [at[n] for n in find_front(means, higher)]))
+    if costs and max(costs) > EVEN * min(costs):  # else no objective is cheaper
+        front = [at[name] for name in find_front(means, higher)]
+        parts.append(charts.draw_line("front", front))
     names, styles = _label_points(at), choose_styles(groups)
     for i, name in enumerate(groups):
         if name in finals:
@@ -377,13 +385,20 @@ def show_curves(
     shared = [m for m in metrics if not is_own_task(m)] or metrics[:1]
     # Metrics that were measured during training, if there are any.
     measured = [m for m in shared if any(m in p.values for r in runs for p in r.curve)]
+    shared = measured or shared
+    # A metric of one objective compares nothing.
+    several = [
+        metric
+        for metric in shared
+        if sum(has_curve(of, metric) for of in groups.values()) > 1
+    ]
     cost = kind if kind in CURVE_COSTS else "flops"
     panels = [
         place_chart(
             draw_curves(groups, metric, cost, levels.get(metric)),
             label_curve(metric) + " (not comparable)" * is_own_task(metric),
         )
-        for metric in measured or shared
+        for metric in several or shared
     ]
     label = f"learning curves of {', '.join(groups)}"
     return document(grid(panels, min(2, len(panels))), label, len(groups))

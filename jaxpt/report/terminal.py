@@ -1,18 +1,41 @@
-"""A report as text: the table in the terminal, and the lines that the page has too."""
+"""A report as text: tables and lines, for the terminal and for the page."""
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from jaxpt.report.answer import format_budget, list_conclusions
-from jaxpt.report.costs import list_costs
-from jaxpt.report.diverged import list_diverged, word_left_out
+from jaxpt.report.costs import (
+    KEYS,
+    KINDS,
+    TUNED,
+    WRITE,
+    list_costs,
+    mean_cost,
+    word_under,
+)
 from jaxpt.report.figures import list_samples
-from jaxpt.report.formats import format_flops
-from jaxpt.report.metrics import METRICS, list_reliability
+from jaxpt.report.formats import MISSING, format_flops
+from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
+from jaxpt.report.pages import Table
+from jaxpt.report.summary import measure_spread
 from jaxpt.report.task_charts import list_probed
-from jaxpt.report.text_tables import add_to_tables, tabulate, tabulate_extras
-from jaxpt.report.types import Report, Trial, Tuning
-from jaxpt.report.wording import join, list_baselines
+from jaxpt.report.types import (
+    Diverged,
+    Mean,
+    Report,
+    Run,
+    Trial,
+    Tuning,
+    group_by_name,
+)
+from jaxpt.report.wording import (
+    WORDS,
+    join,
+    list_baselines,
+    list_diverged,
+    word_left_out,
+)
 
 WIDTH = 100
 
@@ -173,3 +196,210 @@ def list_omissions(report: Report) -> list[str]:
     unequal = [f"not equal: {text}" for text in report.inequalities or ()]
     lines = [*unequal, *(report.left_out or ()), *lines]
     return lines + list_probed(report.runs)
+
+
+VALUE = "{:.3f}".format
+Cells = tuple[list[str], list[list[str]]]  # a header and rows of text
+
+
+def tabulate(runs: Sequence[Run]) -> tuple[Cells, Cells]:
+    """The table of costs and the table of results, each a header and rows of text.
+
+    Each cell is the mean ± standard deviation over the seeds of one name; a metric that
+    no run measured has no column.
+    """
+    groups = group_by_name(runs)
+    known_costs = list_cost_columns(runs)
+    costs = [
+        [name, str(len(group))]
+        + [
+            format_stats(measure_spread([run.cost(key) for run in group]), write)
+            for key, (_, write) in known_costs.items()
+        ]
+        for name, group in groups.items()
+    ]
+    tasks = [task for run in runs for task in run.tasks]
+    titles = RESULTS | {task.metric: task.title for task in tasks}
+    measured = [key for key in titles if any(key in run.metrics for run in runs)]
+    results = [
+        [name]
+        + [
+            format_stats(measure_spread([run.metrics.get(key) for run in group]), VALUE)
+            for key in measured
+        ]
+        for name, group in groups.items()
+    ]
+    labels = [label for label, _ in known_costs.values()]
+    return (
+        (["objective", "seeds", *labels], costs),
+        (["objective", *(titles[key] for key in measured)], results),
+    )
+
+
+def format_stats(stats: Mean, write: Callable[[float], str]) -> str:
+    """Mean ± standard deviation as text; a dash if nothing was measured."""
+    if stats.mean is None:
+        return MISSING
+    std = f" ± {write(stats.std)}" if stats.std else ""
+    return write(stats.mean) + std
+
+
+def add_to_tables(report: Report, costs: Cells, results: Cells) -> tuple[Cells, Cells]:
+    """`tabulate`'s tables with the number of seeds that finished, "2 of 3".
+
+    An objective without a finished run has a row of dashes after "diverged".
+    """
+    header, rows = costs
+    counts = _count_seeds(report)
+    rows = [[name, counts[name], *cells] for name, _, *cells in rows]
+    lost = list_lost(report)
+    rows += [_fill_row([name, counts[name]], header) for name in lost]
+    of_results = [*results[1], *(_fill_row([name], results[0]) for name in lost)]
+    return (header, rows), (results[0], of_results)
+
+
+def list_lost(report: Report) -> list[str]:
+    """The names whose runs all diverged."""
+    lost = group_by_name(report.diverged)
+    return [name for name in lost if name not in report.groups]
+
+
+def _count_seeds(report: Report) -> dict[str, str]:
+    finished, diverged = report.groups, group_by_name(report.diverged)
+    counts = {}
+    for name in {**finished, **diverged}:
+        num, lost = len(finished.get(name, [])), len(diverged.get(name, []))
+        counts[name] = f"{num} of {num + lost}" if lost else str(num)
+    return counts
+
+
+def _fill_row(begin: list[str], header: list[str]) -> list[str]:
+    return [*begin, "diverged", *[MISSING] * len(header)][: len(header)]
+
+
+def tabulate_extras(runs: Sequence[Run]) -> list[Cells]:
+    """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
+
+    Only those with any cost.
+    """
+    tables: list[Cells] = []
+    for kind in KINDS:
+        if not any(f"{kind}_flops" in run.facts for run in runs):
+            continue
+        known = [
+            key for key in KEYS if any(f"{kind}_{key}" in run.facts for run in runs)
+        ]
+        header = [f"{kind} of", *(WRITE[key][0] for key in known)]
+        rows = []
+        for name, group in group_by_name(runs).items():
+            costs = {key: group[0].cost(f"{kind}_{key}") for key in KEYS}
+            cells = [
+                MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
+                for key in known
+            ]
+            flops, times = costs["flops"], MISSING
+            if flops is not None:
+                times = f"{flops / mean_cost(group, 'flops'):.2f}"
+            rows.append([name, *cells, times])
+        tables.append(([*header, "FLOPs of a run, times"], rows))
+    if any(TUNED in run.facts for run in runs):
+        rows = [
+            [name, f"{mean_cost(group, TUNED):,.1f}"]
+            for name, group in group_by_name(runs).items()
+            if all(TUNED in run.facts for run in group)
+        ]
+        tables.append((["fine-tuning of a run of", "seconds"], rows))
+    return tables
+
+
+def tabulate_overview(report: Report) -> list[Table]:
+    """The results and the costs of each objective."""
+    costs, results = add_to_tables(report, *tabulate(report.runs))
+    return [Table(*t) for t in (results, costs, *tabulate_extras(report.runs))]
+
+
+def tabulate_metrics(report: Report) -> Table:
+    """Every metric's mean and standard deviation for each objective."""
+    objectives = list(report.groups)
+    rows = []
+    for metric in report.metrics:
+        row = [
+            metric.label,
+            "higher" if metric.higher_is_better else "lower",
+            "yes" if metric.is_common else "no",
+        ]
+        write = f"{{:{metric.format}}}".format
+        for objective in objectives:
+            stats = metric.by_name.get(objective, Mean(None, None, 0))
+            seeds = f" (n={stats.n})" if stats.n else ""
+            row.append(format_stats(stats, write) + seeds)
+        rows.append(row)
+    return Table(["metric", "better", "comparable", *objectives], rows, 3)
+
+
+def tabulate_pairs(report: Report) -> Table:
+    """Every two objectives with a verdict, and each objective against baselines."""
+    numbers = [*("difference", "low", "high", "at_most", "p", "seeds", "documents")]
+    numbers += ["seeds_needed"]
+    rows = [
+        [metric.label, pair.better, pair.worse, WORDS[pair.outcome], word_under(pair)]
+        + [format_cell(getattr(pair, key)) for key in numbers]
+        for metric in report.metrics
+        for pair in metric.list_verdicts()
+    ]
+    header = ["metric", "better", "worse", "verdict", "at other equal costs"]
+    header += ["difference", "low", "high", "at most"]
+    header += ["p (adjusted)", "seeds", "test documents", "seeds for a new comparison"]
+    return Table(header, rows, 5)
+
+
+def tabulate_runs(runs: Iterable[Run]) -> Table:
+    """Every run with its costs and metrics."""
+    flat = [run.to_json() for run in runs]
+    excluded = ("metrics", "curve", "workdir", "parts", "tasks")
+    known = dict.fromkeys(key for run in flat for key in run)  # not all runs skip
+    columns = [key for key in known if key not in excluded]
+    metrics = sorted({name for run in flat for name in run.get("metrics", {})})
+    rows = [
+        [format_cell(run.get(key)) for key in columns]
+        + [format_cell(run.get("metrics", {}).get(name)) for name in metrics]
+        + [run.get("workdir", "")]
+        for run in flat
+    ]
+    header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
+    return Table(header, rows)
+
+
+def tabulate_diverged(diverged: Iterable[Diverged]) -> Table:
+    """The runs that diverged, which have no metrics."""
+    keys = ["name", "seed", "diverged_at", "reason", "workdir"]
+    rows = [[format_cell(getattr(run, key)) for key in keys] for run in diverged]
+    return Table(["name", "seed", "diverged at step", "reason", "workdir"], rows)
+
+
+def tabulate_trials(tuning: Mapping[str, Tuning]) -> dict[str, Table]:
+    """By objective, its trials with their settings; the chosen one is marked."""
+    tables = {}
+    for name, record in tuning.items():
+        if not record.trials:
+            continue
+        keys = list(record.trials[0].settings)
+        rows = [
+            ["chosen" if trial.settings == record.chosen else ""]
+            + [str(trial.settings[key]) for key in keys]
+            + ["diverged" if trial.value is None else f"{trial.value:.3f}"]
+            for trial in record.trials
+        ]
+        tables[name] = Table(["", *keys, METRICS[record.by].label], rows)
+    return tables
+
+
+def format_cell(value: Any) -> Any:
+    """A value of a table: numbers with separators, a dash for None."""
+    if value is None:
+        return MISSING
+    if isinstance(value, (list, tuple)):  # ranges of skipped batches
+        return ", ".join(f"{first} to {end}" for first, end in value)
+    if isinstance(value, float):
+        return f"{value:,.4f}" if abs(value) < 1e6 else format_flops(value)
+    return f"{value:,}" if isinstance(value, int) else value

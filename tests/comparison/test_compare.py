@@ -16,7 +16,7 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.evaluation import cloze
 from jaxpt.report import figures
-from jaxpt.report.probed_layers import list_probed
+from jaxpt.report.task_charts import list_probed
 from jaxpt.runs import train_calls
 from jaxpt.runs.data import likelihood_rows
 from jaxpt.runs.predictions import fill_text, generate_texts

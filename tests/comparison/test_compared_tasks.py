@@ -23,13 +23,14 @@ from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.report import figures
-from jaxpt.report.summary import list_verdicts, summarise, tabulate
-from jaxpt.report.tuned_curves import (
+from jaxpt.report.summary import summarise
+from jaxpt.report.task_charts import (
     collect_ngrams,
     collect_points,
     draw_tuned,
     list_tuned,
 )
+from jaxpt.report.terminal import list_verdicts, tabulate
 from jaxpt.runs.workdir import load_examples
 from jaxpt.training import loop
 

@@ -19,7 +19,8 @@ from jaxpt.config.plan import make_plan
 from jaxpt.files import folder as folders
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
-from jaxpt.report.summary import format_table, summarise
+from jaxpt.report.summary import summarise
+from jaxpt.report.terminal import format_table
 from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop

@@ -20,7 +20,7 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
-from jaxpt.report.summary import list_tuning
+from jaxpt.report.terminal import list_tuning
 from jaxpt.text.dataset import hold_out, load_text
 from jaxpt.text.rows.corpus import Corpus
 

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reports import make_report, make_runs, vary
 
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import LEAST, split_half
-from jaxpt.report.reliability import list_reliability, measure_reliability
+from jaxpt.report.metrics import list_reliability, measure_reliability
+from jaxpt.report.types import Run
 from jaxpt.runs.workdir import load_examples
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -94,13 +96,14 @@ def test_of_archived_studies(study, metric, low, high):
     for folder in folders:
         name, _, seed = folder.name.rpartition("-seed")
         examples[name, int(seed)] = load_examples(folder)
-        runs.append({"name": name, "seed": int(seed), "metrics": {}})
+        runs.append(Run(name, name, int(seed)))
     if study == "quickstart":
-        assert len({run["name"] for run in runs}) == 4
+        assert len({run.name for run in runs}) == 4
     reliability = measure_reliability(runs, examples)
     assert low < reliability[metric] < high
-    entries = [{"metric": metric, "label": "the metric"}]
-    report = {"metrics": entries, "reliability": reliability}
+    report = make_report(make_runs({"clm": [0.5], "mlm": [0.6]}, metric))
+    entries = [vary(report.metrics[0], label="the metric")]
+    report = vary(report, metrics=entries, reliability=reliability)
     first, *rest = list_reliability(report)
     assert f"the metric {reliability[metric]:.3f}" in first
     assert bool(rest) == (reliability[metric] < LEAST)
@@ -109,4 +112,4 @@ def test_of_archived_studies(study, metric, low, high):
 
 
 def test_a_report_without_reliability_has_no_line():
-    assert list_reliability({"metrics": []}) == []
+    assert list_reliability(make_report(make_runs({"clm": [0.5]}))) == []

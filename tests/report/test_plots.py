@@ -431,7 +431,7 @@ def test_the_terminals_table_needs_no_plots():
 
 def test_a_shared_metric_has_its_baselines_as_dotted_lines(figures, tmp_path):
     """Also if it was measured only before and after training."""
-    run = make_run("clm", probe=False) | {"steps": 6, "raw_tokens": 6e6, "flops": 6e15}
+    run = vary(make_run("clm", probe=False), steps=6, raw_tokens=6e6, flops=6e15)
     run["metrics"] = {"word_accuracy": 0.6, "word_accuracy_random": 0.2}
     levels = {"word_accuracy": {"token frequencies": 0.3}}
     plots.learning_curves([run], tmp_path / "a.png", levels)

@@ -4,11 +4,12 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from reports import make_report, make_run
+from reports import make_report, make_run, vary
 
 from jaxpt.report import report_page
-from jaxpt.report.probed_layers import average_layers, draw_layers, list_probed
-from jaxpt.report.summary import format_table, group_by_name
+from jaxpt.report.task_charts import average_layers, draw_layers, list_probed
+from jaxpt.report.terminal import format_table
+from jaxpt.report.types import group_by_name
 
 HOSTILE = '<b a="&">'
 
@@ -30,7 +31,7 @@ def make_record(layer, pooling, accuracies, num_test=3000):
 def make_probed(name, seed, value, trained, untrained=None):
     run = make_run(name, seed, probe_accuracy=value, probe_accuracy_random=0.5)
     records = {"trained": trained, "untrained": untrained}
-    return run | {"probe": {k: v for k, v in records.items() if v}}
+    return vary(run, probe={k: v for k, v in records.items() if v})
 
 
 LOW = [[0.5, 0.4, 0.3], [0.6, 0.5, 0.4], [0.7, 0.6, 0.5]]

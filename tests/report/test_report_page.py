@@ -9,14 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
+from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs, vary
 
 from jaxpt.errors import UserError
-from jaxpt.report import charts, forest, formats, pages, plots, report_page, styles
+from jaxpt.report import (
+    charts,
+    forest,
+    formats,
+    pages,
+    plots,
+    report_page,
+    styles,
+    terminal,
+)
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import list_answers
 from jaxpt.report.report_charts import draw_curves, draw_pareto
-from jaxpt.report.summary import group_by_name
+from jaxpt.report.types import group_by_name
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
 
@@ -53,8 +62,8 @@ def write_page(report, folder):
 def test_report_json_is_strict_and_whole(tmp_path):
     report = make_full_report()
     rates = (1, np.float32(0.5))
-    report["config"] = {"rates": rates, "path": tmp_path, "x": np.arange(2)}
-    report["runs"][0]["curve"][0]["valid_loss"] = math.inf
+    report.config = {"rates": rates, "path": tmp_path, "x": np.arange(2)}
+    report.runs[0]["curve"][0]["valid_loss"] = math.inf
     report_page.write_report(report, tmp_path)
 
     def refuse(constant):
@@ -65,9 +74,9 @@ def test_report_json_is_strict_and_whole(tmp_path):
     assert loaded["runs"][0]["curve"][0]["valid_loss"] is None
     assert loaded["runs"][4]["metrics"]["valid_loss"] is None
     assert loaded["config"] == {"rates": [1, 0.5], "path": str(tmp_path), "x": [0, 1]}
-    assert loaded["budget"] == report["budget"]
+    assert loaded["budget"] == report.budget
     # A report read back prints and writes the same.
-    assert reporting.format_table(loaded) == reporting.format_table(report)
+    assert terminal.format_table(loaded) == terminal.format_table(report)
     again = tmp_path / "again"
     again.mkdir()
     report_page.write_report(loaded, again)
@@ -77,8 +86,8 @@ def test_report_json_is_strict_and_whole(tmp_path):
 
 def test_report_html_needs_nothing_outside_itself(tmp_path):
     report = make_full_report()
-    report["figures"] = {"learning_curves": "a.png", "mask_fill_mlm": "b.png"}
-    for name in report["figures"].values():
+    report.figures = {"learning_curves": "a.png", "mask_fill_mlm": "b.png"}
+    for name in report.figures.values():
         (tmp_path / name).write_bytes(PNG)
     path = report_page.write_report(report, tmp_path)
     assert path == tmp_path / "report.html"
@@ -105,7 +114,7 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
 def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     runs = make_runs({"clm": [0.1, 0.1001] * 2, "mlm": [0.9] * 4})
     for run in runs:
-        run["metrics"]["probe_accuracy_random"] = 0.1 + run["seed"] / 1e4
+        run.metrics["probe_accuracy_random"] = 0.1 + run.seed / 1e4
     texts = write_page(make_report(runs), tmp_path).texts
     lead = (
         "At 1.67e14 FLOPs per run, mlm is significantly better than clm on linear "
@@ -156,11 +165,11 @@ def test_hostile_text_comes_out_escaped_everywhere(tmp_path):
         notes={HOSTILE: HOSTILE},
         figures={name: "a.png"},
     )
-    report["data"] |= {"path": HOSTILE, HOSTILE: HOSTILE}
-    report["runs"][0]["workdir"] = HOSTILE
+    report.data |= {"path": HOSTILE, HOSTILE: HOSTILE}
+    report.runs[0]["workdir"] = HOSTILE
     kinds = ("given", "right", "wrong", "written", "truth", "caught", "missed", "alarm")
     pieces = [[HOSTILE, kind, HOSTILE] for kind in kinds]
-    report["samples"] = {HOSTILE: {"seed": 0, "forms": {"fills": [pieces]}}}
+    report.samples = {HOSTILE: {"seed": 0, "forms": {"fills": [pieces]}}}
     (tmp_path / "a.png").write_bytes(PNG)
     page = write_page(report, tmp_path)
     assert "script" not in page.tags
@@ -184,7 +193,7 @@ def test_samples_stand_side_by_side_with_their_marks(tmp_path):
     fills = [["th", "given", ""], ["e", "right", ""], [" ", "wrong", "y"]]
     fakes = [["x", "caught", "t"], ["q", "missed", "h"], ["e", "alarm", ""]]
     goes_on = [["the", "given", ""], [" sea", "written", ""], [" sun", "truth", ""]]
-    report["samples"] = {
+    report.samples = {
         "clm": {"seed": 0, "forms": {"continuation": [goes_on, goes_on]}},
         "electra": {"seed": 0, "forms": {"fakes": [fakes], "fills": [fills]}},
         "bilm": {"seed": 0, "forms": {}},
@@ -198,13 +207,13 @@ def test_samples_stand_side_by_side_with_their_marks(tmp_path):
     # A form that no network has is not explained.
     assert "detects replaced tokens" in page and "fills spans" not in page
     assert Page(page).tags.count("del") == 2  # the legend's and the sample's
-    table = reporting.format_table(report)
+    table = terminal.format_table(report)
     assert "clm continues: the >> sea (text: sun)" in table
     assert "electra detects replaced tokens: [x≠t](q≠h)!e!" in table and "bilm" in table
     assert max(map(len, table.splitlines())) <= 100
-    del report["samples"]
+    del report.samples
     assert "Samples" not in report_page.write_report(report, tmp_path).read_text()
-    assert "passage" not in reporting.format_table(report)
+    assert "passage" not in terminal.format_table(report)
 
 
 def test_no_link_is_written_through(tmp_path):
@@ -263,7 +272,7 @@ def make_curves(values, metric="probe_accuracy"):
     """Runs whose curves have these values at steps 0, 1, 2, each 100 tokens."""
     runs = make_runs({name: [s[-1] for s in seeds] for name, seeds in values.items()})
     for run in runs:
-        run["curve"] = [
+        run.curve = [
             {
                 "step": step,
                 "raw_tokens": 100 * step,
@@ -271,7 +280,7 @@ def make_curves(values, metric="probe_accuracy"):
                 "seconds": 0.5 * step,
                 metric: value,
             }
-            for step, value in enumerate(values[run["name"]][run["seed"]])
+            for step, value in enumerate(values[run.name][run.seed])
         ]
     return runs
 
@@ -282,16 +291,16 @@ ODD = {
     "one objective": make_report(make_runs({"clm": [0.5, 0.6]})),
     "no shared metric": make_report(make_runs({"clm": [3, 2]}, "valid_loss")),
     "nothing measured": make_report([make_run("clm")]),
-    "no curve": make_report([make_run("clm") | {"curve": []}]),
+    "no curve": make_report([vary(make_run("clm"), curve=[])]),
     "metrics and no curve": make_report(
-        [run | {"curve": []} for run in make_runs({"clm": [0.5], "mlm": [0.6]})]
+        [vary(run, curve=[]) for run in make_runs({"clm": [0.5], "mlm": [0.6]})]
     ),
     "fifteen": make_report(make_runs(FIFTEEN)),
     "no finite value": make_report(
         make_curves({"clm": [[None, math.nan]], "mlm": [[0.5, None], [0.6, 0.7]]})
     ),
     "no cost": make_report(
-        [run | {"flops": None, "train_seconds": 0.0} for run in make_runs(FIFTEEN)]
+        [vary(run, flops=None, train_seconds=0.0) for run in make_runs(FIFTEEN)]
     ),
     "no seed is shared": make_report(
         [make_run(n, s, probe_accuracy=0.5) for s, n in enumerate(OBJECTIVES)]
@@ -409,7 +418,7 @@ def test_quality_against_cost_by_hand():
     """Lower bits are drawn higher; the dear and worse one is not on the front."""
     runs = make_runs({"a": [2.0, 4.0], "b": [2.0], "c": [4.0]}, "bits_per_byte")
     for run, seconds in zip(runs, (10, 30, 30, 40)):
-        run["train_seconds"] = seconds
+        run.facts["train_seconds"] = seconds
     (entry,) = reporting.summarise(runs)
     chart = draw_pareto(group_by_name(runs), entry, "train_seconds")
     svg = ElementTree.fromstring(chart)
@@ -478,7 +487,7 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
 )
 def test_the_first_answer_says_no_more_than_the_verdicts(values, who):
     report = make_report(make_runs(values))
-    (answer,) = list_answers(report, group_by_name(report["runs"]))
+    (answer,) = list_answers(report, group_by_name(report.runs))
     assert answer.result == who
 
 
@@ -591,7 +600,7 @@ def test_the_first_chart_shows_a_shared_metric_with_its_baselines(tmp_path):
     for measured, heading in (({}, "Quality against cost"), (0.4, "Learning curves")):
         for run in runs:
             if measured:
-                run["metrics"]["probe_accuracy_random"] = measured + run["seed"] / 1e3
+                run.metrics["probe_accuracy_random"] = measured + run.seed / 1e3
         source = build(make_report(runs), tmp_path)
         chart = next(svg for svg in parse_svgs(source) if svg.get("class") == "chart")
         assert re.search("linear probe on frozen.*against", chart.get("aria-label"))
@@ -604,7 +613,7 @@ def test_every_table_scrolls_or_folds_on_a_narrow_screen(tmp_path):
     report = make_full_report()
     trials = [{"settings": {"optim.lr": 0.01}, "value": 0.5}]
     record = {"by": "probe_accuracy", "chosen": trials[0]["settings"], "flops": 1e9}
-    report["tuning"] = {"clm": record | {"trials": trials, "at_edge": []}}
+    report.tuning = {"clm": record | {"trials": trials, "at_edge": []}}
     source = build(report, tmp_path)
     tables = re.findall(r'(.{18})<table(?: class="(.*?)")?>', source, re.S)
     assert len(tables) > 8
@@ -619,7 +628,7 @@ def test_every_table_scrolls_or_folds_on_a_narrow_screen(tmp_path):
 
 def test_nothing_is_drawn_twice(tmp_path):
     report = make_full_report()
-    report["figures"] = dict.fromkeys(report_page.AS_CHARTS, "a.png")
+    report.figures = dict.fromkeys(report_page.AS_CHARTS, "a.png")
     (tmp_path / "a.png").write_bytes(PNG)
     source = build(report, tmp_path)
     assert "<img" not in source
