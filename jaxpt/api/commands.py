@@ -79,7 +79,7 @@ def compare(
     whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
     with terminal(quiet):
-        return compare_runs(whole, folder, list(settings or ())).to_json()
+        return compare_runs(whole, folder, list(settings or ()))
 
 
 @name_arguments(**{"from": "source"})

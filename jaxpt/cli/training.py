@@ -232,9 +232,11 @@ def report(command: Command, argv: list[str]) -> int:
     from jaxpt.comparison.runs_report import report_runs
     from jaxpt.distributed import processes
     from jaxpt.report.terminal import format_table
+    from jaxpt.report.types import Report
     from jaxpt.training.finished_runs import find_folders
 
     processes.check_alone()
     folders = find_folders(values.runs or [])
-    table = format_table(report_runs(folders, workdir, values.alpha, values.control))
+    report = report_runs(folders, workdir, values.alpha, values.control)
+    table = format_table(Report.from_json(report))
     return show([table, f"\nreport: {workdir / 'report.html'}"])

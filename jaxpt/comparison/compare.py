@@ -42,8 +42,8 @@ PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
 
 def compare(
     config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
-) -> Report:
-    """Trains every objective with every seed and writes a report with its pictures.
+) -> dict:
+    """Trains every objective with every seed; writes and returns report.json.
 
     Finished runs are not repeated, so the same call resumes. A run that diverges is
     reported, and the others are trained.
@@ -66,7 +66,7 @@ def compare(
         write_plans(workdir, prepared)
         trainer = Trainer(prepared, workdir)
         entries = [trainer.train(*run) for run in runs]
-        return write_report(prepared, entries, workdir)
+        return write_report(prepared, entries, workdir).to_json()
 
 
 def prepare(
@@ -142,7 +142,8 @@ def do_part(
     """
     config = to_dict(config)
     if not part.kind:
-        return _format_report(compare(config, workdir, explicit_names), workdir)
+        report = Report.from_json(compare(config, workdir, explicit_names))
+        return _format_report(report, workdir)
     runs = processes.on_all(lambda: part.choose(make_compare_spec(config)))
     if part.kind == "list":
         return "\n".join(run_name(*run) for run in runs)

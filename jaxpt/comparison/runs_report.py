@@ -18,7 +18,6 @@ from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
-from jaxpt.report.types import Report
 from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs import manifest
 from jaxpt.runs.workdir import load_corpora
@@ -39,8 +38,8 @@ BUDGETS = {
 
 def report_runs(
     folders: Iterable[Path], workdir: Path, alpha: float = ALPHA, control: str = ""
-) -> Report:
-    """Writes report.json, report.html, tables and pictures of finished runs.
+) -> dict:
+    """Writes the report of finished runs, with its tables; returns report.json.
 
     Runs that differ only in their seed share a name. "inequalities" lists the
     differences between the names, one sentence each. Runs that diverged are in
@@ -105,7 +104,7 @@ def report_runs(
         report = publish(report, {name: corpora_of[name] for name in drawable}, workdir)
         for name in before - set(report.figures.values()):
             checksums.remove(workdir / name)
-    return report
+    return report.to_json()
 
 
 def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:

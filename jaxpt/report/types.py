@@ -77,6 +77,7 @@ class Probe(Record):
     test_passages: int = 0
     poolings: tuple[str, ...] = ()
     accuracies: tuple[tuple[float | None, ...], ...] | None = None
+    other: dict[str, Any] = rest()
 
 
 @dataclasses.dataclass(frozen=True)

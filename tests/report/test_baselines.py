@@ -128,4 +128,4 @@ def test_networks_say_which_part_of_them_fills_masks(speech):
     assert result[f"{CHOICE}_frequency"].mean < result[CHOICE].mean
     # Bigrams have nothing to say about the pairs, but much about the choice.
     assert result["pair_accuracy"].mean == 0.5 and result[CHOICE].mean > 0.5
-    assert result.pair_nats.mean == pytest.approx(math.log(2), abs=1e-6)
+    assert result["pair_nats"].mean == pytest.approx(math.log(2), abs=1e-6)

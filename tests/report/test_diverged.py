@@ -22,10 +22,10 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import DivergedError
 from jaxpt.report import figures
 from jaxpt.report.answer import list_answers
-from jaxpt.report.formats import to_plain
 from jaxpt.report.page import write_report
 from jaxpt.report.tables import format_latex, format_results
 from jaxpt.report.terminal import format_table, list_verdicts
+from jaxpt.report.types import Report
 from jaxpt.report.wording import list_diverged
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.workdir import load_divergence
@@ -77,20 +77,20 @@ def whole(config, tmp_path_factory):
 
 
 def list_lost(report):
-    return {(r["name"], r["seed"]): r["diverged_at"] for r in report.diverged}
+    return {(r["name"], r["seed"]): r["diverged_at"] for r in report["diverged"]}
 
 
 def test_the_other_runs_are_trained_and_reported(whole):
     workdir, report, _ = whole
     assert list_lost(report) == LOST
     finished = ["clm-0", "clm-1", "clm-2", "mlm-0", "mlm-2"]
-    assert [f"{run.name}-{run.seed}" for run in report.runs] == finished
-    for run in report.diverged:
-        folder = workdir / run.workdir
+    assert [f"{run['name']}-{run['seed']}" for run in report["runs"]] == finished
+    for run in report["diverged"]:
+        folder = workdir / run["workdir"]
         assert not (folder / "result.json").exists()
         assert load_divergence(folder).items() <= run.items()
-        assert "loss is" in run.facts["reason"] and run.facts["flops"] > 0
-    output = format_table(report)
+        assert "loss is" in run["reason"] and run["flops"] > 0
+    output = format_table(Report.from_json(report))
     assert "mlm seed 1 diverged at step 5 (the loss is nan)" in output
     assert "all seeds of hot, which has no results" in output
     rows = [line.split() for line in output.splitlines()]
@@ -133,13 +133,13 @@ def test_parts_and_the_report_of_runs_say_the_same(whole, config, tmp_path, refu
     ]
     do_part(Part("report"), config, workdir)
     again = json.loads((workdir / "report.json").read_text())
-    assert without_times(again) == without_times(to_plain(report))
+    assert without_times(again) == without_times(report)
     folders = sorted((workdir / "runs").glob("*-seed*"))
     apart = report_runs(folders, tmp_path / "apart")
-    lost = {(run.seed, run.facts["diverged_at"]) for run in apart["diverged"]}
+    lost = {(run["seed"], run["diverged_at"]) for run in apart["diverged"]}
     assert lost == {(seed, step) for (_, seed), step in LOST.items()}
     assert len(apart["runs"]) == 5
-    assert "mlm seed 1 diverged at step 5" in format_table(apart)
+    assert "mlm seed 1 diverged at step 5" in format_table(Report.from_json(apart))
     kept = json.loads((tmp_path / "apart" / "runs.json").read_text())
     assert len(kept["runs"]) == 9
     report_runs(folders, tmp_path / "apart")  # may be written again
@@ -268,9 +268,9 @@ def test_one_objective_diverges_and_another_skips(speech, tmp_path):
     config = make_config(speech, **SETTINGS | changes)
     with poison("fill_in_the_middle", {3: np.nan}):
         report = comparison.compare(config, tmp_path)
-    assert [run.facts["skipped_updates"] for run in report.runs] == [1, 1]
+    assert [run["skipped_updates"] for run in report["runs"]] == [1, 1]
     assert list_lost(report).keys() == {("hot", 0), ("hot", 1)}
-    assert all("2 updates in a row" in run.facts["reason"] for run in report.diverged)
-    lines = list(csv.DictReader(io.StringIO(format_results(report))))
+    assert all("2 updates in a row" in run["reason"] for run in report["diverged"])
+    lines = list(csv.DictReader(io.StringIO(format_results(Report.from_json(report)))))
     assert [line["skipped_updates"] for line in lines] == ["1", "1", "2", "2"]
     assert "skipped updates" in (tmp_path / "report.html").read_text()
