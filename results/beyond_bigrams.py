@@ -14,8 +14,8 @@ import numpy as np
 from jaxpt.comparison.archive import REFERENCES
 from jaxpt.comparison.plan_runs import run_path
 from jaxpt.errors import UserError
-from jaxpt.report.types import group_by_name
 from jaxpt.report.studies import load_study
+from jaxpt.report.types import group_by_name, read_runs
 from jaxpt.runs.workdir import load_examples
 
 METRIC = "choice_bayes_accuracy"
@@ -30,12 +30,12 @@ def split_accuracy(folder: Path) -> tuple[float, dict[str, tuple[float, float]]]
     study = load_study(folder)
     references = load_examples(folder, REFERENCES)
     parts = {}
-    for name, runs in group_by_name(study.report["runs"]).items():
+    for name, runs in group_by_name(read_runs(study.report["runs"])).items():
         if f"{name}/{METRIC}" not in references:
             raise UserError(f"{folder}: has no {METRIC} of bigrams")
         right = references[f"{name}/{METRIC}"].totals
         hits = [
-            load_examples(run_path(folder, name, run["seed"]))[METRIC].totals
+            load_examples(run_path(folder, name, run.seed))[METRIC].totals
             for run in runs
         ]
         mean = np.mean(hits, axis=0)

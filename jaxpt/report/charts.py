@@ -21,7 +21,7 @@ FULL = 572  # the right edge of a plot with its names inside
 LABEL_GAP = 17.0  # between the baselines of two names
 LONGEST = 16  # characters of a name in a chart; the tooltip has the whole name
 
-# Markers as matplotlib draws them: corners, turn in degrees, inner radius, width. An
+# Markers: corners, turn in degrees, inner radius, width. An
 # inner radius below 1 makes a star; no corners are a circle.
 MARKERS = {
     "o": (0, 0, 1.0, 1.0),

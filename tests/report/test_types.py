@@ -1,4 +1,4 @@
-"""A report as typed data: stored ones read and write the same, wrong ones are refused."""
+"""A report as typed data: a stored one is written the same, a wrong one is refused."""
 
 import dataclasses
 import json
