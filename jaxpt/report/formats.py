@@ -71,5 +71,5 @@ def to_plain(value: Any) -> Any:
 
 
 def separate(items: Iterable[str]) -> str:
-    """What divides items of a list: a comma, or a semicolon if one has a comma."""
+    """The separator of a list: a comma, or a semicolon if an item has a comma."""
     return "; " if any("," in item for item in items) else ", "

@@ -1,4 +1,4 @@
-"""Charts of what is trained on a network: probes of its layers, fine-tuning curves.
+"""Charts of probes of the layers and of fine-tuning curves.
 
 The probe's accuracy by layer has a line for each objective. A fine-tuning curve is a
 task's metric by number of labelled examples: the mean over seeds with Student's t
