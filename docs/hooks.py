@@ -1,7 +1,7 @@
 """Pages that are generated from the code when the site is built.
 
 objectives/NAME.md       docstring, settings and functions of an objective's module, and
-                         a picture of one passage under it, objectives/NAME.png
+                         a picture of one passage under it, objectives/NAME.svg
 reference/settings.md    every setting with its default and description
 reference/tasks.md       the same for fine-tuning
 reference/commands.md    the output of `jaxpt` and `jaxpt list`
@@ -35,8 +35,7 @@ from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
-from jaxpt.report.passage_plot import draw_views
-from jaxpt.report.plots import render_figure
+from jaxpt.report.passage import draw_views
 from jaxpt.tasks import TASKS
 from jaxpt.text.dataset import load_text
 
@@ -77,7 +76,7 @@ def on_files(files, config):
     pages |= make_results_page(RESULTS)
     pages["negative.md"] = (RESULTS / "negative.md").read_text(encoding="utf-8")
     for name, picture in draw_pictures().items():
-        pages[f"objectives/{name}.png"] = picture
+        pages[f"objectives/{name}.svg"] = picture
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
@@ -94,14 +93,14 @@ def on_page_markdown(markdown, **_) -> str:
 
 
 def draw_pictures() -> dict[str, bytes]:
-    """A PNG for each objective: one passage as inputs, targets and attention mask."""
+    """An SVG for each objective: one passage as inputs, targets and attention mask."""
     names, pictures = list(OBJECTIVES), {}
     config = jaxpt.read_config("quickstart", PASSAGE)
     plans = make_plans(config, names, list(PASSAGE))
     tokenizer, corpora = load_text(next(iter(plans.values())).text)
     for name, plan in plans.items():
         view = passage.view(name, plan, tokenizer, corpora["train"], LENGTH, STEP)
-        pictures[name] = render_figure(draw_views([view], ""), dpi=100)
+        pictures[name] = draw_views([view], "").encode()
     return pictures
 
 
@@ -111,7 +110,7 @@ def make_objective(name, module, settings) -> str:
     alt = f"One passage under {name}: the text, the inputs, the targets, the mask"
     lines = [f"# {name}", "", f"**{title}**", escape_prose(text), ""]
     # As HTML, because MkDocs serves the page from its own folder.
-    image = f'<img src="../{name}.png" alt="{alt}">'
+    image = f'<img src="../{name}.svg" alt="{alt}">'
     lines += [f'<div class="wide">{image}</div>', ""]
     lines += [
         f"Drawn by `jaxpt inspect --config quickstart --objectives={name}` with "

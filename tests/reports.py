@@ -1,17 +1,22 @@
-"""Reports of comparisons that nobody ran, to be summarised and drawn."""
+"""Reports of comparisons without runs, to be summarised and drawn."""
 
 import math
 
 import numpy as np
 
 from jaxpt.report import summary as reporting
+from jaxpt.report.formats import to_plain
+from jaxpt.report.records import Record
+from jaxpt.report.types import Report, Run
 
 OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]
 
 
-def make_run(objective, seed=0, **metrics):
+def make_entry(objective, seed=0, **metrics):
+    """A run as report.json has it."""
     return {
         "name": objective,
+        "objective": objective,
         "seed": seed,
         "params": 3_412_345,
         "steps": 1000,
@@ -38,6 +43,23 @@ def make_run(objective, seed=0, **metrics):
     }
 
 
+def make_run(objective, seed=0, **metrics):
+    return read_run(make_entry(objective, seed, **metrics))
+
+
+def read_run(entry):
+    return Run.from_json(to_plain(entry))
+
+
+def vary(record, **changes):
+    """A run or report with other values in report.json."""
+    return type(record).from_json(to_plain(record.to_json() | write(changes)))
+
+
+def with_metrics(run, **metrics):
+    return vary(run, metrics={**run.metrics, **metrics})
+
+
 def make_runs(values, metric="probe_accuracy"):
     return [
         make_run(objective, seed, **{metric: value})
@@ -47,7 +69,9 @@ def make_runs(values, metric="probe_accuracy"):
 
 
 def make_report(runs, **changes):
-    return {
+    """A report of runs; `changes` are fields or their JSON."""
+    plain = {name: write(value) for name, value in changes.items()}
+    content = {
         "title": "Four objectives",
         "created": "2025-01-31T12:00:00",
         "version": "0.1.0",
@@ -61,11 +85,24 @@ def make_report(runs, **changes):
             "vocab_size": 4096,
             "tokenizer": "bpe",
         },
-        "runs": runs,
-        "metrics": reporting.summarise(runs),
+        "runs": write(runs),
+        "alpha": 0.05,
+        "metrics": write(reporting.summarise(runs)),
         "notes": {"flops": "forward and backward matrix products"},
         "figures": {},
-    } | changes
+    }
+    return Report.from_json(to_plain(content | plain))
+
+
+def write(value):
+    """A field of a report as JSON."""
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, (list, tuple)):
+        return [write(item) for item in value]
+    if isinstance(value, dict):
+        return {name: write(item) for name, item in value.items()}
+    return value
 
 
 def make_full_report():

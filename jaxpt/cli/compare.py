@@ -152,7 +152,8 @@ def report(command: Command, argv: list[str]) -> int:
     start_jax()
     from jaxpt.comparison.runs_report import report_runs, report_study
     from jaxpt.distributed import processes
-    from jaxpt.report.summary import format_table
+    from jaxpt.report.terminal import format_table
+    from jaxpt.report.types import Report
     from jaxpt.runs.finished_runs import find_folders
 
     processes.check_alone()
@@ -164,4 +165,5 @@ def report(command: Command, argv: list[str]) -> int:
     else:
         folders = find_folders(values.runs or [])
         result = report_runs(folders, workdir, values.alpha, values.control)
-    return show([format_table(result), f"\nreport: {workdir / 'report.html'}"])
+    table = format_table(Report.from_json(result))
+    return show([table, f"\nreport: {workdir / 'report.html'}"])

@@ -1,5 +1,6 @@
 """Assembles the report of measured runs, for `jaxpt compare` and `jaxpt report`."""
 
+import dataclasses
 import datetime
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -17,14 +18,15 @@ from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
-from jaxpt.report.conventions import judge_conventions, word_conventions
-from jaxpt.report.costs import add_costs
-from jaxpt.report.reliability import measure_reliability
-from jaxpt.report.report_page import write_report
-from jaxpt.report.samples import Collector
+from jaxpt.report.conventions import judge_conventions, judge_whole_cost
+from jaxpt.report.costs import add_costs, word_conventions
+from jaxpt.report.figures import Collector
+from jaxpt.report.formats import to_plain
+from jaxpt.report.metrics import measure_reliability
+from jaxpt.report.page import write_report
 from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
-from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.report.types import Conventions, Report, read_runs
 from jaxpt.report.wording import FREQUENCY_SUFFIX
 from jaxpt.runs.data import likelihood_bytes, likelihood_documents, likelihood_rows
 from jaxpt.runs.task import Task
@@ -198,8 +200,8 @@ def assemble(
     control: str,
     tests: Mapping[str, list[set[str]]] | None = None,
     tuning: Mapping[str, dict] | None = None,
-) -> dict:
-    """The content of report.json without its figures: costs, baselines, verdicts.
+) -> Report:
+    """The report without its figures: costs, baselines, verdicts.
 
     Args:
       budget: {"kind", "amount", "note"} of each run.
@@ -230,7 +232,8 @@ def assemble(
         report["control"] = control
     if diverged:
         report["diverged"] = diverged
-    return report | judge_runs(report, runs, examples, references, tests)
+    report |= judge_runs(report, runs, examples, references, tests)
+    return Report.from_json(to_plain(report))
 
 
 def describe_count(budget: Mapping[str, Any], runs: list[dict]) -> dict[str, Any]:
@@ -254,11 +257,11 @@ def judge_runs(
     references: Mapping[str, Mapping[str, Examples]],
     tests: Mapping[str, list[set[str]]] | None = None,
 ) -> dict[str, Any]:
-    """What a report states about its runs: metrics with verdicts, and at equal costs.
+    """What report.json states about its runs: verdicts, also at other equal costs.
 
     Args:
       report: "budget", "alpha" and "control" are read.
-      runs: its runs with the columns of `report.costs`.
+      runs: its entries of runs with the columns of `report.costs`.
       examples, references, tests: as in `report.summary.summarise`.
 
     Returns:
@@ -266,37 +269,45 @@ def judge_runs(
     """
     budget, alpha = report["budget"], report["alpha"]
     control = report.get("control", "")
-    metrics = summarise(runs, examples, references, tests, alpha, control)
-    parts: dict[str, Any] = {"metrics": metrics}
-    parts["reliability"] = measure_reliability(runs, examples)
+    known = read_runs(runs)
+    metrics = summarise(known, examples, references, tests, alpha, control)
     kind = "" if budget["note"].endswith(OLD_COUNT) else budget["kind"]
-    costs = judge_conventions(runs, metrics, kind, examples, tests, alpha, control)
+    costs, metrics = judge_conventions(
+        known, metrics, kind, examples, tests, alpha, control
+    )
+    parts: dict[str, Any] = {"metrics": [metric.to_json() for metric in metrics]}
+    parts["reliability"] = measure_reliability(known, examples)
     if lines := word_conventions(costs, metrics):
-        parts["conventions"] = {"budget": kind, "costs": costs, "lines": lines}
-    whole = judge_whole_cost(runs, budget["kind"], examples, alpha, control)
-    return parts | ({"whole_cost": whole} if whole else {})
+        parts["conventions"] = Conventions(kind, costs, tuple(lines)).to_json()
+    whole = judge_whole_cost(known, budget["kind"], examples, alpha, control)
+    return parts | ({"whole_cost": whole.to_json()} if whole else {})
 
 
 def publish(
-    report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
-) -> None:
-    """Writes a report: samples, figures (PNG), tables, report.json and report.html.
+    report: Report, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
+) -> Report:
+    """Writes a report: samples, figures (SVG), tables, report.json and report.html.
 
     Args:
-      report: its "figures" and "samples" are set.
+      report: without figures and samples.
       corpora_of: the text of each name; a name without a text has no samples.
+
+    Returns:
+      The report with its figures and samples.
 
     Raises:
       UserError: a file cannot be written, or a run's checkpoint cannot be read.
     """
     collector = Collector(report, corpora_of, workdir)
-    report["figures"] = figures.draw(report, corpora_of, workdir, collector.add)
-    report["samples"] = report.get("samples", {}) | collector.by_name
+    drawn = figures.draw(report, corpora_of, workdir, collector.add)
+    samples = {**(report.samples or {}), **collector.by_name}
+    whole = dataclasses.replace(report, figures=drawn, samples=samples)
 
     def write() -> str:
-        write_tables(report, workdir)
-        path = write_report(report, workdir)
-        checksums.record(workdir, [path.name, *report["figures"].values()])
+        write_tables(whole, workdir)
+        path = write_report(whole, workdir)
+        checksums.record(workdir, [path.name, *drawn.values()])
         return str(path)
 
     processes.on_first(write)
+    return whole

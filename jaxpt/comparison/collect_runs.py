@@ -1,5 +1,6 @@
 """Collects the finished runs of a comparison and writes their report."""
 
+import dataclasses
 from pathlib import Path
 
 from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, publish
@@ -16,7 +17,9 @@ from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
 from jaxpt.judge.assumptions import describe_seeds
-from jaxpt.report.diverged import check_any_finished, split_runs
+from jaxpt.report.formats import to_plain
+from jaxpt.report.types import Report, Tuning
+from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import DIVERGED, check_same, load_divergence, load_examples
@@ -78,7 +81,7 @@ def describe_divergence(record: dict, name: str, folder: Path, workdir: Path) ->
     return {"name": name} | record | {"workdir": str(folder.relative_to(workdir))}
 
 
-def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> dict:
+def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> Report:
     """Writes the report of all runs, its tables and figures.
 
     Raises:
@@ -108,17 +111,18 @@ def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> dict
         control=spec.control,
         tuning=tuning,
     )
-    report["seeds_note"] = describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha)
-    if tuning:
-        report["tuning"] = tuning
     # Runs may have been trained on several machines, or resumed on another one.
     devices = ((run["name"], run.get("device")) for run in runs)
     unequal = describe_difference("device", devices)
     unequal += list_unequal_tuning(spec, tuning)
-    if unequal:
-        report["inequalities"] = unequal
-    publish(report, corpora_of, workdir)
-    return report
+    records = {n: Tuning.from_json(to_plain(each)) for n, each in tuning.items()}
+    report = dataclasses.replace(
+        report,
+        seeds_note=describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha),
+        tuning=records or None,
+        inequalities=tuple(unequal) or None,
+    )
+    return publish(report, corpora_of, workdir)
 
 
 def list_unequal_tuning(spec: CompareSpec, tuning: dict[str, dict]) -> list[str]:

@@ -33,7 +33,8 @@ from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files.folder import hold, refuse_links
-from jaxpt.report.summary import format_table
+from jaxpt.report.terminal import format_table
+from jaxpt.report.types import Report
 from jaxpt.runs.workdir import DIVERGED
 
 PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
@@ -42,7 +43,7 @@ PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
 def compare(
     config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
 ) -> dict:
-    """Trains every objective with every seed and writes a report, its tables and PNGs.
+    """Trains every objective with every seed; writes and returns report.json.
 
     Finished runs are not repeated, so the same call resumes. A run that diverges is
     reported, and the others are trained.
@@ -65,7 +66,7 @@ def compare(
         write_plans(workdir, prepared)
         trainer = Trainer(prepared, workdir)
         entries = [trainer.train(*run) for run in runs]
-        return write_report(prepared, entries, workdir)
+        return write_report(prepared, entries, workdir).to_json()
 
 
 def prepare(
@@ -141,7 +142,8 @@ def do_part(
     """
     config = to_dict(config)
     if not part.kind:
-        return _format_report(compare(config, workdir, explicit_names), workdir)
+        report = Report.from_json(compare(config, workdir, explicit_names))
+        return _format_report(report, workdir)
     runs = processes.on_all(lambda: part.choose(make_compare_spec(config)))
     if part.kind == "list":
         return "\n".join(run_name(*run) for run in runs)
@@ -169,5 +171,5 @@ def _format_runs(workdir: Path, runs: Collection[tuple[str, int]]) -> str:
     return "\n".join(f"{kind}: {list_some(names)}" for kind, names in kinds.items())
 
 
-def _format_report(report: dict, workdir: Path) -> str:
+def _format_report(report: Report, workdir: Path) -> str:
     return f"{format_table(report)}\n\nreport: {workdir / 'report.html'}"

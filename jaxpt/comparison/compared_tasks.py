@@ -338,7 +338,7 @@ def _describe_zero_shot(
     entry = {
         "task": task.name,
         "metric": task.metric(),
-        "label": f"{task.name}, zero-shot {main.replace('_', ' ')}",
+        "label": f"{task.name} zero-shot {main.replace('_', ' ')}",
         "title": task.name,
         "higher_is_better": "perplexity" not in main,
         "margin": MARGIN,
@@ -381,7 +381,7 @@ def _describe_tuned(
     entry = {
         "task": task.name,
         "metric": task.metric(size),
-        "label": f"{task.name}, {measure}, {labels}",
+        "label": f"{task.name} {measure} ({labels})",
         "title": f"{task.name} {size or 'all'}",
         "higher_is_better": True,
         "margin": MARGIN,

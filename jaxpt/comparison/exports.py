@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt.comparison.studies import REPORT
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk
-from jaxpt.files.folder import load_json, new_folder
+from jaxpt.files.folder import new_folder
 from jaxpt.hub.export import ExportOptions, write_export
-from jaxpt.report.summary import format_budget, list_verdicts
+from jaxpt.report.answer import format_budget
+from jaxpt.report.terminal import list_verdicts
+from jaxpt.report.types import load_report
 from jaxpt.runs.first_seeds import list_first_seeds
 
 FILE = "report.json"
@@ -54,8 +55,8 @@ def export_comparison(
       UserError: none can be exported (`jaxpt.hub.export.export_run` has the reasons);
         nothing was written.
     """
-    report = load_json(workdir / FILE, REPORT, "must be a comparison with its report")
-    seeds = sorted({run["seed"] for run in report["runs"]})
+    report = load_report(workdir / FILE, "must be a comparison with its report")
+    seeds = sorted({run.seed for run in report.runs})
     comparison = [
         f"Budget of each run: {format_budget(report)}",
         f"Seeds: {', '.join(map(str, seeds))}",

@@ -1,5 +1,6 @@
 """Reports finished runs that were trained separately (`jaxpt report`)."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
-from jaxpt.report.diverged import check_any_finished, split_runs
+from jaxpt.report.types import Report
+from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs import manifest
 from jaxpt.runs.finished_runs import FoundRun, is_same_text
 from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter
@@ -38,7 +40,7 @@ BUDGETS = {
 def report_runs(
     folders: Iterable[Path], workdir: Path, alpha: float = ALPHA, control: str = ""
 ) -> dict:
-    """Writes report.json, report.html, tables and PNGs of finished runs.
+    """Writes the report of finished runs, with its tables; returns report.json.
 
     Runs that differ only in their seed share a name. "inequalities" lists the
     differences between the names, one sentence each. Runs that diverged are in
@@ -89,15 +91,17 @@ def report_runs(
             control=control,
             tests=find_tests(groups),
         )
-        report["seeds_note"] = MERGED
-        report["inequalities"] = list_inequalities(groups)
         drawable, undrawn = _find_drawable(groups, corpora_of)
-        report["left_out"] = left_out + undrawn
+        report = dataclasses.replace(
+            report,
+            seeds_note=MERGED,
+            inequalities=tuple(list_inequalities(groups)),
+            left_out=tuple(left_out + undrawn),
+        )
         # All checks are done; only now is anything written.
         workdirs = [run["workdir"] for run in [*runs, *diverged]]
         drawn = {name: corpora_of[name] for name in drawable}
-        _write(report, drawn, workdir, {"runs": workdirs})
-    return report
+        return _write(report, drawn, workdir, {"runs": workdirs}).to_json()
 
 
 def report_study(folder: Path, workdir: Path) -> dict:
@@ -115,17 +119,16 @@ def report_study(folder: Path, workdir: Path) -> dict:
     """
     with hold(workdir):
         _check_folder(workdir)
-        report = check_study(folder).report
-        _write(report, {}, workdir, {"study": str(folder)})
-    return report
+        report = Report.from_json(check_study(folder).report)
+        return _write(report, {}, workdir, {"study": str(folder)}).to_json()
 
 
 def _write(
-    report: dict,
+    report: Report,
     corpora_of: Mapping[str, dict[str, Split]],
     workdir: Path,
     source: dict,
-) -> None:
+) -> Report:
     """Publishes a report and removes the pictures of the report before it.
 
     Args:
@@ -133,9 +136,10 @@ def _write(
     """
     before = _list_figures(workdir)
     write_config(workdir / REPORT, source)
-    publish(report, corpora_of, workdir)
-    for name in before - set(report["figures"].values()):
+    report = publish(report, corpora_of, workdir)
+    for name in before - set(report.figures.values()):
         checksums.remove(workdir / name)
+    return report
 
 
 def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:
@@ -187,11 +191,12 @@ def _relative_path(run: FoundRun, workdir: Path) -> str:
 
 
 def _list_figures(workdir: Path) -> set[str]:
-    """The PNGs of the report to be replaced, if it can be read."""
+    """The pictures of the report to be replaced, if it can be read."""
     try:
         data = disk.read(workdir / "report.json")
         names = schema.parse(data, {"figures": {str: str}})["figures"].values()
-        return {name for name in names if Path(name).name == name and ".png" in name}
+        own = [name for name in names if Path(name).name == name]
+        return {name for name in own if Path(name).suffix in (".svg", ".png")}
     except (OSError, ValueError):
         return set()
 

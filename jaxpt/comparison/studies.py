@@ -38,7 +38,6 @@ from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk, folder, schema
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.intervals import repeat_interval
-from jaxpt.report.answer import list_shared
 from jaxpt.report.formats import is_number, to_plain
 from jaxpt.runs.finished_runs import FoundRun, load_runs
 from jaxpt.runs.result import SCHEMA
@@ -425,7 +424,8 @@ def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
     """
     stated = [
         (entry["metric"], name, stats)
-        for entry in list_shared(report)
+        for entry in report["metrics"]
+        if entry["is_common"]
         for name, stats in entry["by_name"].items()
         if stats["n"] > 1
     ]

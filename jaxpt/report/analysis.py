@@ -2,7 +2,7 @@
 
     analysis.json   all numbers
     analysis.html   a page with the pictures
-    cka.png, contextuality.png, heads.png, attention.png, rollout.png
+    cka.svg, contextuality.svg, heads.svg, attention.svg, rollout.svg
 
 Every run reads the same tokens, with the special tokens of its training around them.
 Only the states of the text's own tokens are compared.
@@ -21,7 +21,7 @@ from jaxpt.evaluation.attention_maps import HeadCounter
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
 from jaxpt.nn.networks.abilities import HasTransformer
-from jaxpt.report import analysis_page, analysis_plots
+from jaxpt.report import analysis_page
 from jaxpt.report.formats import to_plain
 from jaxpt.runs import inspection
 from jaxpt.runs.program import Program
@@ -115,11 +115,11 @@ def _write(result: dict, to: Path) -> None:
     Raises:
       UserError: the folder cannot be written to.
     """
-    pictures = (f"{name}.png" for name in analysis_page.CAPTIONS)
+    pictures = (f"{name}.svg" for name in analysis_page.CAPTIONS)
     own = {NAME, analysis_page.NAME, checksums.FILE, *pictures}
     try:
         with replaced_folder(to, NAME, own) as place:
-            figures = analysis_plots.draw(result, place)
+            figures = analysis_page.draw(result, place)
             analysis_page.write_page(result | {"figures": figures}, place)
             write_json(place / NAME, result | {"figures": figures})
             checksums.record(place, [analysis_page.NAME, *figures.values()])

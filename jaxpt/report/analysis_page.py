@@ -1,10 +1,21 @@
-"""The page of an analysis: pictures, and tables of states and attention heads."""
+"""The pictures and the page of an analysis: states, attention heads, a sentence."""
 
 from pathlib import Path
 
+import numpy as np
+
 from jaxpt.files import disk
-from jaxpt.report.analysis_plots import KINDS, WORDS
-from jaxpt.report.pages import Table, inline_png, render
+from jaxpt.report import charts
+from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP
+from jaxpt.report.drawing import (
+    Picture,
+    document,
+    grid,
+    heat_map,
+    place_chart,
+    show_token,
+)
+from jaxpt.report.pages import Table, inline_picture, render
 
 NAME = "analysis.html"
 CAPTIONS = {
@@ -34,6 +45,123 @@ CAPTIONS = {
         "layer, by the mean of the heads, with the residual stream counted as half."
     ),
 }
+WORDS = {
+    "self": "self-attention",
+    "dec_self": "the decoder's self-attention",
+    "cross": "cross-attention",
+}
+KINDS = ("self", "previous", "next", "first", "special", "punctuation")
+PANELS = {
+    "adjusted": "self-similarity less anisotropy (low: states depend on context)",
+    "anisotropy": "anisotropy, the mean cosine of any two states",
+    "max_explained_variance": "max explained variance (high: a static vector would do)",
+}
+
+
+def draw(result: dict, folder: Path) -> dict[str, str]:
+    """Writes the pictures of analysis.json's numbers; returns file names by picture."""
+    figures = {"cka": draw_cka(result), "contextuality": draw_contextuality(result)}
+    if any(run["attention"] for run in result["runs"]):
+        figures["heads"] = draw_heads(result)
+    if "sentence" in result:
+        for method in ("attention", "rollout"):
+            figures[method] = draw_sentence(result["sentence"]["maps"], method)
+    for name, picture in figures.items():
+        label = f"{name} of {', '.join(run['name'] for run in result['runs'])}"
+        text = document(picture, label, len(result["runs"]))
+        disk.replace(folder / f"{name}.svg", text.encode())
+    return {name: f"{name}.svg" for name in figures}
+
+
+def draw_cka(result: dict) -> Picture:
+    """Debiased CKA of every layer of every run with every other, in blocks by run."""
+    values = np.nan_to_num(np.array(result["cka"]["debiased"], float))
+    names = [
+        f"{run['name']} {layer}"
+        for run in result["runs"]
+        for layer in range(run["num_layers"] + 1)
+    ]
+    sizes = [run["num_layers"] + 1 for run in result["runs"]]
+    edges = np.cumsum(sizes)[:-1].tolist()
+    title = "debiased linear CKA of the layers' states (0: embeddings)"
+    splits = [(edge, edge) for edge in edges]
+    return heat_map(title, values, names, names, 22.0, splits, has_numbers=True)
+
+
+def draw_contextuality(result: dict) -> Picture:
+    """Self-similarity less anisotropy, anisotropy, and explained variance by layer."""
+    runs = {run["name"]: run for run in result["runs"]}
+    panels = []
+    for key, title in PANELS.items():
+        lines = {
+            name: [None if x[key] is None else x[key] for x in run["contextuality"]]
+            for name, run in runs.items()
+        }
+        known = [v for line in lines.values() for v in line if v is not None]
+        deepest = max(len(line) for line in lines.values()) - 1
+        label = "layer (0: embeddings)"
+        x = charts.make_axis((0, max(deepest, 1)), label, "{:g}".format, LEFT, RIGHT)
+        y = charts.make_axis([0.0, 0.1, *known], "", "{:g}".format, BOTTOM, TOP)
+        chart = charts.draw_lines(lines, x, y, f"{title} of {', '.join(runs)}")
+        panels.append(place_chart(chart, title))
+    return grid(panels, 2)
+
+
+def draw_heads(result: dict) -> Picture:
+    """A row of cells for each head: its shares, and its entropy relative to even."""
+    blocks = [
+        _draw_block(run["name"], kind, heads)
+        for run in result["runs"]
+        for kind, heads in run["attention"].items()
+    ]
+    return grid(blocks, min(3, len(blocks)))
+
+
+def _draw_block(name: str, kind: str, heads: dict) -> Picture:
+    num_layers, num_heads = np.shape(heads["entropy"])
+    cells = [np.ravel(heads["shares"][key]) for key in KINDS]
+    # Entropy is shown as a share of that of even attention.
+    most = max(heads["even"]["entropy"], 1e-9)
+    cells.append(np.ravel(heads["entropy"]) / most)
+    even = [heads["even"][key] for key in KINDS] + [1.0]
+    labels = []
+    for layer in range(num_layers):
+        for head in range(num_heads):
+            offset = heads["offset"][layer][head]
+            mark = f" [{offset:+d}]" if heads["is_positional"][layer][head] else ""
+            labels.append(f"{layer + 1}.{head + 1}{mark}")
+    title = f"{name}\n{WORDS[kind]}, layer.head"
+    table, columns = [*np.array(cells).T, even], [*KINDS, "entropy / even"]
+    return heat_map(title, table, [*labels, "even"], columns, 22.0, has_numbers=True)
+
+
+def draw_sentence(maps: list[dict], method: str) -> Picture:
+    """A sentence's attention, or its rollout: queries down, keys across.
+
+    Shades are of the square root of the weights, as most of them are small.
+
+    Args:
+      maps: of analysis.json's "sentence".
+      method: "attention" or "rollout".
+    """
+    panels = []
+    for run in maps:
+        tokens = [show_token(token) for token in run["tokens"]]
+        dec_tokens = [show_token(token) for token in run["dec_tokens"]]
+        if method == "rollout":
+            panels.append((f"{run['name']}\nrollout", run["rollout"], tokens, tokens))
+            continue
+        head = f"head {run['head']}" if run["head"] else "mean of heads"
+        for kind, weights in run["weights"].items():
+            title = f"{run['name']}: {WORDS[kind]}\nlayer {run['layer']}, {head}"
+            queries = tokens if kind == "self" else dec_tokens
+            keys = dec_tokens if kind == "dec_self" else tokens
+            panels.append((title, weights, queries, keys))
+    drawn = [
+        heat_map(title, np.sqrt(weights), queries, keys, axes=("query", "key"))
+        for title, weights, queries, keys in panels
+    ]
+    return grid(drawn, min(3, len(drawn)))
 
 
 def write_page(result: dict, folder: Path) -> Path:
@@ -58,7 +186,7 @@ def build_page(result: dict, folder: Path) -> str:
         title=f"Layers and attention heads of {names}",
         text=f"{result['rows']} rows of {length} tokens; {result['text']}",
         pictures=[
-            (name, inline_png((folder / file).read_bytes()), CAPTIONS[name])
+            (name, inline_picture((folder / file).read_bytes()), CAPTIONS[name])
             for name, file in result["figures"].items()
         ],
         states=_tabulate_states(result),

@@ -1,12 +1,13 @@
 """Draws charts as SVG: axes with round ticks, lines with bands, markers, labels.
 
 A chart is 620 by 360 units; the page scales it. An objective is a CSS class, `o0`, `o1`
-and so on in a report's order. Colours and dashes are in the style sheet, so that one
-drawing serves light, dark, print and hidden objectives. All text is escaped here, in
-`tag` and `escape_text`.
+and so on in a report's order; its colour and marker are the same in every chart.
+Colours and dashes are in the style sheet, so that one drawing serves light, dark, print
+and hidden objectives. All text is escaped here, in `tag` and `escape_text`.
 """
 
 import html
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -20,7 +21,7 @@ FULL = 572  # the right edge of a plot with its names inside
 LABEL_GAP = 17.0  # between the baselines of two names
 LONGEST = 16  # characters of a name in a chart; the tooltip has the whole name
 
-# Markers as matplotlib draws them: corners, turn in degrees, inner radius, width. An
+# Markers: corners, turn in degrees, inner radius, width. An
 # inner radius below 1 makes a star; no corners are a circle.
 MARKERS = {
     "o": (0, 0, 1.0, 1.0),
@@ -47,6 +48,82 @@ MARKERS = {
     "|": (2, 90, 0.2, 1.0),
     "_": (2, 0, 0.2, 1.0),
 }
+
+
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
+
+# Okabe and Ito's colour-blind-safe palette, with shades beyond it.
+# (colour, marker) of each curve, in the order of a report's names.
+PALETTE = (
+    (BLUE, "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    # Beyond that palette: shades darker or lighter than its own colours.
+    ("#8C2D04", "P"),
+    ("#F4A582", "p"),
+    ("#66C2A5", "v"),
+    ("#56B4E9", "h"),
+    ("#00513B", "<"),
+    ("#6A3D9A", "X"),
+    ("#B15928", "*"),
+    ("#1F3A93", ">"),
+    (ORANGE, "d"),
+    ("#8A8A00", "x"),
+    ("#7FBC41", "H"),
+    ("#E7298A", "8"),
+    ("#00B5C4", "+"),
+    ("#9E0142", "1"),
+    ("#5E3C58", "2"),
+    ("#B8A9E0", "3"),
+    ("#4F7F00", "4"),
+    ("#FF6F61", "|"),
+    ("#C0CA33", "_"),
+)
+
+
+def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """(colour, marker) by name; those of `PALETTE` are all different.
+
+    >>> choose_styles(["words", "clm"])["words"] == PALETTE[0]
+    True
+    """
+    styles = itertools.chain(PALETTE, itertools.repeat((GREY, "o")))
+    return dict(zip(names, styles, strict=False))
+
+
+DASHES = ("none", "8 4", "2 3", "10 3 2 3")  # of lines, in turn
+DARK_PAPER = "#16181b"  # the dark background in templates/style.css
+MIN_CONTRAST = 4.5  # of WCAG 2, level AA
+
+
+def lighten(color: str) -> str:
+    """The colour, mixed with white until it can be read on dark paper.
+
+    >>> lighten("#ffffff"), lighten("#000000")
+    ('#ffffff', '#808080')
+    """
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    for share in range(101):
+        mixed = [part + (255 - part) * share / 100 for part in (red, green, blue)]
+        mixed_color = "#" + "".join(f"{round(part):02x}" for part in mixed)
+        if find_contrast(mixed_color, DARK_PAPER) >= MIN_CONTRAST:
+            break
+    return mixed_color
+
+
+def find_contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG 2 defines it, from 1 to 21."""
+    bright, dark = sorted((_find_luminance(one), _find_luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _find_luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def tag(kind: str, /, *children: str, **attributes: object) -> str:
@@ -332,6 +409,36 @@ def draw_names(ends: Mapping[str, Point]) -> dict[str, str]:
         at = {"x": RIGHT + 18, "y": place + 4}
         drawn[name] = thread + tag("text", text, class_="name", **at)
     return drawn
+
+
+def draw_lines(
+    lines: Mapping[str, Sequence[float | None]], x: Axis, y: Axis, label: str
+) -> Markup:
+    """A chart with a line for each name, over 0, 1, 2, ...
+
+    Args:
+      lines: by name, in the order of the colours; an empty one is left out.
+      label: describes the chart for screen readers.
+    """
+    points = {
+        name: [
+            None if value is None else (x.scale(place), y.scale(value))
+            for place, value in enumerate(line)
+        ]
+        for name, line in lines.items()
+    }
+    ends = {n: known[-1] for n, at in points.items() if (known := [p for p in at if p])}
+    names, styles, parts = draw_names(ends), choose_styles(lines), [draw_frame(x, y)]
+    for i, (name, line) in enumerate(lines.items()):
+        if name not in ends:
+            continue
+        drawn = [draw_line("mean", points[name])]
+        for place, (point, value) in enumerate(zip(points[name], line, strict=True)):
+            if point:
+                tooltip = f"{name}, {x.label.partition(' ')[0]} {place}: {value:.3f}"
+                drawn.append(draw_marker(styles[name][1], *point, 4, tooltip))
+        parts.append(tag("g", *drawn, names[name], class_=f"s o{i}"))
+    return draw_chart(label, *parts)
 
 
 def draw_chart(label: str, *parts: str) -> Markup:

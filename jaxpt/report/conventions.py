@@ -17,28 +17,25 @@ Seconds are those of an unloaded machine, as far as they can be known: the opera
 of its objective. With a budget of seconds they are those of each run's clock.
 """
 
+import dataclasses
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxpt.judge import verdicts
 from jaxpt.judge.examples import Examples
-from jaxpt.report.costs import KEYS, WRITE
-from jaxpt.report.formats import group_by_name, is_number
+from jaxpt.report.costs import EARLY, KEYS, KINDS, WRITE
+from jaxpt.report.formats import is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.summary import summarise
+from jaxpt.report.types import CostLevel, Metric, Run, WholeCost, group_by_name
 
 # Of an equal cost: runs end after whole calls of steps.
 TOLERANCE = 0.02
-MOST_LISTED = 8  # in a line: verdicts that change, or objectives read early
-UNEVEN = 1.5  # ratio of seconds per operation of two objectives, for a warning
 SHARED = tuple(name for name, metric in METRICS.items() if metric.is_common)
-EARLY = (
-    "a run planned for that cost might be better, as its learning rate would decay to "
-    "the end"
-)
 
-Point = tuple[float, Mapping[str, Any]]  # a cost, and the metrics measured there
+Place = tuple[float, Mapping[str, Any]]  # a cost, and the metrics measured there
 
 
 class Reading(NamedTuple):
@@ -58,13 +55,12 @@ class CostReading(NamedTuple):
 
     Attributes:
       by_name: the reading of each objective.
-      runs: entries of a report's `runs` with the metrics there. Metrics that curves do
-        not have are final; a run without an evaluation up to the cost has no shared
-        metrics.
+      runs: with the metrics there. Metrics that curves do not have are final; a run
+        without an evaluation up to the cost has no shared metrics.
     """
 
     by_name: dict[str, Reading]
-    runs: list[dict]
+    runs: list[Run]
 
     def has(self, name: str, metric: str) -> bool:
         """Whether a metric of an objective was read at the cost."""
@@ -76,7 +72,7 @@ class CostReading(NamedTuple):
 
 
 def read_runs(
-    runs: list[dict],
+    runs: Iterable[Run],
     kind: str,
     limits: Mapping[str, float],
     more: float,
@@ -99,18 +95,16 @@ def read_runs(
             values, share = _read_points(points, limits[name], limits[name] + more)
             shares.append(share)
             if values:
-                metrics[run["seed"]] = values
-            final = {
-                k: x for k, x in run["metrics"].items() if share or k not in SHARED
-            }
-            read.append(run | {"metrics": final | values})
+                metrics[run.seed] = values
+            final = {k: x for k, x in run.metrics.items() if share or k not in SHARED}
+            read.append(dataclasses.replace(run, metrics={**final, **values}))
         if len(metrics) < len(group):
             metrics = {}
         by_name[name] = Reading(statistics.fmean(shares), metrics)
     return CostReading(by_name, read)
 
 
-def trace_group(group: list[dict], kind: str, is_by_clock: bool) -> list[list[Point]]:
+def trace_group(group: list[Run], kind: str, is_by_clock: bool) -> list[list[Place]]:
     """The evaluations of each run of an objective by cost, without that of step 0.
 
     The last point is the end of the run, with its final metrics.
@@ -121,30 +115,29 @@ def trace_group(group: list[dict], kind: str, is_by_clock: bool) -> list[list[Po
         end_key = curve_key
     traces = []
     for run in group:
-        end = rate * run[end_key]
-        points = [
-            (rate * point[curve_key], point)
-            for point in run["curve"]
-            if point["step"] > 0 and curve_key in point
+        end = rate * run.facts[end_key]
+        points: list[Place] = [
+            (rate * cost, point.values)
+            for point in run.curve
+            if point.step > 0 and (cost := point.values.get(curve_key)) is not None
         ]
         before = [point for point in points if point[0] < end]
-        traces.append(
-            [*sorted(before, key=lambda each: each[0]), (end, run["metrics"])]
-        )
+        before.sort(key=lambda each: each[0])
+        traces.append([*before, (end, run.metrics)])
     return traces
 
 
-def find_speed(group: list[dict]) -> tuple[str, float]:
+def find_speed(group: list[Run]) -> tuple[str, float]:
     """What an objective's seconds are proportional to, and the fewest seconds per unit.
 
     Operations, or FLOPs if a run has none.
     """
-    key = "operations" if all(run.get("operations") for run in group) else "flops"
-    return key, min(run["train_seconds"] / run[key] for run in group)
+    key = "operations" if all(run.cost("operations") for run in group) else "flops"
+    return key, min(run.cost("train_seconds") / run.cost(key) for run in group)
 
 
 def _read_points(
-    points: list[Point], limit: float, most: float
+    points: list[Place], limit: float, most: float
 ) -> tuple[dict[str, float], float]:
     """The metrics at a cost, and the share of the run until there."""
     end, final = points[-1]
@@ -163,40 +156,34 @@ def _read_points(
     return values, limit / end
 
 
-def list_kinds(runs: list[dict]) -> list[str]:
+def list_kinds(runs: Sequence[Run]) -> list[str]:
     """The conventions whose cost all runs have."""
-    return [kind for kind, key in KEYS.items() if all(run.get(key) for run in runs)]
+    return [kind for kind, key in KEYS.items() if all(run.cost(key) for run in runs)]
 
 
 def judge_conventions(
-    runs: list[dict],
-    metrics: list[dict],
+    runs: Sequence[Run],
+    metrics: Sequence[Metric],
     kind: str,
     examples: Mapping[tuple[str, int], Mapping[str, Examples]],
     tests: Mapping[str, list[set[str]]] | None,
     alpha: float,
     control: str,
-) -> dict[str, Any]:
-    """The verdicts under each convention; {} for one objective.
-
-    Each pair of `metrics` gets "under": by convention, its outcome as seen from its
-    better objective: "ahead", "behind", "tie", "equivalent" or "untested", or None if
-    one of the two has no value there.
+) -> tuple[dict[str, CostLevel], list[Metric]]:
+    """The cost of each convention, and the metrics with the verdicts "under" it.
 
     Args:
-      runs: entries of a report's `runs` with the columns of `report.costs`.
       metrics: of `summarise`.
       kind: of the budget, whose verdicts are those of `metrics`; "" if there is none.
       examples, tests, alpha, control: as for `summarise`.
 
     Returns:
-      by convention "amount", the equal cost, and "read", the share of each objective's
-      run at which it is read; for seconds also "per_operation", by objective.
+      The costs, {} for one objective.
     """
     groups = group_by_name(runs)
     if len(groups) < 2:
-        return {}
-    costs: dict[str, Any] = {}
+        return {}, list(metrics)
+    costs: dict[str, CostLevel] = {}
     outcomes: dict[str, dict] = {}
     for convention in list_kinds(runs):
         is_by_clock = kind == convention
@@ -210,153 +197,137 @@ def judge_conventions(
         more = math.inf if convention == kind else TOLERANCE * amount
         reading = read_runs(runs, convention, limits, more, is_by_clock)
         shares = {name: each.share for name, each in reading.by_name.items()}
-        costs[convention] = {"amount": amount, "read": shares}
+        speeds = None
         if convention == "seconds" and not is_by_clock:
             speeds = {name: find_speed(group)[1] for name, group in groups.items()}
-            costs[convention]["per_operation"] = speeds
+        costs[convention] = CostLevel(amount, shares, speeds)
         summary = metrics
         if set(shares.values()) != {1}:
             summary = summarise(
                 reading.runs, examples, None, tests, alpha=alpha, control=control
             )
         outcomes[convention] = list_outcomes(summary, reading)
-    for entry in metrics:
-        for pair in entry.get("pairs", []):
-            key = entry["metric"], pair["better"], pair["worse"]
-            pair["under"] = {name: of.get(key) for name, of in outcomes.items()}
-    return costs
+    return costs, [_add_outcomes(metric, outcomes) for metric in metrics]
 
 
-def list_outcomes(summary: list[dict], reading: CostReading) -> dict[tuple, str]:
+def _add_outcomes(metric: Metric, outcomes: Mapping[str, dict]) -> Metric:
+    pairs = tuple(
+        dataclasses.replace(
+            pair,
+            under={
+                name: of.get((metric.metric, *pair.names))
+                for name, of in outcomes.items()
+            },
+        )
+        for pair in metric.pairs
+    )
+    return dataclasses.replace(metric, pairs=pairs)
+
+
+def list_outcomes(
+    summary: Iterable[Metric], reading: CostReading
+) -> dict[tuple[str, ...], str]:
     """The outcome of each pair in both orders, by metric and names."""
-    outcomes = {}
-    for entry in summary:
-        for pair in entry.get("pairs", []):
-            names = pair["better"], pair["worse"]
-            if all(reading.has(name, entry["metric"]) for name in names):
-                outcome = pair["outcome"]
-                outcomes[entry["metric"], *names] = outcome
+    outcomes: dict[tuple[str, ...], str] = {}
+    for metric in summary:
+        for pair in metric.pairs:
+            if all(reading.has(name, metric.metric) for name in pair.names):
+                outcome = pair.outcome
+                outcomes[metric.metric, *pair.names] = outcome
                 other = "behind" if outcome == "ahead" else outcome
-                outcomes[entry["metric"], *names[::-1]] = other
+                outcomes[metric.metric, *pair.names[::-1]] = other
     return outcomes
 
 
-def list_changes(pair: Mapping[str, Any]) -> dict[str, str]:
-    """The conventions under which a pair's verdict is another one, with that verdict.
-
-    "tie" and "equivalent" are both no significant difference. A pair without a verdict
-    ("untested") has none under any.
-
-    >>> under = {"flops": "ahead", "operations": "tie", "seconds": None}
-    >>> list_changes({"outcome": "ahead", "under": under})
-    {'operations': 'tie'}
-    """
-    return {
-        convention: outcome
-        for convention, outcome in pair.get("under", {}).items()
-        if outcome and _class(outcome) != _class(pair["outcome"])
-    }
-
-
-def _class(outcome: str) -> str:
-    return "tie" if outcome == "equivalent" else outcome
-
-
-def word_under(pair: Mapping[str, Any]) -> str:
-    """What a pair's verdict is under the four conventions, in a few words.
-
-    >>> under = dict.fromkeys(WRITE, "ahead") | {"operations": "tie", "seconds": None}
-    >>> word_under({"outcome": "ahead", "under": under})
-    'operations: tie; seconds: not available'
-    >>> word_under({"outcome": "tie", "under": dict.fromkeys(WRITE, "tie")})
-    'holds under all four'
-    """
-    under = pair.get("under", {})
-    if not under:
-        return ""
-    changes = list_changes(pair)
-    parts = [f"{WRITE[name][0]}: {outcome}" for name, outcome in changes.items()]
-    missing = [WRITE[name][0] for name in WRITE if not under.get(name)]
-    if missing:
-        parts.append(f"{', '.join(missing)}: not available")
-    return "; ".join(parts) or "holds under all four"
-
-
-def word_conventions(costs: Mapping[str, Any], metrics: list[dict]) -> list[str]:
-    """The lines of a report: the costs, and for each metric the verdicts that change.
+def judge_whole_cost(
+    runs: Sequence[Run],
+    kind: str,
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
+    alpha: float = verdicts.ALPHA,
+    control: str = "",
+) -> WholeCost | None:
+    """The second verdict; None without teachers and tuning.
 
     Args:
-      costs: of `judge_conventions`.
-      metrics: with its "under".
+      kind: of the budget, a key of `costs.KEYS`, or "steps".
+      examples, alpha, control: as for `summarise`; its verdicts are a separate family.
     """
-    tested = {
-        entry["label"]: [p for p in entry["pairs"] if p["outcome"] != "untested"]
-        for entry in metrics
-    }
+    groups = group_by_name(runs)
+    if len(groups) < 2 or not any(has_extra(run) for run in runs):
+        return None
+    prefix = "with teachers and tuning"
+    if kind not in KEYS:
+        text = f"no second verdict {prefix}: no cost is held equal"
+        return WholeCost(kind, (f"{text} (compare.budget={kind})",))
+    extra = {name: _sum_extra(group[0], kind) for name, group in groups.items()}
+    known = {name: cost for name, cost in extra.items() if cost is not None}
     lines = [
-        f"{label}, at other equal costs: {_word_pairs(pairs)}"
-        for label, pairs in tested.items()
-        if pairs
+        f"{prefix}: no verdict on {name}, as the cost of its teacher is unknown"
+        for name in extra
+        if name not in known
     ]
-    if not costs or not lines:
-        return []
-    amounts, has_early = [], False
-    for kind, each in costs.items():
-        label, write = WRITE[kind]
-        early = [f"{name} after {x:.0%}" for name, x in each["read"].items() if x < 1]
-        has_early = has_early or bool(early)
-        rest = len(early) - MOST_LISTED
-        early = early[:MOST_LISTED] + [f"{rest} more"] * (rest > 0)
-        words = f" ({', '.join(early)})" if early else ""
-        amounts.append(f"{write(each['amount'])} {label}{words}")
-    line = f"verdicts are also given at equal {', '.join(amounts)}"
-    if has_early:
-        line += f"; in brackets, the part of a run after which it is read: {EARLY}"
-    speeds = costs.get("seconds", {}).get("per_operation", {})
-    if speeds and max(speeds.values()) > UNEVEN * min(speeds.values()):
-        slowest = max(speeds, key=speeds.__getitem__)
-        ratio = speeds[slowest] / min(speeds.values())
-        line += (
-            f"; seconds per operation differ up to {ratio:.1f} times ({slowest} has "
-            f"the most): on a loaded machine verdicts at equal seconds are unreliable"
-        )
-    return [line, *lines]
-
-
-def _word_pairs(pairs: list[dict]) -> str:
-    """Which pairs' verdicts hold, which change to what, and which are unknown."""
-    known = [pair for pair in pairs if all(pair["under"].get(name) for name in WRITE)]
-    missing = [
-        label
-        for name, (label, _) in WRITE.items()
-        if not all(pair["under"].get(name) for pair in pairs)
+    if len(known) < 2:
+        return WholeCost(kind, tuple(lines), extra=extra)
+    if not all(run.cost(KEYS[kind]) for run in runs):
+        text = f"no second verdict {prefix}: the runs' {WRITE[kind][0]} are unknown"
+        return WholeCost(kind, (text,))
+    amount = min(
+        cost + statistics.fmean(run.facts[KEYS[kind]] for run in groups[name])
+        for name, cost in known.items()
+    )
+    limits = {name: amount - cost for name, cost in known.items()}
+    compared = [run for run in runs if run.name in known]
+    reading = read_runs(compared, kind, limits, TOLERANCE * amount)
+    read = reading.by_name
+    shares = {name: reading.share for name, reading in read.items()}
+    label, write = WRITE[kind]
+    place = f"{prefix}, at {write(amount)} {label} in total"
+    if all(reading.share == 1 for reading in read.values()):
+        lines.append(f"{place}: all costs are equal, and the verdicts are the same")
+        return WholeCost(kind, tuple(lines), amount, extra, shares)
+    lines += [f"{place}: {text}" for text in _word_readings(read)]
+    summary = summarise(
+        reading.runs, examples, alpha=alpha, control=control if control in known else ""
+    )
+    entries = _keep_read(summary, reading)
+    verdict_lines = [f"{e.label}, {place}: {e.verdict}" for e in entries]
+    lines += verdict_lines or [
+        f"no second verdict {prefix}: no shared metric was measured during training; "
+        f"set eval.probe_every_eval=True and compare.num_evals"
     ]
-    parts = []
-    if known:
-        num = sum(not list_changes(pair) for pair in known)
-        parts.append(f"{num} of {len(pairs)} verdicts hold under all four")
-    changed = [pair for pair in pairs if list_changes(pair)]
-    for pair in changed[:MOST_LISTED]:
-        words = ", ".join(
-            f"{_word_outcome(pair, outcome)} at equal {WRITE[kind][0]}"
-            for kind, outcome in list_changes(pair).items()
-        )
-        primary = _word_outcome(pair, pair["outcome"])
-        names = f"{pair['better']} and {pair['worse']}"
-        parts.append(f"{names}: {primary} at the budget, {words}")
-    if len(changed) > MOST_LISTED:
-        parts.append(
-            f"{len(changed) - MOST_LISTED} others also change (differences.csv)"
-        )
-    if missing:
-        pairs_word = "some pairs" if known else "any pair"
-        parts.append(
-            f"not for {pairs_word} at equal {', '.join(missing)}, because curves do "
-            f"not have the metric there or the cost is unknown"
-        )
-    return "; ".join(parts)
+    return WholeCost(kind, tuple(lines), amount, extra, shares, tuple(entries))
 
 
-def _word_outcome(pair: Mapping[str, Any], outcome: str) -> str:
-    winner = {"ahead": pair["better"], "behind": pair["worse"]}.get(outcome)
-    return f"{winner} ahead" if winner else outcome
+def has_extra(run: Run) -> bool:
+    """Whether a run has the cost of a teacher or of tuning."""
+    costs = (run.facts.get(f"{k}_{key}", 0.0) for k in KINDS for key in KEYS)
+    return any(cost != 0.0 for cost in costs)
+
+
+def _sum_extra(run: Run, kind: str) -> float | None:
+    costs = [run.facts.get(f"{each}_{kind}", 0.0) for each in KINDS]
+    return None if None in costs else sum(costs)
+
+
+def _word_readings(read: Mapping[str, Reading]) -> list[str]:
+    """The point at which each objective is evaluated, and those that have none."""
+    without = [name for name, reading in read.items() if not reading.metrics]
+    early = [n for n, reading in read.items() if reading.metrics and reading.share < 1]
+    lines = [
+        f"no verdict on {name}: it has no measurement up to that cost"
+        for name in without
+    ]
+    if early:
+        shares = ", ".join(f"{name} after {read[name].share:.0%}" for name in early)
+        lines.append(f"evaluated before the end of its run: {shares}; {EARLY}")
+    return lines
+
+
+def _keep_read(summary: Iterable[Metric], reading: CostReading) -> list[Metric]:
+    """The shared metrics with verdicts, whose values were all read at the cost."""
+    return [
+        metric
+        for metric in summary
+        if metric.verdict
+        and all(reading.has(name, metric.metric) for name in metric.by_name)
+    ]

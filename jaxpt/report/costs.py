@@ -22,7 +22,9 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
-from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
+from jaxpt.report.formats import format_count, format_flops
+from jaxpt.report.types import Budget, CostLevel, Groups, Metric, Report, Run, Verdict
+from jaxpt.report.wording import WORDS
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.xla_flops import (
@@ -49,6 +51,12 @@ WRITE = {
 }
 TUNED = "finetune_seconds"
 EXTRA_COLUMNS = (*(f"{kind}_{key}" for kind in KINDS for key in KEYS), TUNED)
+MOST_LISTED = 8  # in a line: verdicts that change, or objectives read early
+UNEVEN = 1.5  # ratio of seconds per operation of two objectives, for a warning
+EARLY = (
+    "a run planned for that cost might be better, as its learning rate would decay to "
+    "the end"
+)
 NOTEWORTHY = 1.05  # ratio of parameters, or of seconds
 
 
@@ -142,52 +150,18 @@ def find_teacher_costs(
     return costs
 
 
-def list_extra_columns(runs: list[dict]) -> list[str]:
+def list_extra_columns(runs: Iterable[Run]) -> list[str]:
     """The columns of this module that any of these runs has, in order."""
-    return [
-        key for key in (LEFT_OUT, *EXTRA_COLUMNS) if any(key in run for run in runs)
-    ]
+    known = {key for run in runs for key in run.facts}
+    return [key for key in (LEFT_OUT, *EXTRA_COLUMNS) if key in known]
 
 
-def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]:
-    """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
-
-    Only those with any cost.
-    """
-    tables = []
-    for kind in KINDS:
-        if not any(f"{kind}_flops" in run for run in runs):
-            continue
-        known = [key for key in KEYS if any(f"{kind}_{key}" in run for run in runs)]
-        header = [f"{kind} of", *(WRITE[key][0] for key in known)]
-        rows = []
-        for name, group in group_by_name(runs).items():
-            costs = {key: group[0].get(f"{kind}_{key}") for key in KEYS}
-            cells = [
-                MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
-                for key in known
-            ]
-            flops, times = costs["flops"], MISSING
-            if flops is not None:
-                times = f"{flops / _mean(group, 'flops'):.2f}"
-            rows.append([name, *cells, times])
-        tables.append(([*header, "FLOPs of a run, times"], rows))
-    if any(TUNED in run for run in runs):
-        rows = [
-            [name, f"{_mean(group, TUNED):,.1f}"]
-            for name, group in group_by_name(runs).items()
-            if all(TUNED in run for run in group)
-        ]
-        tables.append((["fine-tuning of a run of", "seconds"], rows))
-    return tables
-
-
-def list_costs(report: dict) -> list[str]:
+def list_costs(report: Report) -> list[str]:
     """A line each on parameters, on seconds, and on the share FLOPs leave out."""
-    groups = group_by_name(report["runs"])
-    lines = [*_list_parameters(groups), *_list_seconds(groups, report["budget"])]
-    unequal = report.get("inequalities", [])  # of runs that were trained separately
-    reported = {_first_word(text) for text in unequal}
+    groups = report.groups
+    lines = [*_list_parameters(groups), *_list_seconds(groups, report.budget)]
+    # Of runs that were trained separately.
+    reported = {_first_word(text) for text in report.inequalities or ()}
     lines = [text for text in lines if _first_word(text) not in reported]
     return [*lines, *_list_left_out(groups)]
 
@@ -196,8 +170,8 @@ def _first_word(text: str) -> str:
     return text.split()[0].rstrip(":")
 
 
-def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
-    means = {name: _mean(group, "params") for name, group in groups.items()}
+def _list_parameters(groups: Groups) -> list[str]:
+    means = {name: mean_cost(group, "params") for name, group in groups.items()}
     most, least = (find(means, key=means.__getitem__) for find in (max, min))
     ratio = means[most] / max(means[least], 1)
     if ratio <= NOTEWORTHY:
@@ -209,30 +183,30 @@ def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
     ]
 
 
-def _list_seconds(groups: Mapping[str, list[dict]], budget: dict) -> list[str]:
+def _list_seconds(groups: Groups, budget: Budget) -> list[str]:
     """The objectives that miss a budget of seconds, which ends after a whole call."""
-    if budget["kind"] != "seconds":
+    if budget.kind != "seconds":
         return []
-    means = {name: _mean(group, "train_seconds") for name, group in groups.items()}
+    means = {name: mean_cost(group, "train_seconds") for name, group in groups.items()}
     apart = {
         name: f"{name} {mean:.1f}"
         for name, mean in means.items()
-        if abs(mean - budget["amount"]) > (NOTEWORTHY - 1) * budget["amount"]
+        if abs(mean - budget.amount) > (NOTEWORTHY - 1) * budget.amount
     }
     if not apart:
         return []
     return [
-        f"seconds differ from the budget, {budget['amount']:g}: "
+        f"seconds differ from the budget, {budget.amount:g}: "
         f"{', '.join(apart.values())}; a run ends after a whole call, so fewer "
         f"train.steps_per_call are more precise"
     ]
 
 
-def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
+def _list_left_out(groups: Groups) -> list[str]:
     shares = {
-        name: group[0][LEFT_OUT]
+        name: group[0].facts[LEFT_OUT]
         for name, group in groups.items()
-        if LEFT_OUT in group[0]
+        if LEFT_OUT in group[0].facts
     }
     if not shares:
         return []
@@ -240,7 +214,8 @@ def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
     line = f"FLOPs are of matrix products; share of XLA's count left out: {words}"
     if len(shares) > 1:
         whole = {
-            n: _mean(groups[n], "flops") / (1 - share) for n, share in shares.items()
+            n: mean_cost(groups[n], "flops") / (1 - share)
+            for n, share in shares.items()
         }
         most, least = (find(whole, key=whole.__getitem__) for find in (max, min))
         line += (
@@ -250,5 +225,134 @@ def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
     return [line]
 
 
-def _mean(runs: Iterable[dict], key: str) -> float:
-    return statistics.fmean(run[key] for run in runs)
+def mean_cost(runs: Iterable[Run], key: str) -> float:
+    """The mean of a cost that all runs have."""
+    return statistics.fmean(run.facts[key] for run in runs)
+
+
+# Verdicts at other equal costs, in words.
+
+
+def list_changes(pair: Verdict) -> dict[str, str]:
+    """The conventions under which a pair's verdict is another one, with that verdict.
+
+    "tie" and "equivalent" are both no significant difference. A pair without a verdict
+    ("untested") has none under any.
+
+    >>> under = {"flops": "ahead", "operations": "tie", "seconds": None}
+    >>> list_changes(Verdict("a", "b", "ahead", 0.1, under=under))
+    {'operations': 'tie'}
+    """
+    return {
+        convention: outcome
+        for convention, outcome in (pair.under or {}).items()
+        if outcome and _class(outcome) != _class(pair.outcome)
+    }
+
+
+def _class(outcome: str) -> str:
+    return "tie" if outcome == "equivalent" else outcome
+
+
+def word_under(pair: Verdict) -> str:
+    """What a pair's verdict is under the four conventions, in a few words.
+
+    >>> under = dict.fromkeys(WRITE, "ahead") | {"operations": "tie", "seconds": None}
+    >>> word_under(Verdict("a", "b", "ahead", 0.1, under=under))
+    'operations: no significant difference; seconds: not available'
+    >>> word_under(Verdict("a", "b", "tie", 0.1, under=dict.fromkeys(WRITE, "tie")))
+    'holds under all four'
+    """
+    if not pair.under:
+        return ""
+    changes = list_changes(pair)
+    parts = [f"{WRITE[name][0]}: {WORDS[how]}" for name, how in changes.items()]
+    missing = [WRITE[name][0] for name in WRITE if not pair.under.get(name)]
+    if missing:
+        parts.append(f"{', '.join(missing)}: not available")
+    return "; ".join(parts) or "holds under all four"
+
+
+def word_conventions(
+    costs: Mapping[str, CostLevel], metrics: Iterable[Metric]
+) -> list[str]:
+    """The lines of a report: the costs, and for each metric the verdicts that change.
+
+    Args:
+      costs, metrics: of `judge_conventions`.
+    """
+    tested = {
+        metric.label: [p for p in metric.pairs if p.outcome != "untested"]
+        for metric in metrics
+    }
+    lines = [
+        f"{label}, at other equal costs: {_word_pairs(pairs)}"
+        for label, pairs in tested.items()
+        if pairs
+    ]
+    if not costs or not lines:
+        return []
+    amounts, has_early = [], False
+    for kind, each in costs.items():
+        label, write = WRITE[kind]
+        early = [f"{name} after {x:.0%}" for name, x in each.read.items() if x < 1]
+        has_early = has_early or bool(early)
+        rest = len(early) - MOST_LISTED
+        early = early[:MOST_LISTED] + [f"{rest} more"] * (rest > 0)
+        words = f" ({', '.join(early)})" if early else ""
+        amounts.append(f"{write(each.amount)} {label}{words}")
+    line = f"verdicts are also given at equal {', '.join(amounts)}"
+    if has_early:
+        line += f"; in brackets, the part of a run after which it is read: {EARLY}"
+    return [line + _word_speeds(costs), *lines]
+
+
+def _word_speeds(costs: Mapping[str, CostLevel]) -> str:
+    """A warning if the objectives' seconds per operation are far apart."""
+    speeds = costs["seconds"].per_operation if "seconds" in costs else None
+    if not speeds or max(speeds.values()) <= UNEVEN * min(speeds.values()):
+        return ""
+    slowest = max(speeds, key=speeds.__getitem__)
+    ratio = speeds[slowest] / min(speeds.values())
+    return (
+        f"; seconds per operation differ up to {ratio:.1f} times ({slowest} has "
+        f"the most): on a loaded machine verdicts at equal seconds are unreliable"
+    )
+
+
+def _word_pairs(pairs: Sequence[Verdict]) -> str:
+    """Which pairs' verdicts hold, which change to what, and which are unknown."""
+    known = [p for p in pairs if all((p.under or {}).get(name) for name in WRITE)]
+    missing = [
+        label
+        for name, (label, _) in WRITE.items()
+        if not all((pair.under or {}).get(name) for pair in pairs)
+    ]
+    parts = []
+    if known:
+        num = sum(not list_changes(pair) for pair in known)
+        parts.append(f"{num} of {len(pairs)} verdicts hold under all four")
+    changed = [pair for pair in pairs if list_changes(pair)]
+    for pair in changed[:MOST_LISTED]:
+        words = ", ".join(
+            f"{_word_outcome(pair, outcome)} at equal {WRITE[kind][0]}"
+            for kind, outcome in list_changes(pair).items()
+        )
+        primary = _word_outcome(pair, pair.outcome)
+        parts.append(f"{' and '.join(pair.names)}: {primary} at the budget, {words}")
+    if len(changed) > MOST_LISTED:
+        parts.append(
+            f"{len(changed) - MOST_LISTED} others also change (differences.csv)"
+        )
+    if missing:
+        pairs_word = "some pairs" if known else "any pair"
+        parts.append(
+            f"not for {pairs_word} at equal {', '.join(missing)}, because curves do "
+            f"not have the metric there or the cost is unknown"
+        )
+    return "; ".join(parts)
+
+
+def _word_outcome(pair: Verdict, outcome: str) -> str:
+    winner = {"ahead": pair.better, "behind": pair.worse}.get(outcome)
+    return f"{winner} ahead" if winner else WORDS[outcome]

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from jaxpt.report import charts
-from jaxpt.report.answer import name_baselines
 from jaxpt.report.charts import Scale, escape_text, tag
-from jaxpt.report.formats import MISSING, format_number, format_p, is_number
-from jaxpt.report.wording import word_at_most, word_untested
+from jaxpt.report.formats import MISSING, format_number, format_p
+from jaxpt.report.types import Metric, Verdict
+from jaxpt.report.wording import WORDS, name_baselines, word_outcome, word_seeds
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
@@ -38,66 +38,47 @@ class Row(NamedTuple):
     members: list[int]
 
 
-def list_pairs(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
+def list_pairs(metric: Metric, numbers: Mapping[str, int]) -> list[Row]:
     """Every two objectives, the better one first; pairs with the best come first."""
-    rows = []
-    for pair in entry["pairs"]:
-        better, worse = pair["better"], pair["worse"]
-        members = [numbers[better], numbers[worse]]
-        outcome = _word_outcome(pair, entry["margin"])
-        values = _read(pair)
-        rows.append(Row(better, worse, *values, pair["p"], outcome, members))
+    rows = [
+        Row(
+            *pair.names,
+            pair.difference,
+            pair.low,
+            pair.high,
+            pair.p,
+            _word_outcome(pair, metric.margin),
+            [numbers[name] for name in pair.names],
+        )
+        for pair in metric.pairs
+    ]
     best = rows[0].first if rows else ""
     return sorted(rows, key=lambda row: best not in (row.first, row.second))
 
 
-def _word_outcome(pair: Mapping, margin: float) -> str:
-    if pair["outcome"] == "ahead":
-        return f"{pair['better']} is ahead"
-    words = _word_no_difference(pair, margin)
-    if pair["outcome"] == "tie" and pair["seeds_needed"]:
-        return f"{words}; a new comparison needs about {pair['seeds_needed']} seeds"
+def _word_outcome(pair: Verdict, margin: float) -> str:
+    words = word_outcome(pair, margin)
+    if pair.outcome == "tie" and pair.seeds_needed:
+        return f"{words}; {word_seeds(pair)}"
     return words
 
 
-def _word_no_difference(pair: Mapping, margin: float) -> str:
-    if pair["outcome"] == "equivalent":
-        return f"equivalent within {margin:g}"
-    if pair["outcome"] == "untested":
-        return word_untested(pair["seeds"])
-    return f"no significant difference{word_at_most(pair['at_most'])}"
-
-
-def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
+def list_baselines(metric: Metric, numbers: Mapping[str, int]) -> list[Row]:
     """Each objective minus each baseline, also if the baseline is better."""
-    rows, words = [], name_baselines(entry)
-    for pair in entry["baselines"]:
-        is_better = pair["better"] in numbers
-        name = pair["better" if is_better else "worse"]
-        control = pair["worse" if is_better else "better"]
-        difference, low, high = _read(pair)
+    rows, words = [], name_baselines(metric)
+    for pair in metric.baselines:
+        is_better = pair.better in numbers
+        name = pair.better if is_better else pair.worse
+        control = pair.other(name)
+        ends = pair.difference, pair.low, pair.high
+        outcome = word_outcome(pair, metric.margin)
         if not is_better:
-            difference, low, high = (
-                None if value is None else -value for value in (difference, high, low)
-            )
-        if pair["outcome"] == "ahead":
-            outcome = f"{name} is {'ahead' if is_better else 'behind'}"
-        else:
-            outcome = _word_no_difference(pair, entry["margin"])
-        second, members = words.get(control, control), [numbers[name]]
-        rows.append(
-            Row(name, second, difference, low, high, pair["p"], outcome, members)
-        )
+            first, low, high = (None if end is None else -end for end in ends)
+            ends = first, high, low
+            outcome = WORDS["behind"] if pair.outcome == "ahead" else outcome
+        second = words.get(control, control)
+        rows.append(Row(name, second, *ends, pair.p, outcome, [numbers[name]]))
     return rows
-
-
-def _read(pair: Mapping) -> tuple[float | None, float | None, float | None]:
-    """Difference, low and high; None for a number that is not finite."""
-    difference, low, high = (
-        value if is_number(value) else None
-        for value in (pair["difference"], pair["low"], pair["high"])
-    )
-    return difference, low, high
 
 
 def draw_rows(rows: list[Row], margin: float) -> tuple[Markup, list[dict[str, Any]]]:
@@ -137,7 +118,7 @@ def _draw_row(row: Row, scale: Scale, margin: float) -> dict[str, Any]:
         ends = f"[{format_number(row.low)}, {format_number(row.high)}]"
         interval = f"{format_number(row.difference)} {ends}"
     label = f"{row.first} over {row.second}: {interval}, {row.outcome}"
-    is_untested = row.outcome.startswith("no verdict")
+    is_untested = row.outcome.startswith(WORDS["untested"])
     return {
         "classes": " ".join(f"p{number}" for number in row.members),
         "first": row.first,
@@ -163,7 +144,7 @@ def _draw_strip(row: Row, scale: Scale, margin: float, label: str) -> Markup:
         line = f"M{low:.1f} {middle:g}H{high:.1f}"
         parts.append(tag("path", class_="interval", d=line + caps))
     if row.difference is not None:
-        is_significant = row.outcome.endswith(("is ahead", "is behind"))
+        is_significant = row.outcome in (WORDS["ahead"], WORDS["behind"])
         kind = "dot" if is_significant else "hollow"
         place = scale(row.difference)
         parts.append(charts.draw_marker("o", place, middle, 4.5, kind=kind))

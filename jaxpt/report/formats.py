@@ -3,6 +3,7 @@
 import math
 import numbers
 import os
+from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -69,14 +70,6 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def first_runs(runs: list[dict]) -> dict[str, dict]:
-    """By name, its first run."""
-    return {name: group[0] for name, group in group_by_name(runs).items()}
-
-
-def group_by_name(runs: list[dict]) -> dict[str, list[dict]]:
-    """Runs by their name in the comparison, in order of first appearance."""
-    groups: dict[str, list[dict]] = {}
-    for run in runs:
-        groups.setdefault(run["name"], []).append(run)
-    return groups
+def separate(items: Iterable[str]) -> str:
+    """The separator of a list: a comma, or a semicolon if an item has a comma."""
+    return "; " if any("," in item for item in items) else ", "

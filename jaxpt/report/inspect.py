@@ -20,9 +20,8 @@ from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
 from jaxpt.report import pages, passage
-from jaxpt.report.passage import View
-from jaxpt.report.passage_plot import COLORS, describe_costs, draw_mask_png, draw_views
-from jaxpt.report.plots import save_figure, show_token
+from jaxpt.report.drawing import show_token
+from jaxpt.report.passage import COLORS, View, describe_costs, draw_views
 from jaxpt.runs.data import describe_rows, make_feed
 from jaxpt.runs.task import Task
 from jaxpt.runs.text_progress import make_reporter
@@ -69,13 +68,13 @@ def inspect_passage(
 def write_views(
     views: list[View], heading: str, folder: str | os.PathLike
 ) -> list[Path]:
-    """Writes inspect.png and inspect.html; returns their paths.
+    """Writes inspect.svg and inspect.html; returns their paths.
 
     Raises:
       UserError: the folder cannot be written to.
     """
     folder = Path(folder)
-    paths = [folder / "inspect.png", folder / "inspect.html"]
+    paths = [folder / "inspect.svg", folder / "inspect.html"]
     page = pages.render(
         "inspect.html",
         title=heading,
@@ -84,7 +83,7 @@ def write_views(
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_figure(draw_views(views, heading), paths[0])
+        disk.replace(paths[0], draw_views(views, heading).encode())
         disk.replace(paths[1], page.encode())
     except OSError as error:
         raise CheckpointError(
@@ -105,7 +104,7 @@ def _describe_view(view: View) -> dict:
         "title": view.title,
         "strips": strips,
         "costs": describe_costs(view),
-        "mask": pages.inline_png(draw_mask_png(view)),
+        "mask": pages.inline_picture(passage.draw_mask(view.mask).encode()),
         "visible": f"{np.asarray(view.mask['mask']).mean():.0%}",
     }
 

@@ -1,11 +1,15 @@
-"""The metrics of a report: labels, tasks, and how their values compare."""
+"""The metrics of a report: labels, tasks, how values compare, how well they rank."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from jaxpt.report.formats import format_count, format_flops
+from jaxpt.judge.examples import Examples
+from jaxpt.judge.reliability import LEAST, split_half
+from jaxpt.report.formats import format_count, format_flops, separate
+from jaxpt.report.types import Report, Run, group_by_name
 
 
-class Metric(NamedTuple):
+class MetricInfo(NamedTuple):
     """A metric's label, its number format, and how its values compare.
 
     Attributes:
@@ -31,60 +35,62 @@ class Metric(NamedTuple):
 
 # The shared metrics, then those of each objective's own task.
 METRICS = {
-    "pair_accuracy": Metric(
+    "pair_accuracy": MetricInfo(
         *("bigram-matched cloze", ".3f", True, True, 0.01),
         "bigrams on both sides",
         "The model chooses which of two candidate tokens was removed from a held-out "
         "text. Bigrams find both equally likely, so their accuracy is 0.5 (chance).",
     ),
-    "pair_nats": Metric(
-        *("bigram-matched cloze, log score in nats", ".3f", False, True, 0.01),
+    "pair_nats": MetricInfo(
+        *("bigram-matched cloze (nats)", ".3f", False, True, 0.01),
         "bigrams on both sides",
         "The same questions: -log of the probability that the model gives to the true "
         "candidate. That of bigrams is log 2 = 0.693 (chance).",
     ),
-    "probe_accuracy": Metric(
+    "probe_accuracy": MetricInfo(
         *("linear probe on frozen features", ".3f", True, True, 0.01),
         "a bag of n-grams",
         "Logistic regression on frozen hidden states predicts the label of a held-out "
         "passage.",
         1.0,
     ),
-    "choice_bayes_accuracy": Metric(
+    "choice_bayes_accuracy": MetricInfo(
         *("multiple-choice cloze", ".3f", True, True, 0.01),
         "bigrams on both sides",
         "The model chooses which of N candidate tokens was removed from a held-out "
         "text.",
         1.0,
     ),
-    "word_accuracy": Metric(
+    "word_accuracy": MetricInfo(
         *("masked-word probe", ".3f", True, True, 0.01),
         "naive Bayes on the neighbouring tokens",
         "Logistic regression on frozen hidden states predicts a masked word of a "
         "held-out text.",
         1.0,
     ),
-    "bits_per_byte": Metric(
+    "bits_per_byte": MetricInfo(
         *("bits per byte", ".3f", False, True, 0.01),
         description="The negative log-likelihood of held-out text; measured for "
         "models that have an exact likelihood.",
     ),
-    "cloze_accuracy": Metric(
-        *("cloze accuracy, masked tokens", ".3f", True, True, 0.01),
+    "cloze_accuracy": MetricInfo(
+        *("cloze accuracy on masked tokens", ".3f", True, True, 0.01),
         description="The model predicts masked tokens of held-out text.",
         span=1.0,
     ),
-    "cloze_bits": Metric(
-        *("cloze, bits per masked token", ".3f", False, True, 0.05),
+    "cloze_bits": MetricInfo(
+        *("cloze bits per masked token", ".3f", False, True, 0.05),
         description="The negative log-likelihood of masked tokens of held-out text.",
     ),
-    "valid_loss": Metric("validation loss", ".3f", False, False),
-    "valid_accuracy": Metric("validation accuracy", ".3f", True, False),
-    "valid_masked_accuracy": Metric("validation masked accuracy", ".3f", True, False),
-    "val_perplexity": Metric("validation perplexity", ".1f", False, False),
-    "masked_accuracy": Metric("masked accuracy, own masks", ".3f", True, False),
-    "masked_top5_accuracy": Metric(
-        *("masked accuracy in the top 5, own masks", ".3f", True, False)
+    "valid_loss": MetricInfo("validation loss", ".3f", False, False),
+    "valid_accuracy": MetricInfo("validation accuracy", ".3f", True, False),
+    "valid_masked_accuracy": MetricInfo(
+        "validation masked accuracy", ".3f", True, False
+    ),
+    "val_perplexity": MetricInfo("validation perplexity", ".1f", False, False),
+    "masked_accuracy": MetricInfo("masked accuracy (own masks)", ".3f", True, False),
+    "masked_top5_accuracy": MetricInfo(
+        *("masked accuracy in the top 5 (own masks)", ".3f", True, False)
     ),
 }
 
@@ -103,7 +109,7 @@ RESULTS = {
     "pair_nats": "its nats",
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
-    "choice_bayes_accuracy": "cloze choice",
+    "choice_bayes_accuracy": "multiple-choice cloze",
     "choice_bayes_accuracy_random": "random init",
     "word_accuracy": "masked word",
     "word_accuracy_random": "random init",
@@ -114,29 +120,72 @@ RESULTS = {
 }
 
 
-def list_cost_columns(runs: list[dict]) -> dict:
+def list_cost_columns(runs: Iterable[Run]) -> dict[str, tuple]:
     """`COSTS` without those that no run has: operations if no text was found."""
-    return {key: of for key, of in COSTS.items() if any(key in run for run in runs)}
+    known = {key for run in runs for key in run.facts}
+    return {key: column for key, column in COSTS.items() if key in known}
 
 
-def list_metrics(runs: list[dict]) -> dict[str, Metric]:
-    """All metrics by name: those of every report, then the runs' downstream tasks.
-
-    Args:
-      runs: entries of a report's `runs`; a run's downstream tasks are in its `tasks`
-        (`jaxpt.comparison.compared_tasks`).
-    """
+def list_metrics(runs: Iterable[Run]) -> dict[str, MetricInfo]:
+    """All metrics by name: those of every report, then the runs' downstream tasks."""
     downstream = {
-        task["metric"]: Metric(
-            task["label"],
+        task.metric: MetricInfo(
+            task.label,
             ".3f",
-            task["higher_is_better"],
+            task.higher_is_better,
             True,
-            task["margin"],
-            task["reference"],
-            span=task.get("span"),
+            task.margin,
+            task.reference,
+            span=task.other.get("span"),
         )
         for run in runs
-        for task in run.get("tasks", [])
+        for task in run.tasks
     }
     return METRICS | downstream
+
+
+def measure_reliability(
+    runs: Sequence[Run], examples: Mapping[tuple[str, int], Mapping[str, Examples]]
+) -> dict[str, float]:
+    """By shared metric, the correlation of halves of the test text (`split_half`).
+
+    Args:
+      examples: by (name, seed) and metric.
+    """
+    reliability: dict[str, float] = {}
+
+    def known(run: Run) -> Mapping[str, Examples]:
+        return examples.get((run.name, run.seed), {})
+
+    groups = group_by_name(runs)
+    for name, metric in list_metrics(runs).items():
+        if not metric.is_common:
+            continue
+        by_name = {
+            n: [x[name] for run in of if name in (x := known(run))]
+            for n, of in groups.items()
+        }
+        value = split_half({n: found for n, found in by_name.items() if found})
+        if value is not None:
+            reliability[name] = value
+    return reliability
+
+
+def list_reliability(report: Report) -> list[str]:
+    """A line on all metrics, and one for each that cannot rank the objectives."""
+    values = report.reliability or {}
+    labels = {metric.metric: metric.label for metric in report.metrics}
+    shown = [(labels[m], value) for m, value in values.items() if m in labels]
+    if not shown:
+        return []
+    items = [f"{label} {value:.3f}" for label, value in shown]
+    listed = separate(items).join(items)
+    return [
+        f"reliability (correlation of the objectives' means on two halves of the test "
+        f"text): {listed}",
+        *(
+            f"{label} cannot rank: reliability {value:.3f}, below {LEAST}"
+            for label, value in shown
+            if value < LEAST
+        ),
+    ]

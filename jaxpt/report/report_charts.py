@@ -6,13 +6,24 @@ which lower values are better has a reversed axis: up and to the left is better.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from jaxpt.report import charts
-from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point
+from jaxpt.report.charts import (
+    BOTTOM,
+    FULL,
+    LEFT,
+    RIGHT,
+    TOP,
+    Axis,
+    Point,
+    choose_styles,
+    tag,
+)
+from jaxpt.report.drawing import Picture, document, grid, place_chart, write
 from jaxpt.report.formats import (
     format_count,
     format_flops,
@@ -20,9 +31,10 @@ from jaxpt.report.formats import (
     is_number,
 )
 from jaxpt.report.metrics import METRICS
-from jaxpt.report.styles import choose_styles
+from jaxpt.report.types import Groups, Metric, Run
 
 MOST_MARKERS = 10  # along one line
+EVEN = 1.05  # ratio of the largest and the smallest cost that are equal to the eye
 
 
 # What a curve or a final value can be drawn against: label, and how it is written.
@@ -42,7 +54,7 @@ END_COSTS = {"raw_tokens": "raw_tokens", "flops": "flops", "seconds": "train_sec
 OWN_CURVES = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
 
 
-class Mean(NamedTuple):
+class CurveMean(NamedTuple):
     """The mean of all seeds at one step: cost, value, and the value's deviation.
 
     `std` is the sample standard deviation, None of one seed.
@@ -53,7 +65,7 @@ class Mean(NamedTuple):
     std: float | None
 
 
-def read_curve(run: dict, cost: str, metric: str) -> dict[int, Point | None]:
+def read_curve(run: Run, cost: str, metric: str) -> dict[int, Point | None]:
     """{step: (cost, value)} of one run; None if the value is not finite.
 
     A validation loss is divided by its first value: the objectives' losses have
@@ -61,19 +73,19 @@ def read_curve(run: dict, cost: str, metric: str) -> dict[int, Point | None]:
     measured only before and after training has these two points.
     """
     curve: dict[int, Point | None] = {}
-    for point in run["curve"]:
-        if metric not in point:
-            continue
-        at, value = point.get(cost), point[metric]
-        curve[point["step"]] = None
-        if is_number(at) and is_number(value):
-            curve[point["step"]] = at, value
+    for point in run.curve:
+        if metric in point.values:
+            at, value = point.values.get(cost), point.values[metric]
+            curve[point.step] = None
+            if is_number(at) and is_number(value):
+                curve[point.step] = at, value
     if not curve and not is_own_task(metric):
-        metrics, cost_spent = run.get("metrics", {}), run.get(END_COSTS[cost])
-        if is_number(metrics.get(f"{metric}_random")):
-            curve[0] = (0.0, metrics[f"{metric}_random"])
-        if is_number(metrics.get(metric)) and is_number(cost_spent):
-            curve[run["steps"]] = (cost_spent, metrics[metric])
+        first, last = (run.metrics.get(name) for name in (f"{metric}_random", metric))
+        spent = run.cost(END_COSTS[cost])
+        if is_number(first):
+            curve[0] = (0.0, first)
+        if is_number(last) and is_number(spent):
+            curve[run.facts["steps"]] = (spent, last)
     if metric != "valid_loss":
         return curve
     first = next((point[1] for point in curve.values() if point), None)
@@ -88,12 +100,12 @@ def is_own_task(metric: str) -> bool:
     return not METRICS[metric].is_common
 
 
-def average(curves: list[dict[int, Point | None]]) -> list[Mean | None]:
+def average(curves: list[dict[int, Point | None]]) -> list[CurveMean | None]:
     """The mean at each step that every seed has; None if one is not finite.
 
     It ends with the first seed to stop, as it would jump there.
     """
-    means: list[Mean | None] = []
+    means: list[CurveMean | None] = []
     for step in curves[0]:
         if not all(step in curve for curve in curves):
             continue
@@ -103,16 +115,17 @@ def average(curves: list[dict[int, Point | None]]) -> list[Mean | None]:
             continue
         costs, values = zip(*points, strict=True)
         std = statistics.stdev(values) if len(values) > 1 else None
-        means.append(Mean(statistics.fmean(costs), statistics.fmean(values), std))
+        means.append(CurveMean(statistics.fmean(costs), statistics.fmean(values), std))
     return means
 
 
-def list_curve_metrics(runs: list[dict]) -> list[str]:
+def list_curve_metrics(runs: Iterable[Run]) -> list[str]:
     """The metrics that some run has a curve of: first those with the most points.
 
     Shared metrics, of which a curve has two points or more, precede those of each
     objective's own task.
     """
+    runs = list(runs)
     shared = [metric for metric in METRICS if not is_own_task(metric)]
     num_points = {}
     for metric in (*shared, *OWN_CURVES):
@@ -120,6 +133,11 @@ def list_curve_metrics(runs: list[dict]) -> list[str]:
         num_points[metric] = max(len([p for p in curve if p]) for curve in curves)
     measured = [m for m, num in num_points.items() if num > (not is_own_task(m))]
     return sorted(measured, key=lambda m: (is_own_task(m), -num_points[m]))
+
+
+def has_curve(group: Iterable[Run], metric: str) -> bool:
+    """Whether any run of an objective has a curve of a metric."""
+    return any(read_curve(run, "flops", metric) for run in group)
 
 
 def label_curve(metric: str) -> str:
@@ -135,7 +153,7 @@ def label_curve(metric: str) -> str:
 
 
 def draw_curves(
-    groups: Mapping[str, list[dict]],
+    groups: Groups,
     metric: str,
     cost: str,
     levels: Mapping[str, float] | None = None,
@@ -215,24 +233,23 @@ class Final(NamedTuple):
     """The results of an objective: (cost, value) of each seed, and their mean."""
 
     seeds: list[Point]
-    mean: Mean
+    mean: CurveMean
 
 
-def find_finals(
-    groups: Mapping[str, list[dict]], metric: str, cost: str
-) -> dict[str, Final]:
+def find_finals(groups: Groups, metric: str, cost: str) -> dict[str, Final]:
     """The final values of each name that has one."""
     finals = {}
     for name, runs in groups.items():
         points = [
-            (run[cost], run["metrics"][metric])
+            (spent, value)
             for run in runs
-            if is_number(run.get(cost)) and is_number(run["metrics"].get(metric))
+            if is_number(spent := run.cost(cost))
+            and is_number(value := run.metrics.get(metric))
         ]
         if points:
             costs, values = zip(*points, strict=True)
             std = statistics.stdev(values) if len(values) > 1 else None
-            mean = Mean(statistics.fmean(costs), statistics.fmean(values), std)
+            mean = CurveMean(statistics.fmean(costs), statistics.fmean(values), std)
             finals[name] = Final(points, mean)
     return finals
 
@@ -254,8 +271,8 @@ def find_front(points: Mapping[str, Point], higher_is_better: bool) -> list[str]
 
 
 def draw_pareto(
-    groups: Mapping[str, list[dict]],
-    entry: dict,
+    groups: Groups,
+    entry: Metric,
     cost: str,
     levels: Mapping[str, float] | None = None,
 ) -> Markup:
@@ -263,33 +280,37 @@ def draw_pareto(
 
     Args:
       groups: the runs of each name, in the report's order.
-      entry: of a metric, in the report's `metrics`.
+      entry: of the metric.
       cost: a key of `FINAL_COSTS`.
       levels: values of the metric by baseline, each drawn as a line.
     """
     levels = levels or {}
-    finals = find_finals(groups, entry["metric"], cost)
-    higher = entry["higher_is_better"]
+    finals = find_finals(groups, entry.metric, cost)
+    higher = entry.higher_is_better
     label, write = FINAL_COSTS[cost]
     costs = [point[0] for final in finals.values() for point in final.seeds]
     is_log = bool(costs) and min(costs) > 0 and max(costs) > 10 * min(costs)
     label += " (logarithmic)" if is_log else ""
-    x = charts.make_axis(costs, label, write, LEFT, FULL, is_log)
-    title = entry["label"] + ("" if higher else ", reversed")
+    # From 0, so that costs which are equal up to whole calls also look equal.
+    ends = costs if is_log else [0.0, *costs]
+    x = charts.make_axis(ends, label, write, LEFT, FULL, is_log)
+    title = entry.label + ("" if higher else ", reversed")
     values = [point[1] for final in finals.values() for point in final.seeds]
     values += levels.values()
-    ends = (BOTTOM, TOP) if higher else (TOP, BOTTOM)
-    y = charts.make_axis(values, title, "{:g}".format, *ends)
+    sides = (BOTTOM, TOP) if higher else (TOP, BOTTOM)
+    y = charts.make_axis(values, title, "{:g}".format, *sides)
     means = {name: (f.mean.cost, f.mean.value) for name, f in finals.items()}
     at = {name: (x.scale(a), y.scale(b)) for name, (a, b) in means.items()}
     parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
-    parts.append(charts.draw_line("front", [at[n] for n in find_front(means, higher)]))
+    if costs and max(costs) > EVEN * min(costs):  # else no objective is cheaper
+        front = [at[name] for name in find_front(means, higher)]
+        parts.append(charts.draw_line("front", front))
     names, styles = _label_points(at), choose_styles(groups)
     for i, name in enumerate(groups):
         if name in finals:
             drawn = _draw_final(name, styles[name][1], finals[name], x, y)
             parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
-    summary = f"Final {entry['label']} against {label}: {', '.join(finals)}"
+    summary = f"Final {entry.label} against {label}: {', '.join(finals)}"
     return charts.draw_chart(summary, *parts)
 
 
@@ -345,3 +366,82 @@ def _meet(one, other) -> bool:
         and one[1] < other[3]
         and other[1] < one[3]
     )
+
+
+# The same charts as files.
+
+
+def show_curves(
+    groups: Groups, kind: str, levels: Mapping[str, Mapping[str, float]]
+) -> str:
+    """The learning curves of the shared metrics, as an SVG file.
+
+    Args:
+      kind: of the budget; the curves are against this cost, or FLOPs.
+      levels: by metric, the values of its baselines by name.
+    """
+    runs = [run for group in groups.values() for run in group]
+    metrics = list_curve_metrics(runs)
+    shared = [m for m in metrics if not is_own_task(m)] or metrics[:1]
+    # Metrics that were measured during training, if there are any.
+    measured = [m for m in shared if any(m in p.values for r in runs for p in r.curve)]
+    shared = measured or shared
+    # A metric of one objective compares nothing.
+    several = [
+        metric
+        for metric in shared
+        if sum(has_curve(of, metric) for of in groups.values()) > 1
+    ]
+    cost = kind if kind in CURVE_COSTS else "flops"
+    panels = [
+        place_chart(
+            draw_curves(groups, metric, cost, levels.get(metric)),
+            label_curve(metric) + " (not comparable)" * is_own_task(metric),
+        )
+        for metric in several or shared
+    ]
+    label = f"learning curves of {', '.join(groups)}"
+    return document(grid(panels, min(2, len(panels))), label, len(groups))
+
+
+def show_metrics(metrics: Sequence[Metric], groups: Groups) -> str:
+    """Each metric's mean and standard deviation over seeds, as an SVG file."""
+    label = f"shared metrics of {', '.join(groups)}"
+    panels = [_draw_means(metric, list(groups)) for metric in metrics]
+    return document(grid(panels, min(2, len(panels))), label, len(groups))
+
+
+def _draw_means(metric: Metric, names: list[str]) -> Picture:
+    """A row for each objective that was measured, with a dot and its bar."""
+    styles, shown = choose_styles(names), [n for n in names if n in metric.by_name]
+    ends = [
+        mean + sign * (metric.by_name[name].std or 0.0)
+        for name in shown
+        if (mean := metric.by_name[name].mean) is not None
+        for sign in (-1, 1)
+    ]
+    better = "higher" if metric.higher_is_better else "lower"
+    bottom = TOP + 26.0 * len(shown)
+    left = 20.0 + 8 * max(map(len, map(charts.shorten, shown)), default=0)
+    x = charts.make_axis(ends, f"{better} is better", "{:g}".format, left, left + 300)
+    parts = []
+    for value in x.ticks:
+        at = x.scale(value)
+        parts.append(tag("path", class_="grid", d=f"M{at:.1f} {TOP}V{bottom}"))
+        parts.append(write(x.write(value), at, bottom + 17, anchor="middle"))
+    parts.append(write(x.label, left + 150, bottom + 36, "title", "middle"))
+    for i, name in enumerate(shown):
+        stats, down = metric.by_name[name], TOP + 26.0 * i + 13
+        if stats.mean is None:
+            continue
+        std = stats.std or 0.0
+        low, high = x.scale(stats.mean - std), x.scale(stats.mean + std)
+        bar = (
+            tag("path", class_="mean", d=f"M{low:.1f} {down}H{high:.1f}") if std else ""
+        )
+        dot = charts.draw_marker(styles[name][1], x.scale(stats.mean), down, 5.5)
+        parts.append(tag("g", bar, dot, class_=f"s o{names.index(name)}"))
+        text = charts.shorten(name)
+        parts.append(write(text, left - 10, down + 4, "name", anchor="end"))
+    box = Picture("".join(parts), left + 330, bottom + 48)
+    return grid([box], 1, metric.label)

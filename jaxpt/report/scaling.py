@@ -1,7 +1,7 @@
 """`jaxpt fit-scaling`: scaling laws of finished runs, or of a table of them.
 
     scaling.json   the points, both fits, their intervals, the best sizes of each budget
-    scaling.png    the loss over sizes and budgets, and what was fitted
+    scaling.svg    the loss over sizes and budgets, and what was fitted
 
 Losses of different objectives have different scales, so each objective has its own fit.
 N is the number of trained parameters (of both networks of ELECTRA, of a distillation's
@@ -27,12 +27,12 @@ from jaxpt.judge import scaling_laws
 from jaxpt.judge.scaling_laws import Law, Points
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
-from jaxpt.report import scaling_plot
+from jaxpt.report import scaling_chart
 from jaxpt.report.formats import format_count, format_flops
 from jaxpt.runs.finished_runs import FoundRun, is_same_text
 from jaxpt.version import __version__
 
-NAME, FIGURE = "scaling.json", "scaling.png"
+NAME, FIGURE = "scaling.json", "scaling.svg"
 COLUMNS = ("params", "tokens", "flops", "loss")
 LEVEL = 0.05  # outside of an interval
 USUAL_FACTOR = 6.0  # C = 6 N D, if a table has no FLOPs
@@ -170,7 +170,7 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
 
 
 def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
-    """Writes scaling.png and scaling.json; a killed process leaves the earlier ones.
+    """Writes scaling.svg and scaling.json; a killed process leaves the earlier ones.
 
     Raises:
       UserError: the folder cannot be written to.
@@ -182,7 +182,7 @@ def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
     result = {"version": __version__, "points": points, "fits": dict(fits)}
     try:
         with replaced_folder(to, NAME, own=(NAME, FIGURE, checksums.FILE)) as place:
-            scaling_plot.draw(groups, fits, place / FIGURE)
+            disk.replace(place / FIGURE, scaling_chart.draw(groups, fits).encode())
             write_json(place / NAME, result)
             checksums.record(place, [FIGURE])
     except OSError as error:

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jaxpt.files import checksums
-from jaxpt.report.answer import rank
 from jaxpt.report.costs import KEYS, KINDS, list_extra_columns
-from jaxpt.report.diverged import list_diverged, list_lost
-from jaxpt.report.formats import format_flops, group_by_name
+from jaxpt.report.formats import format_flops
 from jaxpt.report.metrics import list_cost_columns
 from jaxpt.report.summary import measure_spread
+from jaxpt.report.terminal import list_lost
+from jaxpt.report.types import Metric, Report
+from jaxpt.report.wording import NO_DIFFERENCE, WORDS, list_diverged
 
 # Of runs that skipped some (`training.result.Cost`).
 LEFT_OUT = ("skipped_updates", "skipped_batches")
@@ -42,14 +43,14 @@ ESCAPES = {
 } | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 # By outcome of the verdict on a value and the best one: its mark and its meaning.
 MARKS = {
-    "tie": (r"\dagger", "not significantly different from {}"),
-    "equivalent": (r"\ddagger", "equivalent to {}, within the margin"),
-    "untested": (r"\ast", "no verdict on {} and this one"),
+    "tie": (r"\dagger", f"{NO_DIFFERENCE} from {{}}"),
+    "equivalent": (r"\ddagger", f"{WORDS['equivalent']} to {{}}, within the margin"),
+    "untested": (r"\ast", f"{WORDS['untested']} on {{}} and this one"),
     "apart": (r"\circ", "measured on other test examples than {}"),
 }
 
 
-def write_tables(report: dict, workdir: Path) -> None:
+def write_tables(report: Report, workdir: Path) -> None:
     """Writes results.csv, differences.csv and results.tex.
 
     Raises:
@@ -64,42 +65,39 @@ def write_tables(report: dict, workdir: Path) -> None:
         checksums.write(workdir / name, text.encode(errors="replace"))
 
 
-def format_results(report: dict) -> str:
+def format_results(report: Report) -> str:
     """CSV with a line for each run: its name, costs and every metric of any run.
 
     A run that diverged has its costs up to `diverged_at`, a step, and no metrics.
     """
-    runs, diverged = report["runs"], report.get("diverged", [])
-    metrics = list(dict.fromkeys(name for run in runs for name in run["metrics"]))
-    columns = [*RUN_COLUMNS, *list_cost_columns(runs), *list_extra_columns(runs)]
-    columns += [name for name in LEFT_OUT if any(name in run for run in runs)]
-    columns += ["diverged_at"] if diverged else []
+    runs, diverged = report.runs, report.diverged
+    metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))
+    costs = [*list_cost_columns(runs), *list_extra_columns(runs)]
+    costs += [name for name in LEFT_OUT if any(name in run.facts for run in runs)]
     rows = [
-        [*(run.get(key) for key in columns)]
-        + [run.get("metrics", {}).get(name) for name in metrics]
-        for run in [*runs, *diverged]
+        [run.name, run.objective, run.seed, *map(run.cost, costs)]
+        + [None] * bool(diverged)
+        + [run.metrics.get(name) for name in metrics]
+        for run in runs
     ]
+    rows += [
+        [run.name, run.facts.get("objective"), run.seed]
+        + [*map(run.facts.get, costs), run.diverged_at, *[None] * len(metrics)]
+        for run in diverged
+    ]
+    columns = [*RUN_COLUMNS, *costs, *["diverged_at"] * bool(diverged)]
     return _write_csv([*columns, *metrics], rows)
 
 
-def format_differences(report: dict) -> str:
+def format_differences(report: Report) -> str:
     """CSV with a line for each pair and each baseline of every metric."""
     rows = [
-        [entry["metric"], *(pair[key] for key in PAIR_COLUMNS)]
-        + [pair.get("under", {}).get(name) for name in UNDER.values()]
-        for entry in report["metrics"]
-        for pair in list_pairs(entry)
+        [metric.metric, *(getattr(pair, key) for key in PAIR_COLUMNS)]
+        + [(pair.under or {}).get(name) for name in UNDER.values()]
+        for metric in report.metrics
+        for pair in metric.list_verdicts()
     ]
     return _write_csv(["metric", *PAIR_COLUMNS, *UNDER], rows)
-
-
-def list_pairs(entry: dict) -> list[dict]:
-    """All pairs with a verdict: of two objectives, of bounds and of baselines."""
-    return [
-        *entry["pairs"],
-        *entry.get("bounds", []),
-        *entry["baselines"],
-    ]
 
 
 def _write_csv(header: list[str], rows: Iterable[list]) -> str:
@@ -126,37 +124,37 @@ def escape(text: str) -> str:
     return "".join(ESCAPES.get(character, character) for character in printable)
 
 
-def format_latex(report: dict) -> str:
+def format_latex(report: Report) -> str:
     """A LaTeX table: a row for each objective, a column for each shared metric.
 
     A cell is the mean, with the standard deviation over seeds as a subscript. It is
-    bold if it is significantly better than all others, or than the control. Costs are
+    bold if it is ahead of all others, or of the control. Costs are
     means.
     """
-    groups = group_by_name(report["runs"])
-    shared = [y for y in report["metrics"] if y["is_common"]]
+    groups = report.groups
+    shared = [y for y in report.metrics if y.is_common]
     columns = [_list_cells(entry, list(groups)) for entry in shared]
     extras = [
-        kind for kind in KINDS if any(f"{kind}_flops" in run for run in report["runs"])
+        kind
+        for kind in KINDS
+        if any(f"{kind}_flops" in run.facts for run in report.runs)
     ]
-    known_costs = list_cost_columns(report["runs"])
+    known_costs = list_cost_columns(report.runs)
     costs = [
         [
-            _write_mean([run.get(key) for run in group], write)
+            _write_mean([run.cost(key) for run in group], write)
             for key, (_, write) in known_costs.items()
         ]
-        + [_write_extra(group[0][f"{kind}_flops"]) for kind in extras]
+        + [_write_extra(group[0].cost(f"{kind}_flops")) for kind in extras]
         for group in groups.values()
     ]
     rows = [
         [escape(name), str(len(group)), *(column[name] for column in columns), *cost]
         for (name, group), cost in zip(groups.items(), costs, strict=True)
     ]
-    arrows = [
-        r"$\uparrow$" if y["higher_is_better"] else r"$\downarrow$" for y in shared
-    ]
+    arrows = [r"$\uparrow$" if y.higher_is_better else r"$\downarrow$" for y in shared]
     labels = [
-        f"{escape(entry['label'])} {arrow}"
+        f"{escape(entry.label)} {arrow}"
         for entry, arrow in zip(shared, arrows, strict=True)
     ]
     num_costs = len(known_costs) + len(extras)
@@ -167,14 +165,14 @@ def format_latex(report: dict) -> str:
     header += [escape(label) for label, _ in known_costs.values()]
     header += [f"{kind} FLOPs" for kind in extras]
     body = "".join(map("".join, rows))
-    notes = _list_notes(body, shared, escape(report.get("control", "")))
+    notes = _list_notes(body, shared, escape(report.control))
     notes = " ".join([notes, *map(escape, list_diverged(report))])
     lines = [
-        f"% {escape(report['created'])}, jaxpt {escape(report['version'])}; "
+        f"% {escape(report.created)}, jaxpt {escape(report.version)}; "
         r"needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{escape(report['title'])}}}",
+        rf"\caption{{{escape(report.title)}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
         r"\toprule",
         *(" & ".join(row) + r" \\" for row in [header]),
@@ -191,7 +189,7 @@ def format_latex(report: dict) -> str:
 
 
 def _write_mean(values: list, write: Callable[[float], str]) -> str:
-    mean = measure_spread(values)["mean"]
+    mean = measure_spread(values).mean
     return "---" if mean is None else escape(write(mean))
 
 
@@ -200,57 +198,52 @@ def _write_extra(flops: float | None) -> str:
     return "---" if flops is None else escape(format_flops(flops))
 
 
-def _list_cells(entry: dict, names: list[str]) -> dict[str, str]:
+def _list_cells(metric: Metric, names: list[str]) -> dict[str, str]:
     """The cell of each name in a metric's column."""
-    by_name = entry["by_name"]
-    write = f"{{:{entry['format']}}}".format
-    marks = _find_marks(entry, entry.get("control") or rank(entry)[0])
+    write = f"{{:{metric.format}}}".format
+    marks = _find_marks(metric, metric.control or metric.rank()[0])
     cells = {}
     for name in names:
-        stats = by_name.get(name, {"n": 0})
-        if not stats["n"]:
+        stats = metric.by_name.get(name)
+        if stats is None or stats.mean is None:
             cells[name] = "---"
             continue
-        mean = write(stats["mean"])
-        if is_ahead(entry, name):
+        mean = write(stats.mean)
+        if is_ahead(metric, name):
             mean = rf"\mathbf{{{mean}}}"
-        spread = f"_{{\\pm {write(stats['std'])}}}" if stats["std"] else ""
+        spread = f"_{{\\pm {write(stats.std)}}}" if stats.std else ""
         mark = f"^{{{marks[name]}}}" if marks.get(name) else ""
         cells[name] = f"${mean}{mark}{spread}$"
     return cells
 
 
-def is_ahead(entry: dict, name: str) -> bool:
-    """Whether a name is significantly better than all others, or than the control."""
-    control = entry.get("control")
-    others = {control} if control else entry["by_name"].keys() - {name}
+def is_ahead(metric: Metric, name: str) -> bool:
+    """Whether a name is ahead of all others, or of the control."""
+    others = {metric.control} if metric.control else metric.by_name.keys() - {name}
     behind = {
-        pair["worse"]
-        for pair in entry["pairs"]
-        if pair["outcome"] == "ahead" and pair["better"] == name
+        pair.worse
+        for pair in metric.pairs
+        if pair.outcome == "ahead" and pair.better == name
     }
     return bool(others) and others <= behind
 
 
-def _find_marks(entry: dict, best: str) -> dict[str, str]:
+def _find_marks(metric: Metric, best: str) -> dict[str, str]:
     """The mark of each value that is not significantly different from that of `best`.
 
     Args:
       best: the name with the best value, or the control.
     """
-    if best not in entry["by_name"]:
+    if best not in metric.by_name:
         return {}
-    others = entry["by_name"].keys() - {best}
-    marks = dict.fromkeys(others, MARKS["apart"][0])
-    for pair in entry["pairs"]:
-        names = {pair["better"], pair["worse"]}
-        if best in names:
-            (other,) = names - {best}
-            marks[other], _ = MARKS.get(pair["outcome"], ("", ""))
+    marks = dict.fromkeys(metric.by_name.keys() - {best}, MARKS["apart"][0])
+    for pair in metric.pairs:
+        if best in pair.names:
+            marks[pair.other(best)], _ = MARKS.get(pair.outcome, ("", ""))
     return marks
 
 
-def _list_notes(body: str, shared: list[dict], control: str) -> str:
+def _list_notes(body: str, shared: list[Metric], control: str) -> str:
     """The meaning of the marks in a table's body."""
     other = control or "the best value"
     notes = [
@@ -258,7 +251,9 @@ def _list_notes(body: str, shared: list[dict], control: str) -> str:
         "one run."
     ]
     if r"\mathbf" in body:
-        notes.append(f"Bold: significantly better than {control or 'all others'}.")
+        notes.append(
+            f"Bold: ahead of {control or 'all others'}, that is, significantly better."
+        )
     for sign, meaning in MARKS.values():
         if f"^{{{sign}}}" in body:
             notes.append(f"${sign}$: {meaning.format(other)}.")

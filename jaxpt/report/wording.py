@@ -1,72 +1,120 @@
-"""Verdicts and baseline comparisons as entries of report.json and as sentences."""
+"""Verdicts in words: one phrase for each outcome, in every table, page and sentence.
 
-from collections.abc import Collection, Iterable, Mapping
+    ahead         mlm ahead of clm by 0.030 [0.010, 0.050]
+    tie           mlm and clm: no significant difference, at most 0.047 (...)
+    equivalent    mlm and clm: equivalent within 0.01 (...)
+    untested      no verdict from 3 seeds: at least 4 of each objective are needed
+    open          of a bound from which nothing follows
 
-from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS, Pair
-from jaxpt.report.diverged import word_left_out
-from jaxpt.report.formats import format_number, is_number
+`word_outcome` has the words without names, `word_pair` those of a pair, `word_metric`
+the sentence of a metric, and `word_best` the same without numbers, for a first answer.
+"""
+
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from jaxpt.errors import DivergedError
+from jaxpt.judge import verdicts
+from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS
+from jaxpt.report.formats import format_number, is_number, separate, to_plain
+from jaxpt.report.types import Diverged, Metric, Report, Run, Verdict, group_by_name
 
 MOST_TIES = 3  # listed one by one, in addition to those of the best
+MAX_NAMES = 4  # listed in a sentence; more are counted
+NO_DIFFERENCE = "no significant difference"
+WORDS = {"ahead": "ahead", "behind": "behind", "tie": NO_DIFFERENCE}
+WORDS |= {"equivalent": "equivalent", "untested": "no verdict", "open": "open"}
+
+# Baselines as the other side of a pair. No name of a comparison has a parenthesis.
+UNTRAINED, FREQUENCY, REFERENCE = "(untrained)", "(frequency)", "(reference)"
+NGRAMS = "(n-grams)"
+RANDOM_INIT, FREQUENCIES = "random initialization", "token frequencies"
+BAG_OF_NGRAMS = "a bag of n-grams"
+FREQUENCY_SUFFIX = "_frequency"  # of a metric, measured for token frequencies
+NGRAMS_SUFFIX = "_ngrams"  # of a downstream metric, measured for `jaxpt.tasks.ngrams`
 
 
-def describe_pair(pair: Pair) -> dict:
-    """A pair as an entry of report.json."""
+def describe_pair(pair: verdicts.Pair) -> Verdict:
+    """A pair as a report has it; numbers that are not finite are None."""
     difference = pair.difference
-    return {
-        "better": pair.better,
-        "worse": pair.worse,
-        "outcome": pair.outcome,
-        "difference": difference.mean,
-        "low": pair.low,
-        "high": pair.high,
-        "at_most": pair.at_most if is_number(pair.at_most) else None,
-        "p": pair.p,
-        "seeds": difference.num_seeds,
-        "documents": difference.num_groups,
-        "blocks": difference.is_cut,
-        "seeds_error": difference.seeds_error,
-        "examples_error": difference.examples_error,
-        "seeds_needed": pair.seeds_needed,
-    }
+
+    def known(number: float | None) -> float | None:
+        return number if is_number(number) else None
+
+    return Verdict(
+        better=pair.better,
+        worse=pair.worse,
+        outcome=pair.outcome,
+        difference=known(difference.mean),
+        low=known(pair.low),
+        high=known(pair.high),
+        at_most=known(pair.at_most),
+        p=pair.p,
+        seeds=difference.num_seeds,
+        documents=difference.num_groups,
+        blocks=difference.is_cut,
+        seeds_error=known(difference.seeds_error),
+        examples_error=difference.examples_error,
+        seeds_needed=pair.seeds_needed,
+    )
 
 
-def word_verdict(pairs: list[Pair], entry: dict) -> str:
-    """The verdict on one metric as a sentence."""
-    if not pairs:
+def word_outcome(pair: Verdict, margin: float = 0.0) -> str:
+    """What the test says of a pair, without names and numbers of the difference.
+
+    >>> word_outcome(Verdict("mlm", "clm", "tie", 0.02, at_most=0.047))
+    'no significant difference, at most 0.047'
+    """
+    if pair.outcome == "untested":
+        return word_untested(pair.seeds)
+    if pair.outcome == "equivalent":
+        return f"equivalent within {margin:g}"
+    at_most = word_at_most(pair.at_most) if pair.outcome == "tie" else ""
+    return WORDS[pair.outcome] + at_most
+
+
+def word_pair(pair: Verdict, margin: float) -> str:
+    """The verdict on a pair with its names and its difference.
+
+    >>> word_pair(Verdict("mlm", "clm", "ahead", 0.03, 0.01, 0.05), 0.01)
+    'mlm ahead of clm by 0.030 [0.010, 0.050]'
+    """
+    if pair.outcome == "ahead":
+        return f"{pair.better} ahead of {_word_lead(pair)}"
+    text = f"{pair.better} and {pair.worse}: {word_outcome(pair, margin)}"
+    if not pair.is_same:
+        return text
+    details = word_difference(pair)
+    if pair.outcome == "tie":
+        details += f"; {word_seeds(pair)}"
+    return f"{text} ({details})"
+
+
+def _word_lead(pair: Verdict) -> str:
+    return f"{pair.worse} by {word_difference(pair)}"
+
+
+def word_difference(pair: Verdict) -> str:
+    """The difference with its interval, if it has one.
+
+    >>> word_difference(Verdict("mlm", "clm", "ahead", 0.03, 0.01, 0.05))
+    '0.030 [0.010, 0.050]'
+    """
+    if not is_number(pair.difference):
         return ""
-    compared = {name for pair in pairs for name in (pair.better, pair.worse)}
-    means = {name: entry["by_name"][name]["mean"] for name in compared}
-    sign = -1 if entry["higher_is_better"] else 1
-    ranked = sorted(means, key=lambda name: (sign * means[name], name))
-    if all(pair.outcome == "untested" for pair in pairs):
-        num_seeds = max(pair.difference.num_seeds for pair in pairs)
-        listed = ", ".join(f"{name} {format_number(means[name])}" for name in ranked)
-        return f"{word_untested(num_seeds)}; means: {listed}"
-    best = ranked[0]
-    of_best = [pair for pair in pairs if best in (pair.better, pair.worse)]
-    ahead = [p for p in of_best if p.outcome == "ahead"]
-    untested = [pair for pair in pairs if pair.outcome == "untested"]
-    clauses = []
-    if ahead:
-        names = ", ".join(f"{p.worse} by {_word_difference(p)}" for p in ahead)
-        clauses.append(f"{best} ahead of {names}")
-    clauses += [_word_same(p, entry["margin"]) for p in of_best if _is_same(p)]
-    clauses += [
-        f"{p.better} ahead of {p.worse} by {_word_difference(p)}"
-        for p in pairs
-        if p not in of_best and p.outcome == "ahead"
-    ]
-    others = [p for p in pairs if p not in of_best and _is_same(p)]
-    if len(others) > MOST_TIES:
-        most = word_at_most(max(pair.at_most for pair in others))
-        clauses.append(f"{len(others)} other pairs: no significant difference{most}")
-    else:
-        clauses += [_word_same(pair, entry["margin"]) for pair in others]
-    if untested:
-        few = sorted({n for p in untested for n in _list_few(p)}, key=ranked.index)
-        num_seeds = min(pair.difference.num_seeds for pair in untested)
-        clauses.append(f"{', '.join(few)}: {word_untested(num_seeds)}")
-    return "; ".join(clauses)
+    text = format_number(pair.difference)
+    if not is_number(pair.low) or not is_number(pair.high):
+        return text
+    return f"{text} [{format_number(pair.low)}, {format_number(pair.high)}]"
+
+
+def word_seeds(pair: Verdict) -> str:
+    """What a new comparison needs for a pair without a significant difference."""
+    if pair.seeds_needed:
+        return f"a new comparison needs about {pair.seeds_needed} seeds"
+    if pair.difference == 0:
+        return "no difference was measured"
+    return "needs more test documents, not only more seeds"
 
 
 def word_untested(num_seeds: int) -> str:
@@ -87,142 +135,287 @@ def word_at_most(at_most: float | None) -> str:
     return f", at most {format_number(at_most)}" if is_number(at_most) else ""
 
 
-def _is_same(pair: Pair) -> bool:
-    return pair.outcome in ("tie", "equivalent")
-
-
-def _list_few(pair: Pair) -> list[str]:
-    """The names of an untested pair that have too few seeds."""
-    sides = zip(pair[1:3], (pair.difference.first, pair.difference.second), strict=True)
-    return [name for name, sample in sides if 0 < sample.num < MIN_SEEDS]
-
-
-def _word_same(pair: Pair, margin: float) -> str:
-    """A pair whose difference is not significant."""
-    names = f"{pair.better} and {pair.worse}"
-    if pair.outcome == "equivalent":
-        return f"{names}: equivalent within {margin:g} ({_word_difference(pair)})"
-    at_most = word_at_most(pair.at_most)
-    details = f"{_word_difference(pair)}; {_word_seeds(pair)}"
-    return f"{names}: no significant difference{at_most} ({details})"
-
-
-def _word_difference(pair: Pair) -> str:
-    low, high = format_number(pair.low), format_number(pair.high)
-    return f"{format_number(pair.difference.mean)} [{low}, {high}]"
-
-
-def _word_seeds(pair: Pair) -> str:
-    if pair.seeds_needed:
-        return f"a new comparison needs about {pair.seeds_needed} seeds"
-    if pair.difference.mean == 0:
-        return "no difference was measured"
-    return "needs more test documents, not only more seeds"
-
-
-# Baselines as the other side of a pair. No name of a comparison has a parenthesis.
-UNTRAINED, FREQUENCY, REFERENCE = "(untrained)", "(frequency)", "(reference)"
-NGRAMS = "(n-grams)"
-RANDOM_INIT, FREQUENCIES = "random initialization", "token frequencies"
-BAG_OF_NGRAMS = "a bag of n-grams"
-FREQUENCY_SUFFIX = "_frequency"  # of a metric, measured for token frequencies
-NGRAMS_SUFFIX = "_ngrams"  # of a downstream metric, measured for `jaxpt.tasks.ngrams`
-
-
-def name_part(entry: Mapping, name: str) -> str:
-    """An objective's name, with the part of its network that a metric measures.
+def word_metric(metric: Metric, names: Collection[str]) -> str:
+    """The verdicts on a metric in a sentence, with all differences.
 
     Args:
-      entry: of a metric; "parts" has the objectives of which it measures only a part
-        that is not the trained result (ELECTRA's generator).
-
-    >>> name_part({"parts": {"electra": "its generator"}}, "electra")
-    'electra (its generator)'
+      names: of the objectives that were measured on the same test examples.
     """
-    part = entry.get("parts", {}).get(name)
+    pairs = [_with_parts(pair, metric) for pair in metric.pairs if pair.better in names]
+    if not pairs:
+        return ""
+    show = functools.partial(name_part, metric)
+    stats = {show(name): stats for name, stats in metric.by_name.items()}
+    compared = {name for pair in pairs for name in pair.names}
+    ranked = [show(name) for name in metric.rank() if show(name) in compared]
+    if all(pair.outcome == "untested" for pair in pairs):
+        seeds = max(pair.seeds for pair in pairs)
+        means = (f"{name} {format_number(stats[name].mean or 0.0)}" for name in ranked)
+        return f"{word_untested(seeds)}; means: {', '.join(means)}"
+    of_best = [pair for pair in pairs if ranked[0] in pair.names]
+    others = [pair for pair in pairs if pair not in of_best]
+    clauses = []
+    if ahead := [_word_lead(pair) for pair in of_best if pair.outcome == "ahead"]:
+        clauses.append(f"{ranked[0]} ahead of {', '.join(ahead)}")
+    told = [p for p in of_best if p.is_same]
+    told += [p for p in others if p.outcome == "ahead"]
+    same = [pair for pair in others if pair.is_same]
+    clauses += [word_pair(pair, metric.margin) for pair in told]
+    if len(same) > MOST_TIES:
+        most = word_at_most(max(pair.at_most or 0.0 for pair in same))
+        clauses.append(f"{len(same)} other pairs: {NO_DIFFERENCE}{most}")
+    else:
+        clauses += [word_pair(pair, metric.margin) for pair in same]
+    untested = [pair for pair in pairs if pair.outcome == "untested"]
+    if untested:
+        few = {n for pair in untested for n in pair.names if stats[n].n < MIN_SEEDS}
+        seeds = min(pair.seeds for pair in untested)
+        listed = ", ".join(name for name in ranked if name in few)
+        clauses.append(f"{listed}: {word_untested(seeds)}")
+    return "; ".join(clauses)
+
+
+def word_best(metric: Metric) -> str:
+    """Which objectives the best one is ahead of; "" if only one was measured."""
+    show = functools.partial(name_part, metric)
+    ranked, pairs = [show(name) for name in metric.rank()], _list_pairs(metric)
+    if len(ranked) < 2 or not pairs:
+        return ""
+    if all(pair.outcome == "untested" for pair in pairs):
+        seeds = max(pair.seeds for pair in pairs)
+        return f"{word_untested(seeds).partition(':')[0]} ({MIN_SEEDS} are needed)"
+    if metric.control:
+        return _word_control(show(metric.control), pairs, len(ranked) - 1)
+    best = ranked[0]
+    outcomes = {pair.other(best): pair for pair in pairs if best in pair.names}
+    worse = [n for n in ranked if n in outcomes and outcomes[n].outcome == "ahead"]
+    same = [n for n in ranked if n in outcomes and outcomes[n].is_same]
+    if all(pair.outcome != "ahead" for pair in pairs):
+        among = f" between {join(sorted(ranked))}" * (len(ranked) <= MAX_NAMES)
+        if all(pair.outcome == "equivalent" for pair in pairs):
+            return f"all are equivalent within {metric.margin:g}"
+        return f"{NO_DIFFERENCE}{among}{_bound(pairs)}"
+    claim = f"ahead of {join(worse, len(ranked) - 1)}" if worse else ""
+    text = f"{best} is {claim}" if claim else f"{best} has the best mean"
+    if same:
+        return f"{text}, {NO_DIFFERENCE} from {join(same)}{_bound(outcomes.values())}"
+    return text if worse else f"{text} but no verdict"
+
+
+def _word_control(control: str, pairs: Sequence[Verdict], num_others: int) -> str:
+    """Which objectives differ from the control."""
+    ahead = [pair for pair in pairs if pair.outcome == "ahead"]
+    better = [pair.better for pair in ahead if pair.worse == control]
+    worse = [pair.worse for pair in ahead if pair.better == control]
+    clauses = []
+    if better:
+        verb = "is" if len(better) == 1 else "are"
+        clauses.append(f"{join(better, num_others)} {verb} ahead of {control}")
+    if worse:
+        clauses.append(f"{control} is ahead of {join(worse, num_others)}")
+    return "; ".join(clauses) or f"{NO_DIFFERENCE} from {control}{_bound(pairs)}"
+
+
+def _bound(pairs: Iterable[Verdict]) -> str:
+    """ " (at most 0.047)": the largest difference of pairs that do not differ."""
+    ends = [pair.at_most for pair in pairs if pair.is_same]
+    known = [end for end in ends if is_number(end)]
+    if not ends or len(known) < len(ends):
+        return ""
+    return f" ({word_at_most(max(known)).removeprefix(', ')})"
+
+
+def join(names: Sequence[str], num_all: int = 0) -> str:
+    """Names as text, or how many there are of more than `MAX_NAMES`.
+
+    Names with a comma are divided by semicolons.
+
+    Args:
+      num_all: names that there are; all of them are counted as such.
+
+    >>> join(["a", "b", "c"]), join("abcdef", 6), join("abcdef", 7)
+    ('a, b and c', 'all 6 others', 'a, b, c and 3 more')
+    >>> join(["accuracy, 32 labels", "accuracy, 100 labels"])
+    'accuracy, 32 labels; and accuracy, 100 labels'
+    """
+    if len(names) > MAX_NAMES and len(names) == num_all:
+        return f"all {num_all} others"
+    shown = list(names)
+    if len(names) > MAX_NAMES:
+        rest = len(names) - MAX_NAMES + 1
+        shown = [*names[: MAX_NAMES - 1], f"{rest} more"]
+    *first, last = shown
+    if not first:
+        return last
+    comma = separate(shown)
+    end = " and " if comma == ", " else "; and "
+    return f"{comma.join(first)}{end}{last}"
+
+
+def name_part(metric: Metric, name: str) -> str:
+    """An objective's name, with the part of its network that a metric measures.
+
+    A metric may measure only a part that is not the trained result, as ELECTRA's
+    generator: 'electra (its generator)'.
+    """
+    part = metric.parts.get(name)
     return f"{name} ({part})" if part else name
 
 
-def find_parts(metric: str, runs: list[dict], names: Iterable[str]) -> dict[str, str]:
+def find_parts(
+    metric: str, runs: Iterable[Run], names: Iterable[str]
+) -> dict[str, str]:
     """By name, the part of its network that a metric measures, if only a part."""
-    parts = {run["name"]: run.get("parts", {}).get(metric, "") for run in runs}
+    parts = {run.name: run.parts.get(metric, "") for run in runs}
     return {name: parts[name] for name in names if parts[name]}
 
 
-def with_parts(pairs: Iterable[Pair], entry: dict) -> tuple[list[Pair], dict]:
-    """Pairs and their metric's entry with `name_part` instead of names."""
-    named = [
-        pair._replace(
-            better=name_part(entry, pair.better), worse=name_part(entry, pair.worse)
-        )
-        for pair in pairs
-    ]
-    stats = entry["by_name"].items()
-    return named, entry | {"by_name": {name_part(entry, n): of for n, of in stats}}
+def _list_pairs(metric: Metric) -> list[Verdict]:
+    """The pairs of a metric with `name_part` instead of names."""
+    return [_with_parts(pair, metric) for pair in metric.pairs]
+
+
+def _with_parts(pair: Verdict, metric: Metric) -> Verdict:
+    better, worse = (name_part(metric, name) for name in pair.names)
+    return Verdict(**{**vars(pair), "better": better, "worse": worse})
 
 
 def read_baselines(
-    entry: Mapping, controls: Collection[str]
+    metric: Metric, controls: Collection[str]
 ) -> dict[str, dict[str, str]]:
-    """By name, how it compares with each baseline: "above", "below" or "neither".
+    """By name, how it compares with each baseline: "ahead", "behind" or "tie".
 
     Args:
-      entry: of a metric.
       controls: the baselines to read, such as `UNTRAINED`; those that were not tested
         are left out.
     """
     outcomes: dict[str, dict[str, str]] = {}
-    for pair in entry["baselines"]:
-        is_better = pair["worse"] in controls
-        control = pair["worse" if is_better else "better"]
-        if control in controls and pair["outcome"] != "untested":
-            name = pair["better" if is_better else "worse"]
-            outcome = "above" if is_better else "below"
-            is_significant = pair["outcome"] == "ahead"
-            outcomes.setdefault(name, {})[control] = (
-                outcome if is_significant else "neither"
-            )
-    return {name: outcomes[name] for name in entry["by_name"] if name in outcomes}
+    for pair in metric.baselines:
+        is_better = pair.worse in controls
+        control = pair.worse if is_better else pair.better
+        if control in controls and pair.outcome != "untested":
+            outcome = "ahead" if is_better else "behind"
+            is_significant = pair.outcome == "ahead"
+            results = outcomes.setdefault(pair.other(control), {})
+            results[control] = outcome if is_significant else "tie"
+    return {name: outcomes[name] for name in metric.by_name if name in outcomes}
 
 
-def list_baselines(report: Mapping) -> list[str]:
-    """A line for each metric: which objectives are significantly above a baseline.
+def name_baselines(metric: Metric) -> dict[str, str]:
+    """By baseline of a metric, its name in text."""
+    return {
+        UNTRAINED: RANDOM_INIT,
+        FREQUENCY: FREQUENCIES,
+        REFERENCE: metric.reference,
+        NGRAMS: BAG_OF_NGRAMS,
+    }
+
+
+def list_baselines(report: Report) -> list[str]:
+    """A line for each metric: which objectives are ahead of a baseline.
 
     A network learns token frequencies first, which need no context. So a result above
     its random initialization counts only if it is above these as well.
     """
     lines = []
-    for entry in report["metrics"]:
+    for metric in report.metrics:
         shared = {UNTRAINED: RANDOM_INIT, FREQUENCY: FREQUENCIES}
-        others = {REFERENCE: entry["reference"]}, {NGRAMS: BAG_OF_NGRAMS}
-        groups = shared, *others
-        parts = [part for words in groups if (part := _word_baselines(entry, words))]
+        groups = shared, {REFERENCE: metric.reference}, {NGRAMS: BAG_OF_NGRAMS}
+        parts = [part for words in groups if (part := _word_baselines(metric, words))]
         if parts:
-            left_out = word_left_out(report, entry["by_name"])
-            lines.append(f"{entry['label']}: {'; '.join(parts)}{left_out}")
+            left_out = word_left_out(report, metric.by_name)
+            lines.append(f"{metric.label}: {'; '.join(parts)}{left_out}")
     return lines
 
 
-def _word_baselines(entry: Mapping, words: Mapping[str, str]) -> str:
-    """Which objectives are above all of these baselines, and which are below any.
+def _word_baselines(metric: Metric, words: Mapping[str, str]) -> str:
+    """Which objectives are ahead of all of these baselines, and which behind any.
 
     Args:
       words: by baseline, its name in text.
     """
-    groups: dict[str, list[str]] = {"above": [], "below": [], "neither": []}
+    groups: dict[str, list[str]] = {"ahead": [], "behind": [], "tie": []}
     tested: set[str] = set()
-    for name, outcomes in read_baselines(entry, words).items():
+    for name, outcomes in read_baselines(metric, words).items():
         kinds = set(outcomes.values())
-        kind = "below" if "below" in kinds else kinds.pop() if len(kinds) == 1 else ""
-        groups[kind or "neither"].append(name_part(entry, name))
+        kind = "behind" if "behind" in kinds else kinds.pop() if len(kinds) == 1 else ""
+        groups[kind or "tie"].append(name_part(metric, name))
         tested |= outcomes.keys()
     if not tested:
         return ""
-    above, below, neither = (", ".join(names) for names in groups.values())
+    ahead, behind, tie = (", ".join(names) for names in groups.values())
     controls = " and ".join(words[each] for each in words if each in tested)
-    parts = [f"ahead of {controls}: {above or 'none'}"]
-    if below:
-        parts.append(f"behind: {below}")
-    if above and neither:
-        parts.append(f"neither: {neither}")
+    parts = [f"ahead of {controls}: {ahead or 'none'}"]
+    if behind:
+        parts.append(f"behind: {behind}")
+    if ahead and tie:
+        parts.append(f"neither: {tie}")
     return ", ".join(parts)
+
+
+MOST_NAMED = 8  # of the runs of a comparison that all diverged
+
+
+def split_runs(entries: Iterable[dict]) -> tuple[list[dict], list[dict]]:
+    """The entries of runs that finished, and those of runs that diverged."""
+    finished: list[dict] = []
+    diverged: list[dict] = []
+    for entry in entries:
+        (diverged if "diverged_at" in entry else finished).append(entry)
+    return finished, diverged
+
+
+def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
+    """Raises DivergedError if every run diverged, so there is nothing to report.
+
+    Args:
+      place: the flag that the error begins with.
+    """
+    if runs:
+        return
+    lost = [Diverged.from_json(to_plain(run)) for run in diverged[:MOST_NAMED]]
+    named = "; ".join(map(_word_run, lost))
+    more = len(diverged) - MOST_NAMED
+    named += f" and {more} more" if more > 0 else ""
+    raise DivergedError(f"{place}: no run is finished: {named}; use a smaller optim.lr")
+
+
+def list_diverged(report: Report) -> list[str]:
+    """A line for each objective with diverged runs, with the consequences."""
+    return [
+        _word_objective(name, group, len(report.groups.get(name, [])))
+        for name, group in group_by_name(report.diverged).items()
+    ]
+
+
+def _word_objective(name: str, group: Sequence[Diverged], num_finished: int) -> str:
+    line = f"DIVERGED: {'; '.join(map(_word_run, group))}"
+    if not num_finished:
+        return f"{line}: all seeds of {name}, which has no results"
+    num_all = num_finished + len(group)
+    return (
+        f"{line}. Means and verdicts of {name} leave it out; results of {name} are "
+        f"conditional on not diverging ({len(group)} of {num_all} runs diverged)"
+    )
+
+
+def _word_run(entry: Diverged) -> str:
+    return (
+        f"{entry.name} seed {entry.seed} diverged at step "
+        f"{entry.diverged_at:,} ({entry.reason})"
+    )
+
+
+def word_left_out(report: Report, names: Collection[str]) -> str:
+    """ " (without mlm seed 3, which diverged)" for a line on these names; else ""."""
+    seeds: dict[str, list[str]] = {}
+    for entry in report.diverged:
+        if entry.name in names:
+            seeds.setdefault(entry.name, []).append(str(entry.seed))
+    if not seeds:
+        return ""
+    runs = " and ".join(
+        f"{name} seed{'s' * (len(run_seeds) > 1)} {', '.join(run_seeds)}"
+        for name, run_seeds in seeds.items()
+    )
+    return f" (without {runs}, which diverged)"

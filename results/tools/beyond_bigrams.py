@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxpt.comparison.studies import load_study
 from jaxpt.errors import UserError
-from jaxpt.report.formats import group_by_name
+from jaxpt.report.types import group_by_name, read_runs
 
 METRIC = "choice_bayes_accuracy"
 
@@ -26,11 +26,12 @@ def split_accuracy(folder: Path) -> tuple[float, dict[str, tuple[float, float]]]
     """
     study = load_study(folder)
     parts = {}
-    for name, runs in group_by_name(study.stored["report"]["runs"]).items():
+    stored = read_runs(study.stored["report"]["runs"])
+    for name, runs in group_by_name(stored).items():
         if METRIC not in study.values.get((name,), {}):
             raise UserError(f"{folder}: has no {METRIC} of bigrams")
         right = study.values[name,][METRIC].totals
-        hits = [study.values[name, run["seed"]][METRIC].totals for run in runs]
+        hits = [study.values[name, run.seed][METRIC].totals for run in runs]
         mean = np.mean(hits, axis=0)
         parts[name] = tuple(
             float(np.average(mean, weights=weight)) for weight in (1 - right, right)

@@ -16,6 +16,7 @@ from speedruns import (
 
 from jaxpt.comparison.studies import Study, list_studies
 from jaxpt.report import figures
+from jaxpt.report.answer import format_budget
 from jaxpt.report.formats import (
     MISSING,
     format_flops,
@@ -23,7 +24,8 @@ from jaxpt.report.formats import (
     format_p,
     format_seconds,
 )
-from jaxpt.report.summary import format_budget, list_verdicts, tabulate
+from jaxpt.report.terminal import list_verdicts, tabulate
+from jaxpt.report.types import Report
 
 INTRODUCTION = """\
 This page is generated from the folders of `results/` when the site is built. Each
@@ -92,8 +94,9 @@ def draw_pictures(study: Study) -> dict[str, bytes]:
 
 def describe_study(study: Study, pictures: Iterable[str]) -> str:
     """The section of a study: facts, results, verdicts, pictures."""
-    facts, report, name = study.facts, study.report, study.folder.name
-    costs, results = tabulate(report["runs"])
+    facts, name = study.facts, study.folder.name
+    report = Report.from_json(study.report)
+    costs, results = tabulate(report.runs)
     parts = [
         f"### {escape(facts['title'])} {{#{name}}}",
         escape(facts["question"]),
@@ -102,7 +105,7 @@ def describe_study(study: Study, pictures: Iterable[str]) -> str:
         "Mean ± standard deviation over seeds:",
         make_escaped(*results),
         make_escaped(*costs),
-        f"Verdicts (family-wise α = {report['alpha']:g}; simultaneous intervals of "
+        f"Verdicts (family-wise α = {report.alpha:g}; simultaneous intervals of "
         f"the differences in brackets):",
         "\n".join(f"- {escape(line)}" for line in list_verdicts(report)),
     ]
@@ -125,7 +128,7 @@ def list_facts(study: Study) -> list[list[str]]:
     rows = {
         "folder": f"`results/{study.folder.name}`",
         "config": f"`{facts['config']}`" if facts["config"] else "`compare.json`",
-        "budget of a run": escape(format_budget(study.report)),
+        "budget of a run": escape(format_budget(Report.from_json(study.report))),
         "seeds": ", ".join(map(str, facts["seeds"])),
         "machine": escape(describe_machines(study)),
         "versions": escape("; ".join(versions)) or "not recorded",

@@ -17,7 +17,8 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.evaluation import cloze
 from jaxpt.report import figures
-from jaxpt.report.probed_layers import list_probed
+from jaxpt.report.task_charts import list_probed
+from jaxpt.report.types import Report
 from jaxpt.runs import train_calls
 from jaxpt.runs.data import likelihood_rows
 from jaxpt.runs.predictions import fill_text, generate_texts
@@ -279,7 +280,7 @@ def test_what_the_probe_read_is_told_and_drawn(report):
             shape = (record["num_layers"] + 1, len(record["poolings"]))
             assert np.shape(record["accuracies"]) == shape
     page = (workdir / "report.html").read_text()
-    lines = list_probed(written["runs"])
+    lines = list_probed(Report.from_json(written).runs)
     assert len(lines) == 5 and lines[-1].startswith("note: probe_accuracy has ")
     assert all(html.escape(line) in page for line in lines)
     assert page.count("Probe accuracy by layer, ") == 2 * 3
@@ -323,7 +324,9 @@ def test_the_page_is_self_contained(report):
     workdir, written, _ = report
     page = (workdir / "report.html").read_text()
     assert "http://" not in page and "https://" not in page
-    assert page.count("data:image/png;base64,") == len(written["figures"]) - 2  # SVG
+    assert (
+        page.count("data:image/svg+xml;base64,") == len(written["figures"]) - 2
+    )  # SVG
     expected = {"learning_curves", "shared_metrics", "attention_masks"}
     expected |= {"temperature_effect_clm", "mask_fill_mlm", "pretrained_vs_random_mlm"}
     assert expected <= set(written["figures"])

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from reports import make_report, make_run
+from reports import make_report, make_run, vary
 from tiny import make_config
 
 from jaxpt import trust
@@ -23,13 +23,14 @@ from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.report import figures
-from jaxpt.report.summary import list_verdicts, summarise, tabulate
-from jaxpt.report.tuned_curves import (
+from jaxpt.report.summary import summarise
+from jaxpt.report.task_charts import (
     collect_ngrams,
     collect_points,
     draw_tuned,
     list_tuned,
 )
+from jaxpt.report.terminal import list_verdicts, tabulate
 from jaxpt.runs.workdir import load_examples
 from jaxpt.training import loop
 
@@ -381,11 +382,11 @@ def make_tuned(values):
             metrics |= {"task_t_32_random": 0.4, "task_t_100_random": 0.5}
             metrics |= {"task_t_32_ngrams": 0.6 + 0.1 * seed, "task_t_100_ngrams": 0.8}
             run = make_run(name, seed, **metrics)
-            run["tasks"] = [
+            tasks = [
                 {
                     "task": "t",
                     "metric": f"task_t_{size}",
-                    "label": f"t, dev accuracy, {size} labels",
+                    "label": f"t dev accuracy ({size} labels)",
                     "title": f"t {size}",
                     "higher_is_better": True,
                     "margin": 0.01,
@@ -396,13 +397,13 @@ def make_tuned(values):
                 }
                 for size in (100, 32)
             ]
-            runs.append(run)
+            runs.append(vary(run, tasks=tasks))
     return runs
 
 
 def test_a_curve_is_the_mean_over_seeds_with_students_interval():
     runs = make_tuned({"clm": [(0.5, 0.7), (0.7, 0.7)], "mlm": [(0.6, 0.8)]})
-    groups = {name: [r for r in runs if r["name"] == name] for name in ("clm", "mlm")}
+    groups = {name: [r for r in runs if r.name == name] for name in ("clm", "mlm")}
     assert list_tuned(groups) == ["t"]
     few, many = collect_points(groups["clm"], "t", "")
     assert (few.num_labels, many.num_labels) == (32, 100)
@@ -420,8 +421,8 @@ def test_a_curve_is_the_mean_over_seeds_with_students_interval():
     few, many = collect_ngrams(groups, "t")
     assert few.mean == pytest.approx(0.65) and many.mean == 0.8
     assert drawn.count('class="ngrams"') == 1 and "a bag of n-grams, 32: 0.650" in drawn
-    (entry,) = [y for y in summarise(runs) if y["metric"] == "task_t_32"]
-    assert entry["label"] == "t, dev accuracy, 32 labels" and entry["is_common"]
+    (entry,) = [y for y in summarise(runs) if y.metric == "task_t_32"]
+    assert entry.label == "t dev accuracy (32 labels)" and entry.is_common
     _, (header, rows) = tabulate(runs)
     assert header[-2:] == ["t 100", "t 32"] and rows[1][-2:] == ["0.800", "0.600"]
 
@@ -430,9 +431,9 @@ def test_a_report_states_which_objectives_a_bag_of_ngrams_beats():
     values = {"clm": [0.9, 0.91, 0.9, 0.89], "mlm": [0.3, 0.31, 0.29, 0.3]}
     runs = make_tuned({name: [(x, 0.7) for x in own] for name, own in values.items()})
     for run in runs:
-        run["metrics"]["task_t_32_ngrams"] = 0.6
+        run.metrics["task_t_32_ngrams"] = 0.6
     lines = list_verdicts(make_report(runs, metrics=summarise(runs)))
-    (line,) = [x for x in lines if "32 labels: ahead of random" in x]
+    (line,) = [x for x in lines if "32 labels): ahead of random" in x]
     assert line.endswith("ahead of a bag of n-grams: clm, behind: mlm")
 
 
@@ -453,12 +454,14 @@ def test_a_fine_tuning_that_diverged_has_no_value():
     assert values["task_t_32_ngrams"] == 0.6
     assert entry["measure"] == "dev accuracy" and entry["finetune_seconds"] == 2.0
     runs = make_tuned({"clm": [(None, 0.7)], "mlm": [(0.6, 0.8)]})
-    groups = {name: [r for r in runs if r["name"] == name] for name in ("clm", "mlm")}
+    groups = {name: [r for r in runs if r.name == name] for name in ("clm", "mlm")}
     assert [p.num_labels for p in collect_points(groups["clm"], "t", "")] == [100]
     assert "clm, pretrained, 32" not in draw_tuned(groups, "t")
-    for run in runs:
-        run["metrics"] = dict.fromkeys(run["metrics"])
-    assert list_tuned(groups) == []  # nothing is left to draw
+    lost = {
+        name: [vary(run, metrics=dict.fromkeys(run.metrics)) for run in group]
+        for name, group in groups.items()
+    }
+    assert list_tuned(lost) == []  # nothing is left to draw
 
 
 def test_errors_are_of_users():

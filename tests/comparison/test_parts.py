@@ -228,7 +228,7 @@ def test_devices_that_differ_are_said(whole, config):
     for run, device in zip(runs, ["1 x cpu", "1 x cpu", "1 x H100"]):
         run["device"] = device
     report = write_report(prepared, runs, whole)
-    assert report["inequalities"] == ["device: 1 x cpu (clm); 1 x H100 (clm)"]
+    assert report.inequalities == ("device: 1 x cpu (clm); 1 x H100 (clm)",)
     output = do_part(Part("report"), config, whole)
     assert "not equal" not in output
 

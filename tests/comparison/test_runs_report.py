@@ -1,5 +1,6 @@
 """Reports of existing runs: the numbers of a comparison, and the inequalities."""
 
+import dataclasses
 import json
 import math
 import os
@@ -7,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+from reports import vary
 from tiny import make_config
 
 from jaxpt.cli import main as cli
@@ -18,7 +20,9 @@ from jaxpt.config.plan import make_plan
 from jaxpt.files import folder as folders
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
-from jaxpt.report.summary import format_table, summarise
+from jaxpt.report.summary import summarise
+from jaxpt.report.terminal import format_table
+from jaxpt.report.types import Report
 from jaxpt.runs.finished_runs import find_folders, load_runs
 from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
@@ -295,8 +299,10 @@ def test_the_terminal_tells_names_apart_that_begin_alike(trained):
     report = json.loads((trained / "both/report.json").read_text())
     names = [f"span_corruption mean_span_length={length}.0" for length in (3, 5)]
     output = dict(zip(("clm", "mlm"), names, strict=True))
-    runs = [run | {"name": output[run["name"]]} for run in report["runs"]]
-    text = format_table(report | {"runs": runs, "metrics": summarise(runs)})
+    report = Report.from_json(report)
+    runs = [vary(run, name=output[run.name]) for run in report.runs]
+    metrics = summarise(runs)
+    text = format_table(dataclasses.replace(report, runs=runs, metrics=metrics))
     for part in ("mean_span_length=3", "mean_span_length=5"):
         lines = [line for line in text.split("\n") if line.startswith("span_corr")]
         assert sum(part in line for line in lines) >= 2, text
@@ -356,18 +362,18 @@ def test_a_control_is_a_name_of_the_report(trained, tmp_path, quick, capsys):
 
 
 def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkeypatch):
-    drawn = iter(({"a": "a.png", "b": "b.png"}, {"b": "b.png"}))
+    drawn = iter(({"a": "a.svg", "b": "b.svg"}, {"b": "b.svg"}))
 
     def draw(report, corpora_of, workdir, look):
         result = next(drawn)
         for name in result.values():
-            (workdir / name).write_bytes(b"png")
+            (workdir / name).write_bytes(b"<svg/>")
         return result
 
     monkeypatch.setattr(figures, "draw", draw)
     for _ in range(2):
         report_runs(list_folders(trained)[:1], tmp_path / "r")
-    assert {p.name for p in (tmp_path / "r").glob("*.png")} == {"b.png"}
+    assert {p.name for p in (tmp_path / "r").glob("*.svg")} == {"b.svg"}
 
 
 def test_a_text_that_is_gone_is_said(trained, labelled, tmp_path, quick, monkeypatch):

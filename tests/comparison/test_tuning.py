@@ -20,7 +20,9 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
-from jaxpt.report.summary import list_tuning
+from jaxpt.report.formats import to_plain
+from jaxpt.report.terminal import list_tuning
+from jaxpt.report.types import Tuning
 from jaxpt.text.dataset import hold_out, load_text
 from jaxpt.text.rows.corpus import Corpus
 
@@ -39,6 +41,11 @@ class Spec(mlm.Spec):
     mask_rate: float = 0.5
 """
 GRID = "optim.lr=1e-3,1e-2,1e-1"
+
+
+def read_tuning(record):
+    costs = {"flops": 0.0} | record
+    return Tuning.from_json(to_plain(costs))
 
 
 def make_comparison(path, **changes):
@@ -216,7 +223,7 @@ def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatc
         make_plan(make_comparison(labelled)), config={}
     )
     assert record["trials"] == [] and record["flops"] == 0
-    assert list_tuning({"tuning": {"clm": record}}) == [
+    assert list_tuning({"clm": read_tuning(record)}) == [
         "not tuned: clm; all of its trials are the same run"
     ]
 
@@ -290,7 +297,7 @@ def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatc
         assert record["chosen"] == {"optim.lr": lowest} and len(record["trials"]) == 3
         assert prepared.plans[name].optim.lr == lowest
         assert record["at_edge"] == ["optim.lr"]
-    output = list_tuning({"tuning": prepared.tuning})
+    output = list_tuning({n: read_tuning(x) for n, x in prepared.tuning.items()})
     drawn = "of 3 trials drawn from optim.lr=1e-2..1e-1, seed 1000000 ("
     assert drawn in output[2] and "draw more or widen the range" in output[3]
     assert list_unequal_tuning(spec, prepared.tuning) == [
@@ -400,7 +407,7 @@ def test_the_best_of_the_trials(values, best, is_edge, labelled, tmp_path, monke
     plan, record = choose(values, spec, labelled, tmp_path, monkeypatch)
     assert plan.optim.lr == best and record["chosen"] == {"optim.lr": best}
     assert record["at_edge"] == (["optim.lr"] if is_edge else [])
-    lines = list_tuning({"tuning": {"clm": record}})
+    lines = list_tuning({"clm": read_tuning(record)})
     assert len(lines) == 1 + is_edge and f"optim.lr={best}" in lines[0]
     assert ("diverged" in lines[0]) == (None in values)
     assert not is_edge or lines[1].startswith("WARNING")
@@ -419,7 +426,7 @@ def test_a_search_goes_beyond_its_edge(labelled, tmp_path, monkeypatch):
     assert record["trials"][-1]["settings"] == {"optim.lr": 7.11}
     failed = record["trials"][-1]["flops"]
     assert failed > 0 and record["flops"] == 5.0 + failed
-    first, second = list_tuning({"tuning": {"clm": record}})
+    first, second = list_tuning({"clm": read_tuning(record)})
     assert "of 4 trials and 2 beyond (1.0: 4.000; " in first
     assert second == "the best trial of clm is interior after 2 extensions"
 
@@ -429,7 +436,7 @@ def test_a_search_that_stays_at_its_edge(labelled, tmp_path, monkeypatch):
     values = [4.0, 3.0, 2.0, 1.0, 0.5]
     _, record = choose(values, spec, labelled, tmp_path, monkeypatch)
     assert record["at_edge"] == ["optim.lr"]
-    _, warning = list_tuning({"tuning": {"clm": record}})
+    _, warning = list_tuning({"clm": read_tuning(record)})
     assert warning.startswith("WARNING: the best optim.lr of clm is the smallest or")
     assert "after 1 extension;" in warning and "compare.tune_extensions" in warning
 
@@ -441,7 +448,7 @@ def test_the_limit_of_a_setting_is_no_edge(labelled, tmp_path, monkeypatch):
         spec = dataclasses.replace(SPEC, tune=tune, tune_until=until)
         _, record = choose([1.0, 2.0], spec, labelled, tmp_path, monkeypatch)
         assert record["at_edge"] == [] and record["at_limit"] == ["model.dropout"]
-        *_, line = list_tuning({"tuning": {"clm": record}})
+        *_, line = list_tuning({"clm": read_tuning(record)})
         assert (
             line == "the best model.dropout of clm, 0.0, is at the limit of the setting"
         )
@@ -527,7 +534,7 @@ def test_trials_that_all_diverge_stop_no_other_objective(
 ):
     plan, record = choose(4 * [None], SPEC, labelled, tmp_path, monkeypatch)
     assert plan.optim.lr == 1.0 and record["at_edge"] == []
-    _, warning = list_tuning({"tuning": {"clm": record}})
+    _, warning = list_tuning({"clm": read_tuning(record)})
     assert warning.startswith("WARNING: every trial of clm diverged")
 
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reports import make_report, make_runs, vary
 
 from jaxpt.comparison.studies import load_study
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import FEWEST, LEAST, split_half
-from jaxpt.report.reliability import list_reliability, measure_reliability
+from jaxpt.report.metrics import list_reliability, measure_reliability
+from jaxpt.report.types import Run
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -116,13 +118,14 @@ def test_of_archived_studies(study, metric, low, high):
     """Objectives are ranked; of one objective's options the choice is noise."""
     values = load_study(RESULTS / study).values
     examples = {key: x for key, x in values.items() if len(key) == 2}
-    runs = [{"name": name, "seed": seed, "metrics": {}} for name, seed in examples]
+    runs = [Run(name, name, seed) for name, seed in examples]
     if study == "quickstart":
-        assert len({run["name"] for run in runs}) == 4
+        assert len({run.name for run in runs}) == 4
     reliability = measure_reliability(runs, examples)
     assert low < reliability[metric] < high
-    entries = [{"metric": metric, "label": "the metric"}]
-    report = {"metrics": entries, "reliability": reliability}
+    report = make_report(make_runs({"clm": [0.5], "mlm": [0.6]}, metric))
+    entries = [vary(report.metrics[0], label="the metric")]
+    report = vary(report, metrics=entries, reliability=reliability)
     first, *rest = list_reliability(report)
     assert f"the metric {reliability[metric]:.3f}" in first
     assert bool(rest) == (reliability[metric] < LEAST)
@@ -131,4 +134,4 @@ def test_of_archived_studies(study, metric, low, high):
 
 
 def test_a_report_without_reliability_has_no_line():
-    assert list_reliability({"metrics": []}) == []
+    assert list_reliability(make_report(make_runs({"clm": [0.5]}))) == []

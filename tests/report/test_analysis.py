@@ -138,7 +138,7 @@ def test_the_page_has_the_pictures_and_the_tables(analysed, result):
     assert page.count("<img") == 5 and "http" not in page.replace("data:", "")
     assert "Without attention: skip_gram." in page
     for name in names:
-        assert (analysed / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert (analysed / f"{name}.svg").read_text().startswith("<svg")
 
 
 def test_again_into_the_same_folder_and_from_a_file(folders, analysed, tmp_path):
@@ -146,11 +146,11 @@ def test_again_into_the_same_folder_and_from_a_file(folders, analysed, tmp_path)
     file.write_text("the people of the states and the congress " * 9, encoding="utf-8")
     spec = AnalysisSpec(file=str(file), **SHORT)
     to = shutil.copytree(analysed, tmp_path / "again")
-    assert (to / "attention.png").exists()
+    assert (to / "attention.svg").exists()
     results = analysis.analyse(folders[:1], spec, to)
     assert results["text"] == str(file) and "sentence" not in results
     assert json.loads((to / "analysis.json").read_text())["rows"] == 8
-    assert not (to / "attention.png").exists()  # of an earlier call
+    assert not (to / "attention.svg").exists()  # of an earlier call
 
 
 @pytest.mark.parametrize(
@@ -212,5 +212,5 @@ def test_a_stopped_analysis_is_repeated(analysed, tmp_path, monkeypatch):
     assert {path.name for path in to.iterdir()} == names
     analysis._write({key: result[key] for key in result.keys() - {"sentence"}}, to)
     assert names - {path.name for path in to.iterdir()} == {
-        *("attention.png", "rollout.png")
+        *("attention.svg", "rollout.svg")
     }

@@ -4,16 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from reports import make_report, make_run
+from reports import make_entry, make_report, make_run, vary
 from tiny import make_config, prepare
 
 from jaxpt.comparison.assembly import add_parts, measure_references
 from jaxpt.judge.examples import Examples
 from jaxpt.report import forest
 from jaxpt.report.answer import list_answers
-from jaxpt.report.formats import group_by_name
-from jaxpt.report.summary import list_verdicts, summarise
-from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.report.conventions import judge_whole_cost
+from jaxpt.report.summary import summarise
+from jaxpt.report.terminal import list_verdicts
 
 CHOICE = "choice_bayes_accuracy"
 PAIRS, CLOZE = ("pair_accuracy", "pair_nats"), ("cloze_accuracy", "cloze_bits")
@@ -50,8 +50,8 @@ def test_the_level_of_token_frequencies_is_not_learning():
     numbers = {name: i for i, name in enumerate(values)}
     rows = forest.list_baselines(metrics[0], numbers)
     output = {(row.first, row.second): row.outcome for row in rows}
-    assert output["clm", "token frequencies"] == "clm is ahead"
-    assert output["electra", "token frequencies"] == "electra is behind"
+    assert output["clm", "token frequencies"] == "ahead"
+    assert output["electra", "token frequencies"] == "behind"
     assert len(rows) == 9
 
 
@@ -67,12 +67,14 @@ def cloze_runs():
     """mlm, better than electra, of which the generator answers."""
     values = {"mlm": 0.4, "electra": 0.3}
     runs = [
-        make_run(name, seed, cloze_accuracy=value * (1 + seed / 1e3))
-        | {"parts": {"cloze_accuracy": "its generator"} if name == "electra" else {}}
+        vary(
+            make_run(name, seed, cloze_accuracy=value * (1 + seed / 1e3)),
+            parts={"cloze_accuracy": "its generator"} if name == "electra" else {},
+        )
         for name, value in values.items()
         for seed in SEEDS
     ]
-    return [run | {"curve": [run["metrics"] | run["curve"][0]]} for run in runs]
+    return [vary(run, curve=[run.metrics | run.curve[0].to_json()]) for run in runs]
 
 
 def test_the_part_that_answers_is_named(cloze_runs):
@@ -84,24 +86,24 @@ def test_the_part_that_answers_is_named(cloze_runs):
     assert "mlm ahead of electra (its generator) by 0.1" in verdict
     assert learnt.endswith("token frequencies: mlm, electra (its generator)")
     report = make_report(cloze_runs, metrics=metrics)
-    (answer,) = list_answers(report, group_by_name(cloze_runs))
-    assert answer.result == "mlm is ahead of electra (its generator)."
+    (answer,) = list_answers(report)
+    assert answer.result == "mlm is ahead of electra (its generator)"
     assert answer.difference.startswith("mlm over electra (its generator): ")
     assert "\nelectra: " in answer.cost  # which is of the whole run
     # Names are keys of figures and tables, and stay.
-    assert metrics[0]["by_name"].keys() == {"mlm", "electra"}
-    assert metrics[0]["parts"] == {"electra": "its generator"}
+    assert metrics[0].by_name.keys() == {"mlm", "electra"}
+    assert metrics[0].parts == {"electra": "its generator"}
     # A teacher of mlm: it is read where both have cost the same.
     extra = {"teacher_flops": 1e13, "teacher_raw_tokens": 1.0}
     extra |= {"teacher_train_seconds": 1.0}
     half = {"flops": 1e14, "step": 500}
     finished = [
-        run | extra | {"curve": [run["curve"][0] | half]}
-        if run["name"] == "mlm"
+        vary(run, **extra, curve=[run.curve[0].to_json() | half])
+        if run.name == "mlm"
         else run
         for run in cloze_runs
     ]
-    lines = judge_whole_cost(finished, "flops")["lines"]
+    lines = judge_whole_cost(finished, "flops").lines
     assert any("mlm ahead of electra (its generator)" in line for line in lines), lines
 
 
@@ -111,7 +113,7 @@ def test_networks_say_which_part_of_them_fills_masks(speech):
     for name in ("mlm", "electra"):
         settings = {"eval__num_choices": 3, "eval__word_context": 4}
         tasks[name], _, corpora = prepare(make_config(speech, name, **settings))
-    mlm, electra = add_parts([make_run("mlm"), make_run("electra")], tasks)
+    mlm, electra = add_parts([make_entry("mlm"), make_entry("electra")], tasks)
     assert "parts" not in mlm
     assert electra["parts"] == {
         "cloze_accuracy": "its generator",

@@ -22,11 +22,11 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import DivergedError
 from jaxpt.report import figures
 from jaxpt.report.answer import list_answers
-from jaxpt.report.diverged import list_diverged
-from jaxpt.report.formats import group_by_name, to_plain
-from jaxpt.report.report_page import write_report
-from jaxpt.report.summary import format_table, list_verdicts
+from jaxpt.report.page import write_report
 from jaxpt.report.tables import format_latex, format_results
+from jaxpt.report.terminal import format_table, list_verdicts
+from jaxpt.report.types import Report
+from jaxpt.report.wording import list_diverged
 from jaxpt.runs.finished_runs import load_runs
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.workdir import load_divergence
@@ -92,7 +92,7 @@ def test_the_other_runs_are_trained_and_reported(whole):
         assert not (folder / "result.json").exists()
         assert load_divergence(folder).items() <= run.items()
         assert "loss is" in run["reason"] and run["flops"] > 0
-    output = format_table(report)
+    output = format_table(Report.from_json(report))
     assert "mlm seed 1 diverged at step 5 (the loss is nan)" in output
     assert "all seeds of hot, which has no results" in output
     rows = [line.split() for line in output.splitlines()]
@@ -135,13 +135,13 @@ def test_parts_and_the_report_of_runs_say_the_same(whole, config, tmp_path, refu
     ]
     do_part(Part("report"), config, workdir)
     again = json.loads((workdir / "report.json").read_text())
-    assert without_times(again) == without_times(to_plain(report))
+    assert without_times(again) == without_times(report)
     folders = sorted((workdir / "runs").glob("*-seed*"))
     apart = report_runs(folders, tmp_path / "apart")
     lost = {(run["seed"], run["diverged_at"]) for run in apart["diverged"]}
     assert lost == {(seed, step) for (_, seed), step in LOST.items()}
     assert len(apart["runs"]) == 5
-    assert "mlm seed 1 diverged at step 5" in format_table(apart)
+    assert "mlm seed 1 diverged at step 5" in format_table(Report.from_json(apart))
     kept = json.loads((tmp_path / "apart" / "runs.json").read_text())
     assert len(kept["runs"]) == 9
     report_runs(folders, tmp_path / "apart")  # may be written again
@@ -240,7 +240,7 @@ def test_every_line_on_an_objective_names_the_seeds_it_lacks(tmp_path):
     assert "bad seed 0 diverged" in second and "no results" in second
     (line,) = [line for line in verdicts if "mlm" in line]
     assert line.endswith(" (without mlm seeds 7, 8, which diverged)")
-    (answer,) = list_answers(report, group_by_name(runs))
+    (answer,) = list_answers(report)
     assert answer.result.endswith("(without mlm seeds 7, 8, which diverged)")
     rows = list(csv.DictReader(io.StringIO(format_results(report))))
     assert [row["diverged_at"] for row in rows] == [*[""] * 6, "1200", "3", "1"]
@@ -273,6 +273,6 @@ def test_one_objective_diverges_and_another_skips(speech, tmp_path):
     assert [run["skipped_updates"] for run in report["runs"]] == [1, 1]
     assert list_lost(report).keys() == {("hot", 0), ("hot", 1)}
     assert all("2 updates in a row" in run["reason"] for run in report["diverged"])
-    lines = list(csv.DictReader(io.StringIO(format_results(report))))
+    lines = list(csv.DictReader(io.StringIO(format_results(Report.from_json(report)))))
     assert [line["skipped_updates"] for line in lines] == ["1", "1", "2", "2"]
     assert "skipped updates" in (tmp_path / "report.html").read_text()

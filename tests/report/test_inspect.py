@@ -235,7 +235,7 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
     lines = inspect_passage(config, names, tmp_path / "page", length=16)
     assert lines[0].startswith("clm: predictions per token: loss 0.958;")
     assert lines[2:] == [
-        str(tmp_path / "page" / f"inspect.{k}") for k in ("png", "html")
+        str(tmp_path / "page" / f"inspect.{k}") for k in ("svg", "html")
     ]
     page = (tmp_path / "page" / "inspect.html").read_text(encoding="utf-8")
     assert page.count('<img class="mask"') == 2 and "&lt;" in page
@@ -243,8 +243,8 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
     # A config of one run has no budget of a comparison, and needs none.
     config.compare.amount = 0.0
     inspect_passage(config, [], tmp_path / "all", length=16)
-    image = (tmp_path / "page" / "inspect.png").read_bytes()
-    assert image.startswith(b"\x89PNG") and len(image) > 10_000
+    image = (tmp_path / "page" / "inspect.svg").read_bytes()
+    assert image.startswith(b"<svg") and len(image) > 4_000
 
 
 @pytest.mark.parametrize(

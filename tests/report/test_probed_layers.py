@@ -4,11 +4,12 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from reports import make_report, make_run
+from reports import make_report, make_run, vary
 
-from jaxpt.report import report_page
-from jaxpt.report.probed_layers import average_layers, draw_layers, list_probed
-from jaxpt.report.summary import format_table, group_by_name
+from jaxpt.report import page
+from jaxpt.report.task_charts import average_layers, draw_layers, list_probed
+from jaxpt.report.terminal import format_table
+from jaxpt.report.types import group_by_name
 
 HOSTILE = '<b a="&">'
 
@@ -30,7 +31,7 @@ def make_record(layer, pooling, accuracies, num_test=3000):
 def make_probed(name, seed, value, trained, untrained=None):
     run = make_run(name, seed, probe_accuracy=value, probe_accuracy_random=0.5)
     records = {"trained": trained, "untrained": untrained}
-    return run | {"probe": {k: v for k, v in records.items() if v}}
+    return vary(run, probe={k: v for k, v in records.items() if v})
 
 
 LOW = [[0.5, 0.4, 0.3], [0.6, 0.5, 0.4], [0.7, 0.6, 0.5]]
@@ -114,9 +115,9 @@ def test_the_page_has_the_picture_where_there_is_one(tmp_path):
         (probed, True),
         ([make_run("mlm", probe_accuracy=0.6)], False),
     ):
-        path = report_page.write_report(make_report(runs), tmp_path)
-        page = path.read_text()
+        path = page.write_report(make_report(runs), tmp_path)
+        text = path.read_text()
         assert (
-            ('id="layers-part"' in page) == ('<section id="layers"' in page) == expected
+            ('id="layers-part"' in text) == ('<section id="layers"' in text) == expected
         )
-        assert ("#layers:has(#layers-0-1:checked)" in page) == expected
+        assert ("#layers:has(#layers-0-1:checked)" in text) == expected

@@ -1,3 +1,4 @@
+import dataclasses
 import html.parser
 import json
 import math
@@ -9,16 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
+from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs, vary
 
 from jaxpt.errors import UserError
-from jaxpt.report import charts, forest, formats, pages, plots, report_page, styles
+from jaxpt.report import charts, figures, forest, formats, page, pages, terminal
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import list_answers
 from jaxpt.report.report_charts import draw_curves, draw_pareto
-from jaxpt.report.summary import group_by_name
+from jaxpt.report.types import Report, Verdict, group_by_name
 
-PNG = b"\x89PNG\r\n\x1a\n rest"
+PICTURE = b'<svg xmlns="http://www.w3.org/2000/svg" width="840"/>'
 
 
 class Page(html.parser.HTMLParser):
@@ -47,15 +48,17 @@ class Page(html.parser.HTMLParser):
 
 
 def write_page(report, folder):
-    return Page(report_page.write_report(report, folder).read_bytes().decode())
+    return Page(page.write_report(report, folder).read_bytes().decode())
 
 
 def test_report_json_is_strict_and_whole(tmp_path):
     report = make_full_report()
     rates = (1, np.float32(0.5))
-    report["config"] = {"rates": rates, "path": tmp_path, "x": np.arange(2)}
-    report["runs"][0]["curve"][0]["valid_loss"] = math.inf
-    report_page.write_report(report, tmp_path)
+    report = dataclasses.replace(
+        report, config={"rates": rates, "path": tmp_path, "x": np.arange(2)}
+    )
+    report.runs[0].curve[0].values["valid_loss"] = math.inf
+    page.write_report(report, tmp_path)
 
     def refuse(constant):
         raise AssertionError(constant)
@@ -65,37 +68,39 @@ def test_report_json_is_strict_and_whole(tmp_path):
     assert loaded["runs"][0]["curve"][0]["valid_loss"] is None
     assert loaded["runs"][4]["metrics"]["valid_loss"] is None
     assert loaded["config"] == {"rates": [1, 0.5], "path": str(tmp_path), "x": [0, 1]}
-    assert loaded["budget"] == report["budget"]
+    assert loaded["budget"] == report.budget.to_json()
+    read = Report.from_json(loaded)
     # A report read back prints and writes the same.
-    assert reporting.format_table(loaded) == reporting.format_table(report)
+    assert terminal.format_table(read) == terminal.format_table(report)
     again = tmp_path / "again"
     again.mkdir()
-    report_page.write_report(loaded, again)
+    page.write_report(read, again)
     for name in ("report.json", "report.html"):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
 def test_report_html_needs_nothing_outside_itself(tmp_path):
     report = make_full_report()
-    report["figures"] = {"learning_curves": "a.png", "mask_fill_mlm": "b.png"}
-    for name in report["figures"].values():
-        (tmp_path / name).write_bytes(PNG)
-    path = report_page.write_report(report, tmp_path)
+    named = {"learning_curves": "a.svg", "mask_fill_mlm": "b.svg"}
+    report = vary(report, figures=named)
+    for name in report.figures.values():
+        (tmp_path / name).write_bytes(PICTURE)
+    path = page.write_report(report, tmp_path)
     assert path == tmp_path / "report.html"
     written = Page(path.read_text())
     links = [value for name, value in written.attributes if name in ("src", "href")]
     outward = [link for link in links if not link.startswith("#")]
     assert len(outward) == 1  # the learning curves are drawn as SVG
-    assert any("learning_curves" not in t and "a.png" in t for t in written.texts)
-    assert all(link.startswith("data:image/png;base64,") for link in outward)
+    assert any("learning_curves" not in t and "a.svg" in t for t in written.texts)
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in outward)
     assert not {"script", "link", "iframe"} & set(written.tags)
     assert not re.search(r"https?:|url\(|@import", path.read_text())
     assert "prefers-color-scheme: dark" in path.read_text()
     caption = next(text for text in written.texts if text.startswith("mlm: The"))
-    assert caption.startswith(f"mlm: {plots.CAPTIONS['mask_fill']} Seed 0")
+    assert caption.startswith(f"mlm: {figures.CAPTIONS['mask_fill']} Seed 0")
     assert sorted(child.name for child in tmp_path.iterdir()) == [
-        "a.png",
-        "b.png",
+        "a.svg",
+        "b.svg",
         "checksums.json",
         "report.html",
         "report.json",
@@ -105,13 +110,12 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
 def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     runs = make_runs({"clm": [0.1, 0.1001] * 2, "mlm": [0.9] * 4})
     for run in runs:
-        run["metrics"]["probe_accuracy_random"] = 0.1 + run["seed"] / 1e4
+        run.metrics["probe_accuracy_random"] = 0.1 + run.seed / 1e4
     texts = write_page(make_report(runs), tmp_path).texts
     lead = (
-        "At 1.67e14 FLOPs per run, mlm is significantly better than clm on linear "
-        "probe on frozen features. Not significantly better than a baseline: clm "
-        "(random initialization) on linear probe on frozen features. Learning rates "
-        "were not tuned."
+        "At 1.67e14 FLOPs per run, mlm is ahead of clm on linear probe on frozen "
+        "features. Not ahead of a baseline: clm (random initialization) on linear "
+        "probe on frozen features. Learning rates were not tuned."
     )
     task = "label of a held-out passage. Higher is better. Baselines: random "
     assert any(task + "initialization 0.100." in text for text in texts)
@@ -122,15 +126,15 @@ def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     order += ["Config"]
     # Once as a link, once as a heading.
     assert [text for text in texts if text in order] == order * 2
-    first = ["Config", lead, "3.41M parameters", "mlm is ahead of clm."]
+    first = ["Config", lead, "3.41M parameters", "mlm is ahead of clm"]
     places = [texts.index(text) for text in first]
     places.append(texts.index("Learning curves", places[0]))  # the heading
     assert places == sorted(places)
     assert texts.index(verdict) > places[-1]
-    answer = texts.index("mlm is ahead of clm.")
+    answer = texts.index("mlm is ahead of clm")
     lead, certainty, cost = [t for t in texts[answer + 1 :] if t.strip()][:3]
     assert lead == "mlm over clm: 0.800 [0.800, 0.800]\nmeans 0.900 and 0.100"
-    assert certainty.startswith("significantly different; p < 0.0001, 4 seeds")
+    assert certainty.startswith("ahead; p < 0.0001, 4 seeds")
     assert cost.split("\n")[1] == "clm: 1.67e14 FLOPs, 122 s"
     assert ": forward and backward matrix products" in texts
     assert "0.900 (n=4)" in texts
@@ -154,14 +158,15 @@ def test_hostile_text_comes_out_escaped_everywhere(tmp_path):
         config={HOSTILE: HOSTILE},
         budget={"kind": HOSTILE, "amount": 1.0, "note": HOSTILE},
         notes={HOSTILE: HOSTILE},
-        figures={name: "a.png"},
+        figures={name: "a.svg"},
     )
-    report["data"] |= {"path": HOSTILE, HOSTILE: HOSTILE}
-    report["runs"][0]["workdir"] = HOSTILE
+    report.data.update({"path": HOSTILE, HOSTILE: HOSTILE})
+    run = vary(report.runs[0], workdir=HOSTILE)
     kinds = ("given", "right", "wrong", "written", "truth", "caught", "missed", "alarm")
     pieces = [[HOSTILE, kind, HOSTILE] for kind in kinds]
-    report["samples"] = {HOSTILE: {"seed": 0, "forms": {"fills": [pieces]}}}
-    (tmp_path / "a.png").write_bytes(PNG)
+    samples = {HOSTILE: {"seed": 0, "forms": {"fills": [pieces]}}}
+    report = vary(report, runs=[run], samples=samples)
+    (tmp_path / "a.svg").write_bytes(PICTURE)
     page = write_page(report, tmp_path)
     assert "script" not in page.tags
     assert ("alt", name) in page.attributes
@@ -173,7 +178,7 @@ def test_no_text_changes_the_page_s_structure(tmp_path_factory, title, objective
     folder = tmp_path_factory.getbasetemp()
     plain = write_page(make_report([make_run("clm")], title="t"), folder)
     runs = [make_run(objective, valid_loss=1.0)]
-    runs[0]["metrics"].clear()
+    runs[0].metrics.clear()
     page = write_page(make_report(runs, title=title), folder)
     assert page.tags == plain.tags
     assert len(page.attributes) == len(plain.attributes)
@@ -184,27 +189,28 @@ def test_samples_stand_side_by_side_with_their_marks(tmp_path):
     fills = [["th", "given", ""], ["e", "right", ""], [" ", "wrong", "y"]]
     fakes = [["x", "caught", "t"], ["q", "missed", "h"], ["e", "alarm", ""]]
     goes_on = [["the", "given", ""], [" sea", "written", ""], [" sun", "truth", ""]]
-    report["samples"] = {
+    samples = {
         "clm": {"seed": 0, "forms": {"continuation": [goes_on, goes_on]}},
         "electra": {"seed": 0, "forms": {"fakes": [fakes], "fills": [fills]}},
         "bilm": {"seed": 0, "forms": {}},
     }
-    page = report_page.write_report(report, tmp_path).read_text()
-    assert "th<b>e</b><del>␣</del><ins>y</ins>" in page
-    assert "<mark>x</mark><ins>t</ins><i>q</i><ins>h</ins><u>e</u>" in page
-    assert "the<em> sea</em><small>text:  sun</small>" in page
-    assert page.count("<article>") == 4 and page.count("<h3>Passage ") == 2
-    assert "bilm: no sample" in page and "clm: no sample" not in page
+    report = vary(report, samples=samples)
+    source = page.write_report(report, tmp_path).read_text()
+    assert "th<b>e</b><del>␣</del><ins>y</ins>" in source
+    assert "<mark>x</mark><ins>t</ins><i>q</i><ins>h</ins><u>e</u>" in source
+    assert "the<em> sea</em><small>text:  sun</small>" in source
+    assert source.count("<article>") == 4 and source.count("<h3>Passage ") == 2
+    assert "bilm: no sample" in source and "clm: no sample" not in source
     # A form that no network has is not explained.
-    assert "detects replaced tokens" in page and "fills spans" not in page
-    assert Page(page).tags.count("del") == 2  # the legend's and the sample's
-    table = reporting.format_table(report)
+    assert "detects replaced tokens" in source and "fills spans" not in source
+    assert Page(source).tags.count("del") == 2  # the legend's and the sample's
+    table = terminal.format_table(report)
     assert "clm continues: the >> sea (text: sun)" in table
     assert "electra detects replaced tokens: [x≠t](q≠h)!e!" in table and "bilm" in table
     assert max(map(len, table.splitlines())) <= 100
-    del report["samples"]
-    assert "Samples" not in report_page.write_report(report, tmp_path).read_text()
-    assert "passage" not in reporting.format_table(report)
+    report = dataclasses.replace(report, samples=None)
+    assert "Samples" not in page.write_report(report, tmp_path).read_text()
+    assert "passage" not in terminal.format_table(report)
 
 
 def test_no_link_is_written_through(tmp_path):
@@ -219,13 +225,13 @@ def test_no_link_is_written_through(tmp_path):
 
 def test_bytes_that_are_no_utf8_do_not_stop_the_report(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}), title="a\udcffb")
-    assert report_page.write_report(report, tmp_path).exists()
+    assert page.write_report(report, tmp_path).exists()
 
 
 def test_a_figure_that_is_missing_is_named_and_nothing_is_written(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}), figures={"mask_fill": "gone.png"})
     with pytest.raises(UserError, match=r"^figures\.mask_fill: .*gone\.png: No such"):
-        report_page.write_report(report, tmp_path)
+        page.write_report(report, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -234,21 +240,21 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
     with pytest.raises(
         UserError, match=r"absent.report\.json: cannot be written: No such"
     ):
-        report_page.write_report(report, tmp_path / "absent")
+        page.write_report(report, tmp_path / "absent")
 
 
 def test_a_failed_write_keeps_the_last_report(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}))
-    report_page.write_report(report, tmp_path)
+    page.write_report(report, tmp_path)
     before = (tmp_path / "report.json").read_bytes()
     with pytest.raises(TypeError):
-        report_page.write_report(report | {"config": {"x": object()}}, tmp_path)
+        page.write_report(dataclasses.replace(report, config={"x": object()}), tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
 
 
 def build(report, folder):
     """The source of a report's page."""
-    return report_page.write_report(report, folder).read_text(errors="replace")
+    return page.write_report(report, folder).read_text(errors="replace")
 
 
 def parse_svgs(source):
@@ -262,18 +268,22 @@ def parse_svgs(source):
 def make_curves(values, metric="probe_accuracy"):
     """Runs whose curves have these values at steps 0, 1, 2, each 100 tokens."""
     runs = make_runs({name: [s[-1] for s in seeds] for name, seeds in values.items()})
-    for run in runs:
-        run["curve"] = [
-            {
-                "step": step,
-                "raw_tokens": 100 * step,
-                "flops": 1e9 * step,
-                "seconds": 0.5 * step,
-                metric: value,
-            }
-            for step, value in enumerate(values[run["name"]][run["seed"]])
-        ]
-    return runs
+    return [
+        vary(
+            run,
+            curve=[
+                {
+                    "step": step,
+                    "raw_tokens": 100 * step,
+                    "flops": 1e9 * step,
+                    "seconds": 0.5 * step,
+                    metric: value,
+                }
+                for step, value in enumerate(values[run.name][run.seed])
+            ],
+        )
+        for run in runs
+    ]
 
 
 FIFTEEN = {f"objective {i}": [0.5 + i / 100, 0.51 + i / 90] for i in range(15)}
@@ -282,16 +292,16 @@ ODD = {
     "one objective": make_report(make_runs({"clm": [0.5, 0.6]})),
     "no shared metric": make_report(make_runs({"clm": [3, 2]}, "valid_loss")),
     "nothing measured": make_report([make_run("clm")]),
-    "no curve": make_report([make_run("clm") | {"curve": []}]),
+    "no curve": make_report([vary(make_run("clm"), curve=[])]),
     "metrics and no curve": make_report(
-        [run | {"curve": []} for run in make_runs({"clm": [0.5], "mlm": [0.6]})]
+        [vary(run, curve=[]) for run in make_runs({"clm": [0.5], "mlm": [0.6]})]
     ),
     "fifteen": make_report(make_runs(FIFTEEN)),
     "no finite value": make_report(
         make_curves({"clm": [[None, math.nan]], "mlm": [[0.5, None], [0.6, 0.7]]})
     ),
     "no cost": make_report(
-        [run | {"flops": None, "train_seconds": 0.0} for run in make_runs(FIFTEEN)]
+        [vary(run, flops=None, train_seconds=0.0) for run in make_runs(FIFTEEN)]
     ),
     "no seed is shared": make_report(
         [make_run(n, s, probe_accuracy=0.5) for s, n in enumerate(OBJECTIVES)]
@@ -409,21 +419,39 @@ def test_quality_against_cost_by_hand():
     """Lower bits are drawn higher; the dear and worse one is not on the front."""
     runs = make_runs({"a": [2.0, 4.0], "b": [2.0], "c": [4.0]}, "bits_per_byte")
     for run, seconds in zip(runs, (10, 30, 30, 40)):
-        run["train_seconds"] = seconds
+        run.facts["train_seconds"] = seconds
     (entry,) = reporting.summarise(runs)
     chart = draw_pareto(group_by_name(runs), entry, "train_seconds")
     svg = ElementTree.fromstring(chart)
-    # x: 10 to 40 from 68 to 572; y: 2 to 4 from 14 to 302.
+    # x: 0 to 40 from 68 to 572; y: 2 to 4 from 14 to 302.
     small = [(e.get("cx"), e.get("cy")) for e in svg.iter("circle")]
-    assert small[:3] == [("68", "14"), ("404", "302"), ("236", "158")]
+    assert small[:3] == [("194", "14"), ("446", "302"), ("320", "158")]
     (front,) = [e.get("d") for e in svg.iter("path") if e.get("class") == "front"]
-    assert front == "M236.0 158.0L404.0 14.0"
+    assert front == "M320.0 158.0L446.0 14.0"
     assert "bits per byte, reversed" in chart
+
+
+def test_costs_that_are_equal_look_equal():
+    """A budget is met up to whole calls of steps, which is not a difference."""
+    runs = make_runs({"a": [0.5], "b": [0.6]})
+    groups = group_by_name([vary(runs[0], flops=5.88e11), vary(runs[1], flops=6e11)])
+    (entry,) = reporting.summarise(runs)
+    svg = ElementTree.fromstring(draw_pareto(groups, entry, "flops"))
+    marks = [e.get("d") or e.get("cx") for e in svg.iter() if e.get("class") == "dot"]
+    places = [float(re.search(r"[0-9.]+", mark)[0]) for mark in marks]
+    assert abs(places[0] - places[1]) < 25  # of 504 units
+    assert not any(e.get("class") == "front" for e in svg.iter("path"))
+
+
+def test_the_legend_of_samples_has_no_block():
+    """Only the key of an inspected passage has boxes."""
+    style = (Path(pages.__file__).parent / "templates" / "style.css").read_text()
+    assert ".legend i" not in style and ".key i" in style
 
 
 def test_a_difference_by_hand():
     """From .1 to .3 around .2, on a scale from -.1 to .4, with a margin of .05."""
-    row = forest.Row("a", "b", 0.2, 0.1, 0.4, 0.01, "a is ahead", [0, 1])
+    row = forest.Row("a", "b", 0.2, 0.1, 0.4, 0.01, "ahead", [0, 1])
     scale = forest.Scale(-0.1, 0.4, 10, 310)
     svg = ElementTree.fromstring(forest._draw_strip(row, scale, 0.05, "told"))
     kinds = {e.get("class"): e for e in svg}
@@ -434,11 +462,11 @@ def test_a_difference_by_hand():
 
 
 def test_an_objective_below_a_baseline_is_left_of_zero():
-    pair = {"better": "(reference)", "worse": "clm", "outcome": "ahead", "p": 0.01}
-    pair |= {"difference": 0.2, "low": 0.1, "high": 0.3}
-    entry = {"baselines": [pair], "reference": "n-grams", "margin": 0.01}
+    pair = Verdict("(reference)", "clm", "ahead", 0.2, 0.1, 0.3)
+    (entry,) = reporting.summarise(make_runs({"clm": [0.5]}))
+    entry = vary(entry, baselines=[pair], reference="n-grams")
     (row,) = forest.list_baselines(entry, {"clm": 0})
-    assert (row.first, row.second, row.outcome) == ("clm", "n-grams", "clm is behind")
+    assert (row.first, row.second, row.outcome) == ("clm", "n-grams", "behind")
     assert (row.difference, row.low, row.high) == (-0.2, -0.3, -0.1)
 
 
@@ -454,31 +482,32 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
 @pytest.mark.parametrize(
     "values, who",
     [
-        ({"a": [0.9, 0.9001] * 2, "b": [0.1] * 4}, "a is ahead of b."),
+        ({"a": [0.9, 0.9001] * 2, "b": [0.1] * 4}, "a is ahead of b"),
         (
             {"a": [0.9, 0.9001] * 2, "b": [0.1] * 4, "c": [0.2, 0.2001] * 2},
-            "a is ahead of all 2 others.",
+            "a is ahead of c and b",
         ),
         (
             {"a": [0.9] * 4, "b": [0.1, 0.1002] * 2, "c": [0.8, 0.4, 0.99, 0.9]},
-            "a has the best mean and is ahead of 1 of 2 others.",
+            "a is ahead of b, no significant difference from c (at most 0.759)",
         ),
         (
             {"a": [0.9, 0.1] * 2, "b": [0.2, 0.3] * 2},
-            "No significant difference (at most 0.991). a has the best mean.",
+            "no significant difference between a and b (at most 0.991)",
         ),
-        ({"a": [0.5] * 4, "b": [0.5] * 4}, "All are equivalent."),
-        ({"a": [0.5], "b": [0.4]}, "No verdict. a has the best mean."),
-        ({"a": [0.5, 0.6]}, "Only a supports this metric."),
+        ({"a": [0.5] * 4, "b": [0.5] * 4}, "all are equivalent within 0.01"),
+        ({"a": [0.5], "b": [0.4]}, "no verdict from 1 seed (4 are needed)"),
+        ({"a": [0.5, 0.6]}, "only a supports this metric"),
         (
             {"a": [0.99, 0.1, 0.9, 0.99], "b": [0.6, 0.601] * 2, "c": [0.5] * 4},
-            "a has the best mean, but is ahead of none.",
+            "a has the best mean, no significant difference from b and c (at most "
+            "1.000)",
         ),
     ],
 )
 def test_the_first_answer_says_no_more_than_the_verdicts(values, who):
     report = make_report(make_runs(values))
-    (answer,) = list_answers(report, group_by_name(report["runs"]))
+    (answer,) = list_answers(report)
     assert answer.result == who
 
 
@@ -510,11 +539,11 @@ def test_tuning_is_told_with_its_trials(tmp_path):
 
 
 def test_pictures_of_two_objectives_have_two_captions(tmp_path):
-    (tmp_path / "a.png").write_bytes(PNG)
+    (tmp_path / "a.svg").write_bytes(PICTURE)
     names = ["mask_fill_clm", "mask_fill_clm_mlm", "attention_masks", "other"]
     report = make_report(
         make_runs({"clm": [0.5], "clm_mlm": [0.6]}),
-        figures=dict.fromkeys(names, "a.png"),
+        figures=dict.fromkeys(names, "a.svg"),
     )
     source = build(report, tmp_path)
     captions = re.findall("<figcaption>(.*?)</figcaption>", source)
@@ -528,17 +557,17 @@ def test_pictures_of_two_objectives_have_two_captions(tmp_path):
 
 
 def test_colours_can_be_read_on_dark_paper_and_differ():
-    dark = [styles.lighten(color) for color, _ in styles.PALETTE]
-    paper = styles.DARK_PAPER
-    assert all(styles.find_contrast(color, paper) >= 4.5 for color in dark)
-    assert styles.find_contrast("#000000", "#ffffff") == pytest.approx(21)
+    dark = [charts.lighten(color) for color, _ in charts.PALETTE]
+    paper = charts.DARK_PAPER
+    assert all(charts.find_contrast(color, paper) >= 4.5 for color in dark)
+    assert charts.find_contrast("#000000", "#ffffff") == pytest.approx(21)
     assert len(set(dark)) == len(dark)
-    markers = [marker for _, marker in styles.PALETTE]
+    markers = [marker for _, marker in charts.PALETTE]
     assert set(markers) <= set(charts.MARKERS)
     shapes = {charts.draw_marker(marker, 0, 0, 10) for marker in markers}
     assert len(shapes) == len(markers)
     style = Path(pages.__file__).parent / "templates" / "style.css"
-    assert styles.DARK_PAPER in style.read_text()
+    assert charts.DARK_PAPER in style.read_text()
 
 
 @given(
@@ -577,9 +606,9 @@ def test_no_two_numbers_along_an_axis_are_written_alike():
 
 
 def test_a_wide_picture_has_a_row_of_its_own(tmp_path):
-    for name, width in (("a.png", 1800), ("b.png", 840)):
-        (tmp_path / name).write_bytes(PNG[:8] + bytes(8) + width.to_bytes(4, "big"))
-    figures = {"mask_fill_clm": "a.png", "pretrained_vs_random_clm": "b.png"}
+    for name, width in (("a.svg", 1800), ("b.svg", 840)):
+        (tmp_path / name).write_bytes(PICTURE.replace(b"840", b"%d" % width))
+    figures = {"mask_fill_clm": "a.svg", "pretrained_vs_random_clm": "b.svg"}
     report = make_report(make_runs({"clm": [0.5]}), figures=figures)
     matches = re.findall("<figure.*?>", build(report, tmp_path))
     assert matches == ['<figure class="broad">', "<figure>"]
@@ -591,7 +620,7 @@ def test_the_first_chart_shows_a_shared_metric_with_its_baselines(tmp_path):
     for measured, heading in (({}, "Quality against cost"), (0.4, "Learning curves")):
         for run in runs:
             if measured:
-                run["metrics"]["probe_accuracy_random"] = measured + run["seed"] / 1e3
+                run.metrics["probe_accuracy_random"] = measured + run.seed / 1e3
         source = build(make_report(runs), tmp_path)
         chart = next(svg for svg in parse_svgs(source) if svg.get("class") == "chart")
         assert re.search("linear probe on frozen.*against", chart.get("aria-label"))
@@ -604,7 +633,8 @@ def test_every_table_scrolls_or_folds_on_a_narrow_screen(tmp_path):
     report = make_full_report()
     trials = [{"settings": {"optim.lr": 0.01}, "value": 0.5}]
     record = {"by": "probe_accuracy", "chosen": trials[0]["settings"], "flops": 1e9}
-    report["tuning"] = {"clm": record | {"trials": trials, "at_edge": []}}
+    tuning = {"clm": record | {"trials": trials, "at_edge": []}}
+    report = vary(report, tuning=tuning)
     source = build(report, tmp_path)
     tables = re.findall(r'(.{18})<table(?: class="(.*?)")?>', source, re.S)
     assert len(tables) > 8
@@ -619,11 +649,11 @@ def test_every_table_scrolls_or_folds_on_a_narrow_screen(tmp_path):
 
 def test_nothing_is_drawn_twice(tmp_path):
     report = make_full_report()
-    report["figures"] = dict.fromkeys(report_page.AS_CHARTS, "a.png")
-    (tmp_path / "a.png").write_bytes(PNG)
+    report = vary(report, figures=dict.fromkeys(page.AS_CHARTS, "a.svg"))
+    (tmp_path / "a.svg").write_bytes(PICTURE)
     source = build(report, tmp_path)
     assert "<img" not in source
-    assert source.count("a.png") == len(report_page.AS_CHARTS)
+    assert source.count("a.svg") == len(page.AS_CHARTS)
     labels = [s.get("aria-label") for s in parse_svgs(source) if s.get("class")]
     charts = [label for label in labels if label and " against " in label]
     assert len(charts) == len(set(charts)) > 5

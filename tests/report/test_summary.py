@@ -5,27 +5,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
+from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs, vary
 
 from jaxpt.judge.examples import Examples
 from jaxpt.report import summary as reporting
+from jaxpt.report import terminal, wording
 from jaxpt.report.answer import list_answers
-from jaxpt.report.formats import group_by_name
-from jaxpt.report.metrics import Metric, list_metrics
+from jaxpt.report.metrics import MetricInfo, list_metrics
+from jaxpt.report.types import Mean
 
 
 def judge(values, metric="probe_accuracy"):
-    return reporting.summarise(make_runs(values, metric))[0]["verdict"]
+    return reporting.summarise(make_runs(values, metric))[0].verdict
 
 
 def test_summary_of_three_seeds_by_hand():
     runs = make_runs({"clm": [0.1, 0.2, 0.3], "mlm": [0.5]})
     (entry,) = reporting.summarise(runs)
-    assert entry["metric"] == "probe_accuracy"
-    assert entry["is_common"] and entry["higher_is_better"]
-    clm, mlm = entry["by_name"]["clm"], entry["by_name"]["mlm"]
-    assert clm == {"mean": pytest.approx(0.2), "std": pytest.approx(0.1), "n": 3}
-    assert mlm == {"mean": 0.5, "std": None, "n": 1}
+    assert entry.metric == "probe_accuracy"
+    assert entry.is_common and entry.higher_is_better
+    clm, mlm = entry.by_name["clm"], entry.by_name["mlm"]
+    assert clm == Mean(pytest.approx(0.2), pytest.approx(0.1), 3)
+    assert mlm == Mean(0.5, None, 1)
 
 
 FEW = "no verdict from {}: at least 4 of each objective are needed (5 are recommended)"
@@ -99,9 +100,9 @@ def test_lower_bits_per_byte_win():
     (entry,) = reporting.summarise(
         make_runs({"clm": [2.0, 2.1] * 2, "mlm": [3.0, 3.1001] * 2}, "bits_per_byte")
     )
-    (pair,) = entry["pairs"]
-    assert pair["better"] == "clm" and pair["difference"] == pytest.approx(1.00005)
-    assert entry["verdict"].startswith("clm ahead of mlm by 1.000 [0.896, 1.104]")
+    (pair,) = entry.pairs
+    assert pair.better == "clm" and pair.difference == pytest.approx(1.00005)
+    assert entry.verdict.startswith("clm ahead of mlm by 1.000 [0.896, 1.104]")
 
 
 def make_examples(draw, rate, num_groups=20, per_group=10):
@@ -116,16 +117,16 @@ def test_examples_widen_the_interval_and_are_of_the_runs():
     (alone,) = reporting.summarise(runs)
     draw = np.random.default_rng(0)
     examples = {
-        (run["name"], run["seed"]): {"probe_accuracy": make_examples(draw, 0.6)}
+        (run.name, run.seed): {"probe_accuracy": make_examples(draw, 0.6)}
         for run in runs
     }
     (output,) = reporting.summarise(runs, examples)
-    (before,), (pair,) = alone["pairs"], output["pairs"]
-    assert before["examples_error"] == 0 and pair["examples_error"] > 0.01
-    assert pair["documents"] == 20 and pair["outcome"] == "tie"
-    assert "needs more test documents" in output["verdict"]
+    (before,), (pair,) = alone.pairs, output.pairs
+    assert before.examples_error == 0 and pair.examples_error > 0.01
+    assert pair.documents == 20 and pair.outcome == "tie"
+    assert "needs more test documents" in output.verdict
     reports = [make_report(runs, metrics=[entry]) for entry in (alone, output)]
-    notes = [reporting.list_omissions(report) for report in reports]
+    notes = [terminal.list_omissions(report) for report in reports]
     assert "choice of seeds alone" in notes[0][0] and notes[1] == []
 
 
@@ -134,19 +135,21 @@ def test_a_test_text_of_one_document_is_noted():
     runs = make_runs({"clm": [0.6, 0.61, 0.6, 0.62], "mlm": [0.62, 0.6, 0.63, 0.6]})
     draw = np.random.default_rng(0)
     examples = {
-        (run["name"], run["seed"]): {
+        (run.name, run.seed): {
             "probe_accuracy": make_examples(draw, 0.6, num_groups=1, per_group=200)
         }
         for run in runs
     }
     (entry,) = reporting.summarise(runs, examples)
-    (pair,) = entry["pairs"]
-    assert (pair["documents"], pair["blocks"]) == (40, True)
-    assert pair["examples_error"] > 0.01
+    (pair,) = entry.pairs
+    assert (pair.documents, pair.blocks) == (40, True)
+    assert pair.examples_error > 0.01
     report = make_report(runs, metrics=[entry])
-    (note,) = reporting.list_omissions(report)
-    assert note.startswith("note: the test text of probe_accuracy is one document")
-    (answer,) = list_answers(report, group_by_name(runs))
+    (note,) = terminal.list_omissions(report)
+    assert note.startswith(
+        "note: the test text of linear probe on frozen features is one document"
+    )
+    (answer,) = list_answers(report)
     assert answer.certainty.endswith("4 seeds and 40 blocks of the test text")
     # A text of two documents has no such note.
     for by_metric in examples.values():
@@ -154,8 +157,8 @@ def test_a_test_text_of_one_document_is_noted():
         halves = np.arange(200) // 100
         by_metric["probe_accuracy"] = values._replace(groups=halves)
     (entry,) = reporting.summarise(runs, examples)
-    assert (entry["pairs"][0]["documents"], entry["pairs"][0]["blocks"]) == (2, False)
-    assert reporting.list_omissions(make_report(runs, metrics=[entry])) == []
+    assert (entry.pairs[0].documents, entry.pairs[0].blocks) == (2, False)
+    assert terminal.list_omissions(make_report(runs, metrics=[entry])) == []
 
 
 def test_who_learnt_nothing_is_said():
@@ -165,9 +168,9 @@ def test_who_learnt_nothing_is_said():
         for seed in range(4)
     ]
     (entry,) = reporting.summarise(runs)
-    outcomes = {pair["better"]: pair["outcome"] for pair in entry["baselines"]}
+    outcomes = {pair.better: pair.outcome for pair in entry.baselines}
     assert outcomes["clm"] == "ahead"
-    lines = reporting.list_verdicts(make_report(runs))
+    lines = terminal.list_verdicts(make_report(runs))
     expected = "linear probe on frozen features: ahead of random initialization: "
     assert lines[1] == expected + "clm, neither: mlm"
 
@@ -178,20 +181,20 @@ def test_who_is_behind_an_answer_without_a_network_is_said():
     reference = make_examples(draw, 0.6)
     references = {name: {"probe_accuracy": reference} for name in values}
     examples = {
-        (run["name"], run["seed"]): {
+        (run.name, run.seed): {
             "probe_accuracy": reference._replace(
-                totals=np.full(len(reference.totals), run["metrics"]["probe_accuracy"])
+                totals=np.full(len(reference.totals), run.metrics["probe_accuracy"])
             )
         }
         for run in runs
     }
     metrics = reporting.summarise(runs, examples, references)
     report = make_report(runs, metrics=metrics)
-    assert reporting.list_baselines(report) == [
+    assert wording.list_baselines(report) == [
         "linear probe on frozen features: ahead of a bag of n-grams: clm, behind: mlm"
     ]
-    pairs = {pair["better"]: pair for pair in metrics[0]["baselines"]}
-    assert pairs["(reference)"]["worse"] == "mlm"
+    pairs = {pair.better: pair for pair in metrics[0].baselines}
+    assert pairs["(reference)"].worse == "mlm"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +209,7 @@ def test_who_is_behind_an_answer_without_a_network_is_said():
 )
 def test_what_is_not_common_gets_no_verdict(metric):
     (entry,) = reporting.summarise(make_runs({"clm": [1, 1], "mlm": [2, 2]}, metric))
-    assert not entry["is_common"] and entry["verdict"] == ""
+    assert not entry.is_common and entry.verdict == ""
 
 
 SEEDS = st.lists(st.floats(0, 1), min_size=3, max_size=6)
@@ -224,14 +227,14 @@ def test_the_best_is_named_first_and_nobody_is_ahead_whose_interval_holds_zero(v
     (entry,) = reporting.summarise(make_runs(values))
     means = {name: statistics.fmean(seeds) for name, seeds in values.items()}
     best = min(means, key=lambda name: (-means[name], name))
-    first = entry["pairs"][0]
-    assert best in (first["better"], first["worse"])
-    for pair in entry["pairs"]:
-        is_ahead = pair["outcome"] == "ahead"
-        assert f"{pair['better']} ahead of" in entry["verdict"] or not is_ahead
-        assert is_ahead == (pair["p"] <= 0.05)
-        assert is_ahead == (pair["low"] > 0)
-        assert -1 <= pair["low"] and pair["high"] <= 1 or pair["outcome"] == "untested"
+    first = entry.pairs[0]
+    assert best in first.names
+    for pair in entry.pairs:
+        is_ahead = pair.outcome == "ahead"
+        assert f"{pair.better} ahead of" in entry.verdict or not is_ahead
+        assert is_ahead == (pair.p <= 0.05)
+        assert is_ahead == (pair.low is not None and pair.low > 0)
+        assert pair.outcome == "untested" or -1 <= pair.low and pair.high <= 1
 
 
 @given(SEEDS, st.lists(st.sampled_from([None, math.nan, math.inf]), max_size=3))
@@ -242,12 +245,12 @@ def test_values_that_are_not_finite_are_left_out(seeds, others):
 
 def test_table_by_hand():
     runs = make_runs({"clm": [0.1, 0.2, 0.3, 0.2], "mlm": [0.9] * 4})
-    assert reporting.format_table(make_report(runs)) == "\n".join(
+    assert terminal.format_table(make_report(runs)) == "\n".join(
         [
             "Four objectives",
-            "At 1.67e14 FLOPs per run, mlm is significantly better than clm on linear "
-            "probe on frozen features.",
-            "Learning rates were not tuned.",
+            "At 1.67e14 FLOPs per run, mlm is ahead of clm on linear probe on frozen "
+            "features. Learning rates",
+            "were not tuned.",
             "budget: 1.67e14 FLOPs (as clm)",
             "",
             "objective  seeds  params  steps  raw tokens    FLOPs      seconds",
@@ -259,23 +262,23 @@ def test_table_by_hand():
             "mlm                 0.900",
             "",
             "linear probe on frozen features: mlm ahead of clm by 0.700 [0.570, 0.830]",
-            "note: intervals of probe_accuracy are of the choice of seeds alone: no "
-            "result by test example was",
-            "  kept, or the metric is not a mean of them",
+            "note: intervals of linear probe on frozen features are of the choice of "
+            "seeds alone: no result by",
+            "  test example was kept, or the metric is not a mean of them",
         ]
     )
 
 
 def test_table_fits_the_terminal_and_tells_what_is_missing():
-    lines = reporting.format_table(make_full_report()).split("\n")
+    lines = terminal.format_table(make_full_report()).split("\n")
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("span_corruption") for line in lines) == 2
     (note,) = [line for line in lines if line.startswith("note:")]
-    assert "valid_loss of mlm is the mean of 2 of 3 seeds" in note
+    assert "validation loss of mlm is the mean of 2 of 3 seeds" in note
 
 
 def test_table_says_where_there_is_no_verdict():
-    table = reporting.format_table(make_report(make_runs({"clm": [0.1, 0.2]})))
+    table = terminal.format_table(make_report(make_runs({"clm": [0.1, 0.2]})))
     assert "no verdict: no shared metric was measured for two objectives" in table
 
 
@@ -302,16 +305,16 @@ def test_many_ties_are_counted():
 def test_warnings_name_the_seed_and_the_metric():
     values = {"clm": [0.7, 0.71, 0.69, 0.7, 0.29], "mlm": [0.5, 0.51, 0.49, 0.5, 0.5]}
     report = make_report(make_runs(values), seeds_note="seeds were chosen first")
-    lines = reporting.list_assumptions(report)
+    lines = terminal.list_assumptions(report)
     assert lines[0] == "note: seeds were chosen first"
     assert "linear probe on frozen features: seed 4 of clm (0.290) is" in lines[1]
-    assert reporting.format_table(report).count("WARNING") == len(lines) - 1
+    assert terminal.format_table(report).count("WARNING") == len(lines) - 1
 
 
 def test_alpha_decides_what_is_ahead():
     runs = make_runs({"clm": [0.1, 0.2, 0.3, 0.2], "mlm": [0.9] * 4})
     outcomes = [
-        reporting.summarise(runs, alpha=alpha)[0]["pairs"][0]["outcome"]
+        reporting.summarise(runs, alpha=alpha)[0].pairs[0].outcome
         for alpha in (0.05, 0.00005)
     ]
     assert outcomes == ["ahead", "tie"]
@@ -320,5 +323,5 @@ def test_alpha_decides_what_is_ahead():
 def test_a_downstream_task_may_have_a_metric_of_which_less_is_better():
     task = {"metric": "task_x", "label": "x", "higher_is_better": False}
     task |= {"margin": 0.02, "reference": "a baseline", "span": 2.0}
-    result = list_metrics([make_run("a", 0) | {"tasks": [task]}])["task_x"]
-    assert result == Metric("x", ".3f", False, True, 0.02, "a baseline", span=2.0)
+    result = list_metrics([vary(make_run("a", 0), tasks=[task])])["task_x"]
+    assert result == MetricInfo("x", ".3f", False, True, 0.02, "a baseline", span=2.0)

@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reports import make_report, read_run
 
 from jaxpt.report import tables
 from jaxpt.report.summary import summarise
@@ -18,9 +19,8 @@ ODD = 'a_b,5% & "c" \\ d'
 def make_run(name, seed=0, **metrics):
     costs = {"params": 3_412_345, "steps": 1000, "raw_tokens": 8_192_000}
     costs |= {"flops": 1.67e14, "train_seconds": 120.0 + seed}
-    return (
-        {"name": name, "objective": "clm", "seed": seed} | costs | {"metrics": metrics}
-    )
+    content = {"name": name, "objective": "clm", "seed": seed, "metrics": metrics}
+    return read_run(content | costs)
 
 
 def make_runs(values, metric="probe_accuracy"):
@@ -29,12 +29,6 @@ def make_runs(values, metric="probe_accuracy"):
         for name, seeds in values.items()
         for seed, value in enumerate(seeds)
     ]
-
-
-def make_report(runs, **changes):
-    """What the tables read of a report."""
-    output = {"title": "Which?", "created": "2025-01-31", "version": "0.2.0"}
-    return output | {"runs": runs, "metrics": summarise(runs)} | changes
 
 
 def read(text):
@@ -67,7 +61,7 @@ def test_any_name_reads_back(name):
     runs = make_runs({name: [0.5, 0.6], f"{name}'": [0.1, 0.2]})
     report = make_report(runs)
     _, lines = read(tables.format_results(report))
-    assert [line["name"] for line in lines] == [run["name"] for run in runs]
+    assert [line["name"] for line in lines] == [run.name for run in runs]
     _, lines = read(tables.format_differences(report))
     assert (lines[0]["better"], lines[0]["worse"]) == (name, f"{name}'")
 
@@ -80,11 +74,11 @@ def test_a_line_for_each_pair_and_baseline():
     }
     runs = make_runs(values)
     for run in runs:
-        run["metrics"]["probe_accuracy_random"] = 0.25
+        run.metrics["probe_accuracy_random"] = 0.25
     report = make_report(runs)
     _, lines = read(tables.format_differences(report))
-    (probe,) = report["metrics"]
-    assert len(lines) == len(probe["pairs"] + probe["baselines"]) == 3 + 3
+    (probe,) = report.metrics
+    assert len(lines) == len(probe.pairs + probe.baselines) == 3 + 3
     assert {line["metric"] for line in lines} == {"probe_accuracy"}
     (pair,) = (x for x in lines if (x["better"], x["worse"]) == ("clm", "mlm"))
     assert pair["outcome"] == "ahead" and pair["seeds"] == "4"
@@ -125,7 +119,7 @@ def test_bold_is_ahead_of_all_others_and_ties_are_marked():
     assert rows["best"][:2] == ["4", r"$\mathbf{0.910}_{\pm 0.008}$"]
     assert rows["mid"][1] == r"$0.510_{\pm 0.008}$"  # behind: no mark, not bold
     assert rows[r"low\_one"][1].startswith("$0.510")
-    assert "Bold: significantly better" in text and r"\dagger" not in text
+    assert "Bold: ahead of all others" in text and r"\dagger" not in text
     header = text.split(r"\toprule")[1].split(r"\midrule")[0]
     assert header.count("&") == 2 + 1 + 5 - 1 and r"features $\uparrow$" in header
     assert rows["best"][2:] == ["3.41M", "1,000", "8.19M", "1.67e14", "121.5"]
@@ -140,10 +134,10 @@ def test_bold_is_ahead_of_the_control_and_ties_with_it_are_marked():
     rows = find_rows(text)
     assert r"\mathbf" in rows["up"][1] and r"\mathbf" in rows["higher"][1]
     assert r"\dagger" in rows["near"][1] and "^" not in rows["off"][1]
-    assert "Bold: significantly better than off." in text
-    assert "not significantly different from off" in text
+    assert "Bold: ahead of off, that is, significantly better." in text
+    assert "no significant difference from off" in text
     for run in runs[4:]:  # a metric that the control lacks
-        run["metrics"]["bits_per_byte"] = run["metrics"]["probe_accuracy"]
+        run.metrics["bits_per_byte"] = run.metrics["probe_accuracy"]
     metrics = summarise(runs, control="off")
     rows = find_rows(tables.format_latex(make_report(runs, metrics=metrics)))
     assert "^" not in rows["near"][2] and r"\mathbf" not in rows["up"][2]
@@ -179,7 +173,7 @@ def test_ahead_of_some_is_not_bold():
     values = {"top": [0.90, 0.91, 0.925, 0.91], "near": [0.91, 0.89, 0.92, 0.9]}
     values |= {"low": [0.11, 0.1, 0.12, 0.11]}
     report = make_report(make_runs(values))
-    outcomes = {p["worse"]: p["outcome"] for p in report["metrics"][0]["pairs"][:2]}
+    outcomes = {p.worse: p.outcome for p in report.metrics[0].pairs[:2]}
     assert outcomes == {"near": "tie", "low": "ahead"}
     text = tables.format_latex(report)
     assert r"\mathbf" not in text

@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from reports import make_report, make_run
+from reports import make_report, make_run, vary
 
-from jaxpt.report.summary import list_whole_cost
-from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.report.conventions import judge_whole_cost
+from jaxpt.report.terminal import list_other_costs
 
 COST = 100.0
 
@@ -21,7 +21,7 @@ def make_group(name, values, extra=0.0, cost=COST, kind="teacher"):
             for step, value in enumerate([0.0, *at])
         ]
         columns = {"flops": cost, "curve": curve, f"{kind}_flops": extra}
-        runs.append(make_run(name, seed, probe_accuracy=at[-1]) | columns)
+        runs.append(vary(make_run(name, seed, probe_accuracy=at[-1]), **(columns)))
     return runs
 
 
@@ -33,88 +33,88 @@ def test_a_teachers_pupil_is_read_earlier():
     """At the end the pupil is ahead; at equal total cost it is behind."""
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=60.0)
     result = judge_whole_cost(runs, "flops")
-    assert result["amount"] == COST and result["extra"] == {"clm": 0.0, "pupil": 60.0}
+    assert result.amount == COST and result.extra == {"clm": 0.0, "pupil": 60.0}
     # Read at the 40 that are left, between 25 and 50: log(40 / 25) / log(2) of the way.
-    assert result["read"] == {"clm": 1, "pupil": pytest.approx(0.4)}
-    (probe,) = result["metrics"]
+    assert result.read == {"clm": 1, "pupil": pytest.approx(0.4)}
+    (probe,) = result.metrics
     value = 0.2075 + 0.2 * math.log2(40 / 25)
-    assert probe["by_name"]["pupil"]["mean"] == pytest.approx(value)
-    (pair,) = probe["pairs"]
-    assert (pair["better"], pair["worse"], pair["outcome"]) == ("clm", "pupil", "ahead")
-    assert pair["difference"] == pytest.approx(0.5045 - value)
-    first, second = result["lines"]
+    assert probe.by_name["pupil"].mean == pytest.approx(value)
+    (pair,) = probe.pairs
+    assert (pair.better, pair.worse, pair.outcome) == ("clm", "pupil", "ahead")
+    assert pair.difference == pytest.approx(0.5045 - value)
+    first, second = result.lines
     assert first.startswith(
         "with teachers and tuning, at 100 FLOPs in total: evaluated before"
     )
     assert "pupil after 40%;" in first and "learning rate would decay" in first
     assert f"clm ahead of pupil by {0.5045 - value:.3f}" in second
-    report = make_report(runs) | {"whole_cost": result}
-    assert list_whole_cost(report) == result["lines"]
-    (plain,) = (y for y in report["metrics"] if y["metric"] == "probe_accuracy")
-    assert plain["pairs"][0]["better"] == "pupil"
+    report = make_report(runs, whole_cost=result)
+    assert list_other_costs(report) == list(result.lines)
+    (plain,) = (y for y in report.metrics if y.metric == "probe_accuracy")
+    assert plain.pairs[0].better == "pupil"
 
 
 def test_where_nobody_has_another_cost_there_is_none():
     runs = make_group("clm", FLAT) + make_group("mlm", RISING)
-    assert judge_whole_cost(runs, "flops") == {}
-    assert judge_whole_cost(make_group("pupil", RISING, extra=9.0), "flops") == {}
-    assert list_whole_cost(make_report(runs)) == []
+    assert judge_whole_cost(runs, "flops") is None
+    assert judge_whole_cost(make_group("pupil", RISING, extra=9.0), "flops") is None
+    assert list_other_costs(make_report(runs)) == []
 
 
 def test_what_all_have_spent_alike_changes_nothing():
     runs = make_group("clm", FLAT, 250.0, kind="tuning")
     runs += make_group("mlm", RISING, 254.0, cost=103.0, kind="tuning")
     result = judge_whole_cost(runs, "flops")
-    assert result["amount"] == 350 and set(result["read"].values()) == {1}
-    (line,) = result["lines"]
+    assert result.amount == 350 and set(result.read.values()) == {1}
+    (line,) = result.lines
     assert line.endswith("all costs are equal, and the verdicts are the same")
-    assert "metrics" not in result
+    assert result.metrics is None
 
 
 def test_a_teacher_may_cost_more_than_all_that_others_spent():
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=90.0)
     result = judge_whole_cost(runs, "flops")
-    assert result["read"] == {"clm": 1, "pupil": 0}
-    assert "no verdict on pupil: it has no measurement" in result["lines"][0]
-    assert result["metrics"] == []
+    assert result.read == {"clm": 1, "pupil": 0}
+    assert "no verdict on pupil: it has no measurement" in result.lines[0]
+    assert result.metrics == ()
 
 
 def test_a_cost_that_is_not_known_is_not_taken_for_none():
     runs = make_group("clm", FLAT) + make_group("mlm", RISING)
     runs += make_group("pupil", RISING, extra=None)
     result = judge_whole_cost(runs, "flops")
-    assert result["extra"]["pupil"] is None and set(result["read"]) == {"clm", "mlm"}
+    assert result.extra["pupil"] is None and set(result.read) == {"clm", "mlm"}
     unknown = "no verdict on pupil, as the cost of its teacher is unknown"
-    assert unknown in result["lines"][0]
+    assert unknown in result.lines[0]
 
 
 def test_between_two_that_are_read_at_the_end_the_first_verdict_holds():
     runs = make_group("clm", FLAT) + make_group("mlm", RISING)
     runs += make_group("pupil", RISING, extra=30.0)
-    (probe,) = judge_whole_cost(runs, "flops")["metrics"]
-    assert len(probe["pairs"]) == 3
-    (first,) = [y for y in make_report(runs)["metrics"] if y["pairs"]]
+    (probe,) = judge_whole_cost(runs, "flops").metrics
+    assert len(probe.pairs) == 3
+    (first,) = [y for y in make_report(runs).metrics if y.pairs]
     names = {"clm", "mlm"}
     found = [
         pair
         for entry in (first, probe)
-        for pair in entry["pairs"]
-        if {pair["better"], pair["worse"]} == names
+        for pair in entry.pairs
+        if {*pair.names} == names
     ]
     for key in ("better", "outcome", "difference", "seeds_error"):
-        assert found[0][key] == found[1][key]
+        assert getattr(found[0], key) == getattr(found[1], key)
 
 
 def test_what_was_not_measured_on_the_way_is_said():
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=60.0)
     for run in runs:
-        for point in run["curve"]:
-            del point["probe_accuracy"]
+        for point in run.curve:
+            del point.values["probe_accuracy"]
     result = judge_whole_cost(runs, "flops")
-    assert result["metrics"] == [] and "eval.probe_every_eval" in result["lines"][-1]
+    assert result.metrics == () and "eval.probe_every_eval" in result.lines[-1]
 
 
 def test_without_a_matched_cost_there_is_no_verdict():
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=60.0)
-    (line,) = judge_whole_cost(runs, "steps")["lines"]
+    (line,) = judge_whole_cost(runs, "steps").lines
     assert "no cost is held equal (compare.budget=steps)" in line

@@ -8,7 +8,7 @@ from tiny import make_config, prepare, slow_but, write_run
 from jaxpt.evaluation import samples
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
-from jaxpt.report.samples import FORMS as TITLES
+from jaxpt.report.figures import FORMS as TITLES
 from jaxpt.runs import passage_samples
 from jaxpt.runs.predictions import generate_texts
 from jaxpt.runs.program import Program

@@ -1,0 +1,433 @@
+"""Writes the report of a comparison: report.json and a self-contained report.html.
+
+Text is escaped by the templates; charts and pictures are part of the page.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from jaxpt.errors import CheckpointError
+from jaxpt.evaluation.samples import Piece, show_blank
+from jaxpt.files import checksums, copies, disk
+from jaxpt.report import charts, forest, pages, terminal
+from jaxpt.report.answer import (
+    find_levels,
+    format_budget,
+    list_answers,
+    list_conclusions,
+    word_sizes,
+)
+from jaxpt.report.charts import DASHES, choose_styles, lighten
+from jaxpt.report.costs import list_costs
+from jaxpt.report.figures import CAPTIONS, FORMS, RULE
+from jaxpt.report.formats import format_number
+from jaxpt.report.metrics import METRICS
+from jaxpt.report.report_charts import (
+    CURVE_COSTS,
+    FINAL_COSTS,
+    draw_curves,
+    draw_pareto,
+    is_own_task,
+    label_curve,
+    list_curve_metrics,
+)
+from jaxpt.report.task_charts import (
+    STATES,
+    draw_layers,
+    draw_tuned,
+    list_poolings,
+    list_tuned,
+)
+from jaxpt.report.terminal import (
+    list_assumptions,
+    list_omissions,
+    list_other_costs,
+    list_tuning,
+    list_verdicts,
+)
+from jaxpt.report.types import Groups, Metric, Report, Samples
+from jaxpt.report.wording import list_diverged
+from jaxpt.runs.workdir import flatten
+
+WIDE = 1000  # units; a wider picture gets a separate row
+SCAN = 300  # bytes of a picture that have its width
+# Figures that the page draws as SVG.
+AS_CHARTS = ("learning_curves", "shared_metrics", "finetuning_curves")
+ANSWER_HEADS = ("metric", "result", "difference", "certainty", "cost of a run")
+
+
+def write_report(report: Report, workdir: str | os.PathLike) -> pathlib.Path:
+    """Write report.json and a self-contained report.html; returns the latter's path.
+
+    Args:
+      report: its `figures` are SVG files relative to workdir; a number that is not
+        finite is written as null.
+      workdir: an existing folder.
+
+    Raises:
+      UserError: a figure cannot be read or the report cannot be written.
+    """
+    workdir = pathlib.Path(workdir)
+    content = report.to_json()
+    encoded = copies.describe(json.dumps(content, indent=2, allow_nan=False))
+    report = Report.from_json(content)
+    page = copies.describe(_build_page(report, workdir))
+    checksums.write(workdir / "report.json", encoded.encode() + b"\n")
+    path = workdir / "report.html"
+    try:
+        # A path from the command line may contain bytes that are not UTF-8.
+        disk.replace(path, page.encode(errors="xmlcharrefreplace"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
+    return path
+
+
+def _build_page(report: Report, workdir: pathlib.Path) -> str:
+    groups = report.groups
+    names = list(groups)
+    shown = list_charts(report, groups)
+    swatches = draw_swatches(names)
+    sections = {
+        title: pages.call("macros.html", "charts", section, names, swatches)
+        for title, section in shown.items()
+    }
+    colors = [color for color, _ in choose_styles(names).values()]
+    return pages.render(
+        "report.html",
+        title=report.title,
+        byline=_word_byline(report, groups),
+        conclusions=list_conclusions(report),
+        facts=_list_facts(report, groups),
+        warnings=[*list_diverged(report), *_list_warnings(report)],
+        answers=list_answers(report),
+        answer_heads=ANSWER_HEADS,
+        sections=sections | _build_sections(report, groups, workdir),
+        controls=shown.values(),
+        colors=[
+            (color, lighten(color), DASHES[i % len(DASHES)])
+            for i, color in enumerate(colors)
+        ],
+    )
+
+
+def _word_byline(report: Report, groups: Groups) -> str:
+    """The number of runs, the budget, the time and the version."""
+    num_seeds = sorted({len(runs) for runs in groups.values()})
+    seeds = " or ".join(map(str, num_seeds))
+    counts = f"{len(groups)} objective{'s' * (len(groups) != 1)}"
+    counts += f", {seeds} seed{'s' * (num_seeds != [1])} each"
+    if diverged := report.diverged:
+        counts += f"; {len(diverged)} other run{'s' * (len(diverged) > 1)} diverged"
+    budget, version = format_budget(report), report.version
+    return f"{counts}; {budget}. {report.created}, jaxpt {version}"
+
+
+def _list_facts(report: Report, groups: Groups) -> list[tuple[str, str]]:
+    """The model's size, and each shared metric's task, chance level and baselines."""
+    facts = [("Model size", word_sizes(groups))]
+    for metric in report.list_shared():
+        better = "Higher" if metric.higher_is_better else "Lower"
+        text = f"{metric.description} {better} is better.".strip()
+        if (num := _count_choices(report)) and " N " in text:
+            text = text.replace(" N ", f" {num} ") + f" Chance level: {1 / num:.3g}."
+        levels = find_levels(report, metric).items()
+        if levels:
+            words = (f"{name} {format_number(value)}" for name, value in levels)
+            text += f" Baselines: {', '.join(words)}."
+        facts.append((metric.label.capitalize(), text))
+    return facts
+
+
+def _count_choices(report: Report) -> int:
+    """`eval.num_choices` of a comparison, or of all runs of a report; 0 if unknown."""
+    config = report.config
+    nested = config.get("eval", {}).get("num_choices", 0)
+    return nested or config.get("shared", {}).get("eval.num_choices", 0)
+
+
+def _list_warnings(report: Report) -> list[str]:
+    return [line for line in list_tuning(report.tuning) if line.startswith("WARNING")]
+
+
+def _build_sections(
+    report: Report, groups: Groups, workdir: pathlib.Path
+) -> dict[str, Any]:
+    """The sections after the charts, by their headings."""
+
+    def build(macro: str, *values: Any) -> Any:
+        return pages.call("sections.html", macro, *values)
+
+    verdicts = list_verdicts(report)[len(list_diverged(report)) :]
+    lines = [*verdicts, *list_assumptions(report), *list_other_costs(report)]
+    parts = {"Verdicts": build("verdicts", lines)}
+    parts["Numbers"] = build(
+        "numbers",
+        terminal.tabulate_overview(report),
+        [*list_costs(report), *list_omissions(report)],
+        terminal.tabulate_metrics(report),
+        terminal.tabulate_pairs(report),
+    )
+    if report.samples:
+        parts["Samples"] = build("samples", RULE, *_list_samples(report.samples))
+    files = [report.figures[k] for k in AS_CHARTS if k in report.figures]
+    parts["Pictures"] = build("pictures", _list_pictures(report, workdir), files)
+    if tuning := report.tuning:
+        trials = terminal.tabulate_trials(tuning)
+        parts["Tuning"] = build("tuning", list_tuning(tuning), trials)
+    parts["Method and limits"] = build("method", report.notes, report.control)
+    diverged = report.diverged
+    parts["Runs"] = build(
+        "runs",
+        terminal.tabulate_runs(report.runs),
+        terminal.tabulate_diverged(diverged) if diverged else None,
+    )
+    parts["Budget and data"] = build("facts", _describe_data(report))
+    parts["Config"] = build("config", json.dumps(report.config, indent=2))
+    return parts
+
+
+def _list_pictures(report: Report, workdir: pathlib.Path) -> dict[str, list[tuple]]:
+    """By kind, (name, data URI, caption, CSS class) of the figures that are inlined."""
+    groups = report.groups
+    kinds: dict[str, list[tuple]] = {}
+    for name, filename in report.figures.items():
+        try:
+            content = (workdir / filename).read_bytes()
+        except OSError as error:
+            raise CheckpointError(
+                f"figures.{name}: cannot read {workdir / filename}: {error.strerror}"
+            ) from error
+        if name in AS_CHARTS:
+            continue
+        # The kind is a prefix of the name: `mask_fill` of `mask_fill_electra`.
+        kind = next((kind for kind in CAPTIONS if name.startswith(kind)), name)
+        caption = CAPTIONS.get(kind, name)
+        objective = name.removeprefix(f"{kind}_")
+        if objective != name and objective in groups:
+            seed = groups[objective][0].seed
+            caption = (
+                f"{objective}: {caption} Seed {seed}, a few pieces of text: an "
+                f"illustration, not a measurement."
+            )
+        width = re.search(rb'\bwidth="(\d+)"', content[:SCAN])
+        is_broad = width is not None and int(width[1]) > WIDE
+        figure = name, pages.inline_picture(content), caption, "broad" * is_broad
+        title = kind.replace("_", " ").capitalize()
+        kinds.setdefault(title, []).append(figure)
+    return kinds
+
+
+def _list_samples(
+    samples: dict[str, Samples],
+) -> tuple[dict, list[str], list[list]]:
+    """The forms of the samples, the names without any, and the cards by passage."""
+    used = {form for taken in samples.values() for form in taken.forms}
+    without = [name for name, taken in samples.items() if not taken.forms]
+    passages: list[list[dict]] = []
+    for name, taken in samples.items():
+        for form, of_passages in taken.forms.items():
+            for i, pieces in enumerate(of_passages):
+                if i == len(passages):
+                    passages.append([])
+                card = {"name": name, "title": FORMS[form].title}
+                passages[i].append(card | {"pieces": list(map(_show_piece, pieces))})
+    return {n: form for n, form in FORMS.items() if n in used}, without, passages
+
+
+def _show_piece(piece: tuple[str, ...]) -> Piece:
+    """A piece of a sample as it is shown: whitespace alone is made visible."""
+    text, kind, truth = piece
+    if kind in ("given", "truth"):
+        return Piece(text, kind, truth)
+    return Piece(text and show_blank(text), kind, truth and show_blank(truth))
+
+
+def _describe_data(report: Report) -> dict[str, Any]:
+    """The budget, the text, and the settings of single objectives."""
+    facts: dict[str, Any] = {"budget": format_budget(report)}
+    for name, value in report.data.items():
+        facts[f"data: {name.replace('_', ' ')}"] = terminal.format_cell(value)
+    overrides = report.config.get("compare", {}).get("overrides", {})
+    for name, sections in overrides.items():
+        settings = ", ".join(f"{k}={v}" for k, v in flatten(sections).items())
+        facts[f"settings of {name} only"] = settings
+    return facts
+
+
+@dataclasses.dataclass
+class Charts:
+    """A section of charts, one of which is visible.
+
+    Attributes:
+      id: of the section; radio buttons are `{id}-{choice}-{value}`.
+      kind: its CSS class.
+      choices: (title, labels) of each group of radio buttons.
+      panels: the chart by its place, such as "1-0": the second value of the first
+        choice and the first value of the second.
+      has_legend: whether the objectives are listed.
+      has_boxes: whether the legend has the checkboxes.
+    """
+
+    id: str
+    kind: str
+    choices: list[tuple[str, list[str]]]
+    panels: dict[str, Markup]
+    note: str
+    has_legend: bool = True
+    has_boxes: bool = False
+
+
+def list_charts(report: Report, groups: Groups) -> dict[str, Charts]:
+    """The sections of charts that apply to a report, by their headings."""
+    shared = report.list_shared()
+    curves = {"Learning curves": _chart_curves(report, groups)}
+    pareto = {"Quality against cost": _chart_pareto(report, shared, groups)}
+    runs = [run for group in groups.values() for run in group]
+    has_shared_curve = any(not is_own_task(m) for m in list_curve_metrics(runs))
+    # The first chart shows a shared metric, if any was measured.
+    sections = curves | pareto if has_shared_curve else pareto | curves
+    sections |= {
+        "Differences": _chart_forests(shared, groups),
+        "Layers": _chart_layers(groups),
+        "Fine-tuning": _chart_tuned(groups),
+    }
+    applied = {title: section for title, section in sections.items() if section.panels}
+    for section in applied.values():
+        if section.has_legend:
+            section.has_boxes = True
+            break
+    return applied
+
+
+def _chart_curves(report: Report, groups: Groups) -> Charts:
+    """Learning curves of every metric against every cost, a shared metric first."""
+    runs = [run for group in groups.values() for run in group]
+    metrics = list_curve_metrics(runs)
+    levels = {e.metric: find_levels(report, e) for e in report.list_shared()}
+    labels = [
+        f"{label_curve(metric)} (not comparable)"
+        if is_own_task(metric)
+        else METRICS[metric].label
+        for metric in metrics
+    ]
+    panels = {
+        f"{i}-{j}": draw_curves(groups, metric, cost, levels.get(metric))
+        for i, metric in enumerate(metrics)
+        for j, cost in enumerate(CURVE_COSTS)
+    }
+    note = (
+        "A line is the mean over seeds, up to the last step that all of them reached; "
+        "its band is one sample standard deviation to either side, not a confidence "
+        "interval. Thin lines are seeds; dotted lines are the chance level and the "
+        "baselines. A shared metric that was not measured during training has a "
+        "straight line from random initialization to the end; "
+        "eval.probe_every_eval=True measures probes and cloze at every evaluation. "
+        "Validation loss and accuracy are of each objective's own task: only the shape "
+        "of such a curve is meaningful, not its height relative to another."
+    )
+    choices = [("Metric", labels), ("Against", [c[0] for c in CURVE_COSTS.values()])]
+    return Charts("curves", "curves", choices, panels, note)
+
+
+def _chart_pareto(report: Report, shared: list[Metric], groups: Groups) -> Charts:
+    """The final value of every run against its cost, for each shared metric."""
+    panels = {
+        f"{i}-{j}": draw_pareto(groups, entry, cost, find_levels(report, entry))
+        for i, entry in enumerate(shared)
+        for j, cost in enumerate(FINAL_COSTS)
+    }
+    note = (
+        "A large mark is the mean over seeds, a small one is a seed; up and to the "
+        "left is better, since the axis of a metric with lower values better is "
+        "reversed. A dashed line joins the objectives that no other is both better and "
+        "cheaper than, if there are several and all are shown. It is drawn from the "
+        "means alone: Differences has the significance tests."
+    )
+    labels = [entry.label for entry in shared]
+    choices = [("Metric", labels), ("Against", [c[0] for c in FINAL_COSTS.values()])]
+    return Charts("pareto", "pareto", choices, panels, note)
+
+
+def _chart_forests(shared: list[Metric], groups: Groups) -> Charts:
+    """The differences of pairs, and of each objective from the baselines."""
+    numbers = {name: i for i, name in enumerate(groups)}
+    panels = {str(i): _draw_forest(e, numbers) for i, e in enumerate(shared)}
+    note = (
+        "A mark is the difference of two means; to the right of 0 the first objective "
+        "is better. Its line is the simultaneous interval; a filled mark is a "
+        "significant difference, a hollow one is not. The grey band is the margin "
+        "within which two objectives count as equivalent."
+    )
+    choices = [("Metric", [entry.label for entry in shared])]
+    return Charts("forest", "forests", choices, panels, note, has_legend=False)
+
+
+def _draw_forest(entry: Metric, numbers: Mapping[str, int]) -> Markup:
+    pairs = forest.list_pairs(entry, numbers)
+    baselines = forest.list_baselines(entry, numbers)
+    tables = {"between objectives": pairs, "against baselines": baselines}
+    return pages.call(
+        "macros.html",
+        "forests",
+        label=entry.label,
+        better="higher" if entry.higher_is_better else "lower",
+        only=next(iter(entry.by_name)) if len(entry.by_name) == 1 else "",
+        tables=[
+            (heading, *forest.draw_rows(rows, entry.margin))
+            for heading, rows in tables.items()
+            if rows
+        ],
+        few=forest.FEW,
+    )
+
+
+def _chart_layers(groups: Groups) -> Charts:
+    """The probe's accuracy by layer, of the runs whose probe chose among layers."""
+    poolings = list_poolings(groups)
+    panels = {
+        f"{i}-{j}": draw_layers(groups, state, pooling)
+        for i, state in enumerate(STATES)
+        for j, pooling in enumerate(poolings)
+    }
+    note = (
+        "The accuracy of a linear probe on each layer's output, the mean over seeds. "
+        "It is measured on training documents that are set apart for choosing the "
+        "layer; the held-out documents, which the verdicts are based on, are evaluated "
+        "with the chosen layer alone."
+    )
+    choices = [("Parameters", list(STATES)), ("States", poolings)]
+    return Charts("layers", "curves", choices, panels, note)
+
+
+def _chart_tuned(groups: Groups) -> Charts:
+    """Fine-tuning curves of each task."""
+    tasks = list_tuned(groups)
+    panels = {str(i): draw_tuned(groups, task) for i, task in enumerate(tasks)}
+    note = (
+        "Every run is fine-tuned on the same labelled examples as the runs of other "
+        "objectives with its seed; smaller sets are subsets of larger ones. A line is "
+        "the mean over seeds, its band Student's 95 % interval; dashed is the same "
+        "network from random initialization. Dotted grey is the constant baseline; "
+        "dashed grey, for classification and tagging, logistic regression on n-grams "
+        "of the same labelled examples. The curves are not corrected for multiple "
+        "comparisons; Differences has the significance tests."
+    )
+    return Charts("tuned", "curves", [("Task", tasks)], panels, note)
+
+
+def draw_swatches(names: list[str]) -> list[Markup]:
+    """Each objective's line and marker, for a legend."""
+    styles = choose_styles(names)
+    line = charts.tag("path", class_="mean", d="M1 6H33")
+    box = {"class_": "swatch", "viewBox": "0 0 34 12", "aria_hidden": "true"}
+    return [
+        Markup(charts.tag("svg", line, charts.draw_marker(marker, 17, 6, 4.5), **box))
+        for _, marker in styles.values()
+    ]

@@ -1,0 +1,405 @@
+"""A report as text: tables and lines, for the terminal and for the page."""
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jaxpt.report.answer import format_budget, list_conclusions
+from jaxpt.report.costs import (
+    KEYS,
+    KINDS,
+    TUNED,
+    WRITE,
+    list_costs,
+    mean_cost,
+    word_under,
+)
+from jaxpt.report.figures import list_samples
+from jaxpt.report.formats import MISSING, format_flops
+from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
+from jaxpt.report.pages import Table
+from jaxpt.report.summary import measure_spread
+from jaxpt.report.task_charts import list_probed
+from jaxpt.report.types import (
+    Diverged,
+    Mean,
+    Report,
+    Run,
+    Trial,
+    Tuning,
+    group_by_name,
+)
+from jaxpt.report.wording import (
+    WORDS,
+    join,
+    list_baselines,
+    list_diverged,
+    word_left_out,
+)
+
+WIDTH = 100
+
+
+def format_table(report: Report) -> str:
+    """The comparison as plain text for the terminal, at most 100 columns wide."""
+    texts = [report.title, " ".join(list_conclusions(report))]
+    texts += [f"budget: {format_budget(report)}"]
+    lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
+    runs_table = add_to_tables(report, *tabulate(report.runs))
+    tables = [*runs_table, *tabulate_extras(report.runs)]
+    for header, rows in tables:
+        width = _find_width([row[0] for row in rows])
+        lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
+    lines.append("")
+    texts = list_verdicts(report) + list_assumptions(report)
+    texts += list_other_costs(report) + list_tuning(report.tuning)
+    texts += list_costs(report) + list_omissions(report) + list_samples(report)
+    for text in texts:
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
+    return "\n".join(lines)
+
+
+def _find_width(names: list[str], least: int = 20) -> int:
+    """The shortest prefix of names, of at least `least` characters, that is unique."""
+    longest = max(map(len, names))
+    widths = range(least, max(least, longest) + 1)
+    return next(n for n in widths if len({name[:n] for name in names}) == len(names))
+
+
+def _align(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = f"{{:<{widths[0]}}}" + "".join(f"  {{:>{width}}}" for width in widths[1:])
+    return [line.format(*row) for row in rows]
+
+
+def list_verdicts(report: Report) -> list[str]:
+    """A line for each shared metric with a verdict, then the baselines.
+
+    Before them is a line for each objective with runs that diverged.
+    """
+    lines = [
+        f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
+        for metric in report.metrics
+        if metric.verdict
+    ]
+    lines = lines or ["no verdict: no shared metric was measured for two objectives"]
+    return [*list_diverged(report), *lines, *list_baselines(report)]
+
+
+def list_assumptions(report: Report) -> list[str]:
+    """Lines on the choice of seeds, unsuitable values and the metrics' reliability."""
+    warnings = [line for metric in report.metrics for line in metric.warnings]
+    has_verdicts = any(metric.verdict for metric in report.metrics)
+    is_noted = report.seeds_note and has_verdicts
+    lines = ([f"note: {report.seeds_note}"] if is_noted else []) + warnings
+    return lines + list_reliability(report)
+
+
+def list_other_costs(report: Report) -> list[str]:
+    """The verdicts at other equal costs, then those with teachers and tuning."""
+    parts = (report.conventions, report.whole_cost)
+    return [line for part in parts if part for line in part.lines]
+
+
+def list_tuning(tuning: Mapping[str, Tuning] | None) -> list[str]:
+    """A line for each tuned objective, and one for each best value at an edge."""
+    lines = []
+    for name, record in (tuning or {}).items():
+        chosen = ", ".join(f"{key}={value}" for key, value in record.chosen.items())
+        label = METRICS[record.by].label
+        if not record.trials:
+            lines.append(f"not tuned: {name}; all of its trials are the same run")
+            continue
+        trials = "; ".join(_word_trial(trial) for trial in record.trials)
+        cost = format_flops(record.other["flops"])
+        drawn = f" drawn from {record.drawn}" if record.drawn else ""
+        num = _count_extensions(record)
+        further = f" and {num} beyond" if num else ""
+        lines.append(
+            f"tuned {name}: {chosen}, by {label} of {len(record.trials) - num} "
+            f"trials{drawn}{further} ({trials}), which cost {cost} FLOPs"
+        )
+        if all(trial.value is None for trial in record.trials):
+            lines.append(
+                f"WARNING: every trial of {name} diverged; its runs use the settings "
+                f"of the first one: change the values of compare.tune"
+            )
+        else:
+            lines += _list_edges(name, record)
+    return lines
+
+
+def _list_edges(name: str, record: Tuning) -> list[str]:
+    """Where the best trial of an objective is in the values that were tried."""
+    lines, num = [], _count_extensions(record)
+    is_extended = record.until == "interior"
+    after = f" after {num} extension{'s' * (num != 1)}" if is_extended else ""
+    if at_edge := record.at_edge:
+        more = "draw more or widen the range of" if record.drawn else "widen"
+        remedy = "raise compare.tune_extensions, or " if is_extended else ""
+        lines.append(
+            f"WARNING: the best {' and '.join(at_edge)} of {name} is the smallest or "
+            f"the largest value tried{after}; better values may be outside the range: "
+            f"{remedy}{more} compare.tune"
+        )
+    elif is_extended:
+        lines.append(f"the best trial of {name} is interior{after}")
+    for key in record.at_limit or ():
+        lines.append(
+            f"the best {key} of {name}, {record.chosen[key]}, is at the limit of "
+            f"the setting"
+        )
+    return lines
+
+
+def _count_extensions(record: Tuning) -> int:
+    """The trials beyond the edges of the listed or drawn values."""
+    return sum("extends" in trial.other for trial in record.trials)
+
+
+def _word_trial(trial: Trial) -> str:
+    values = " ".join(str(value) for value in trial.settings.values())
+    value = trial.value
+    return f"{values}: {'diverged' if value is None else f'{value:.3f}'}"
+
+
+def list_omissions(report: Report) -> list[str]:
+    """Lines on unequal settings, missing values or test documents, and the probe.
+
+    The first are of runs that were trained separately; the last report the layers that
+    the probe read.
+    """
+    num_seeds = {name: len(group) for name, group in report.groups.items()}
+    lines = [
+        f"note: {metric.label} of {name} is the mean of {stats.n} of "
+        f"{num_seeds[name]} seeds; the others have no finite value"
+        for metric in report.metrics
+        for name, stats in metric.by_name.items()
+        if stats.n < num_seeds[name]
+    ]
+    tested = {
+        metric.label: [p for p in metric.pairs if p.outcome != "untested"]
+        for metric in report.metrics
+    }
+    alone = [m for m, pairs in tested.items() if any(not p.documents for p in pairs)]
+    if alone:
+        lines.append(
+            f"note: intervals of {join(alone)} are of the choice of seeds alone: "
+            f"no result by test example was kept, or the metric is not a mean of them"
+        )
+    cut = [m for m, pairs in tested.items() if any(p.blocks for p in pairs)]
+    if cut:
+        lines.append(
+            f"note: the test text of {join(cut)} is one document: its error is "
+            f"that of blocks of consecutive examples, and is not of other documents"
+        )
+    unequal = [f"not equal: {text}" for text in report.inequalities or ()]
+    lines = [*unequal, *(report.left_out or ()), *lines]
+    return lines + list_probed(report.runs)
+
+
+VALUE = "{:.3f}".format
+Cells = tuple[list[str], list[list[str]]]  # a header and rows of text
+
+
+def tabulate(runs: Sequence[Run]) -> tuple[Cells, Cells]:
+    """The table of costs and the table of results, each a header and rows of text.
+
+    Each cell is the mean ± standard deviation over the seeds of one name; a metric that
+    no run measured has no column.
+    """
+    groups = group_by_name(runs)
+    known_costs = list_cost_columns(runs)
+    costs = [
+        [name, str(len(group))]
+        + [
+            format_stats(measure_spread([run.cost(key) for run in group]), write)
+            for key, (_, write) in known_costs.items()
+        ]
+        for name, group in groups.items()
+    ]
+    tasks = [task for run in runs for task in run.tasks]
+    titles = RESULTS | {task.metric: task.title for task in tasks}
+    measured = [key for key in titles if any(key in run.metrics for run in runs)]
+    results = [
+        [name]
+        + [
+            format_stats(measure_spread([run.metrics.get(key) for run in group]), VALUE)
+            for key in measured
+        ]
+        for name, group in groups.items()
+    ]
+    labels = [label for label, _ in known_costs.values()]
+    return (
+        (["objective", "seeds", *labels], costs),
+        (["objective", *(titles[key] for key in measured)], results),
+    )
+
+
+def format_stats(stats: Mean, write: Callable[[float], str]) -> str:
+    """Mean ± standard deviation as text; a dash if nothing was measured."""
+    if stats.mean is None:
+        return MISSING
+    std = f" ± {write(stats.std)}" if stats.std else ""
+    return write(stats.mean) + std
+
+
+def add_to_tables(report: Report, costs: Cells, results: Cells) -> tuple[Cells, Cells]:
+    """`tabulate`'s tables with the number of seeds that finished, "2 of 3".
+
+    An objective without a finished run has a row of dashes after "diverged".
+    """
+    header, rows = costs
+    counts = _count_seeds(report)
+    rows = [[name, counts[name], *cells] for name, _, *cells in rows]
+    lost = list_lost(report)
+    rows += [_fill_row([name, counts[name]], header) for name in lost]
+    of_results = [*results[1], *(_fill_row([name], results[0]) for name in lost)]
+    return (header, rows), (results[0], of_results)
+
+
+def list_lost(report: Report) -> list[str]:
+    """The names whose runs all diverged."""
+    lost = group_by_name(report.diverged)
+    return [name for name in lost if name not in report.groups]
+
+
+def _count_seeds(report: Report) -> dict[str, str]:
+    finished, diverged = report.groups, group_by_name(report.diverged)
+    counts = {}
+    for name in {**finished, **diverged}:
+        num, lost = len(finished.get(name, [])), len(diverged.get(name, []))
+        counts[name] = f"{num} of {num + lost}" if lost else str(num)
+    return counts
+
+
+def _fill_row(begin: list[str], header: list[str]) -> list[str]:
+    return [*begin, "diverged", *[MISSING] * len(header)][: len(header)]
+
+
+def tabulate_extras(runs: Sequence[Run]) -> list[Cells]:
+    """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
+
+    Only those with any cost.
+    """
+    tables: list[Cells] = []
+    for kind in KINDS:
+        if not any(f"{kind}_flops" in run.facts for run in runs):
+            continue
+        known = [
+            key for key in KEYS if any(f"{kind}_{key}" in run.facts for run in runs)
+        ]
+        header = [f"{kind} of", *(WRITE[key][0] for key in known)]
+        rows = []
+        for name, group in group_by_name(runs).items():
+            costs = {key: group[0].cost(f"{kind}_{key}") for key in KEYS}
+            cells = [
+                MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
+                for key in known
+            ]
+            flops, times = costs["flops"], MISSING
+            if flops is not None:
+                times = f"{flops / mean_cost(group, 'flops'):.2f}"
+            rows.append([name, *cells, times])
+        tables.append(([*header, "FLOPs of a run, times"], rows))
+    if any(TUNED in run.facts for run in runs):
+        rows = [
+            [name, f"{mean_cost(group, TUNED):,.1f}"]
+            for name, group in group_by_name(runs).items()
+            if all(TUNED in run.facts for run in group)
+        ]
+        tables.append((["fine-tuning of a run of", "seconds"], rows))
+    return tables
+
+
+def tabulate_overview(report: Report) -> list[Table]:
+    """The results and the costs of each objective."""
+    costs, results = add_to_tables(report, *tabulate(report.runs))
+    return [Table(*t) for t in (results, costs, *tabulate_extras(report.runs))]
+
+
+def tabulate_metrics(report: Report) -> Table:
+    """Every metric's mean and standard deviation for each objective."""
+    objectives = list(report.groups)
+    rows = []
+    for metric in report.metrics:
+        row = [
+            metric.label,
+            "higher" if metric.higher_is_better else "lower",
+            "yes" if metric.is_common else "no",
+        ]
+        write = f"{{:{metric.format}}}".format
+        for objective in objectives:
+            stats = metric.by_name.get(objective, Mean(None, None, 0))
+            seeds = f" (n={stats.n})" if stats.n else ""
+            row.append(format_stats(stats, write) + seeds)
+        rows.append(row)
+    return Table(["metric", "better", "comparable", *objectives], rows, 3)
+
+
+def tabulate_pairs(report: Report) -> Table:
+    """Every two objectives with a verdict, and each objective against baselines."""
+    numbers = [*("difference", "low", "high", "at_most", "p", "seeds", "documents")]
+    numbers += ["seeds_needed"]
+    rows = [
+        [metric.label, pair.better, pair.worse, WORDS[pair.outcome], word_under(pair)]
+        + [format_cell(getattr(pair, key)) for key in numbers]
+        for metric in report.metrics
+        for pair in metric.list_verdicts()
+    ]
+    header = ["metric", "better", "worse", "verdict", "at other equal costs"]
+    header += ["difference", "low", "high", "at most"]
+    header += ["p (adjusted)", "seeds", "test documents", "seeds for a new comparison"]
+    return Table(header, rows, 5)
+
+
+def tabulate_runs(runs: Iterable[Run]) -> Table:
+    """Every run with its costs and metrics."""
+    flat = [run.to_json() for run in runs]
+    excluded = ("metrics", "curve", "workdir", "parts", "tasks")
+    known = dict.fromkeys(key for run in flat for key in run)  # not all runs skip
+    columns = [key for key in known if key not in excluded]
+    metrics = sorted({name for run in flat for name in run.get("metrics", {})})
+    rows = [
+        [format_cell(run.get(key)) for key in columns]
+        + [format_cell(run.get("metrics", {}).get(name)) for name in metrics]
+        + [run.get("workdir", "")]
+        for run in flat
+    ]
+    header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
+    return Table(header, rows)
+
+
+def tabulate_diverged(diverged: Iterable[Diverged]) -> Table:
+    """The runs that diverged, which have no metrics."""
+    keys = ["name", "seed", "diverged_at", "reason", "workdir"]
+    rows = [[format_cell(getattr(run, key)) for key in keys] for run in diverged]
+    return Table(["name", "seed", "diverged at step", "reason", "workdir"], rows)
+
+
+def tabulate_trials(tuning: Mapping[str, Tuning]) -> dict[str, Table]:
+    """By objective, its trials with their settings; the chosen one is marked."""
+    tables = {}
+    for name, record in tuning.items():
+        if not record.trials:
+            continue
+        keys = list(record.trials[0].settings)
+        rows = [
+            ["chosen" if trial.settings == record.chosen else ""]
+            + [str(trial.settings[key]) for key in keys]
+            + ["diverged" if trial.value is None else f"{trial.value:.3f}"]
+            for trial in record.trials
+        ]
+        tables[name] = Table(["", *keys, METRICS[record.by].label], rows)
+    return tables
+
+
+def format_cell(value: Any) -> Any:
+    """A value of a table: numbers with separators, a dash for None."""
+    if value is None:
+        return MISSING
+    if isinstance(value, (list, tuple)):  # ranges of skipped batches
+        return ", ".join(f"{first} to {end}" for first, end in value)
+    if isinstance(value, float):
+        return f"{value:,.4f}" if abs(value) < 1e6 else format_flops(value)
+    return f"{value:,}" if isinstance(value, int) else value

@@ -1,0 +1,319 @@
+"""The pictures of a report: SVG files that show what they are given, and any text."""
+
+import itertools
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reports import make_report, make_runs, read_run, vary
+
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.report import charts, drawing, figures, formats, task_charts
+from jaxpt.report.charts import BLUE, ORANGE
+from jaxpt.report.report_charts import show_curves, show_metrics
+from jaxpt.report.types import group_by_name
+
+HOSTILE = ["$\\frac$", " $a$ ", "\n", "\t", "\x00", "中", "<b>", "_x", "w" * 60]
+
+
+def make_run(objective, num_points=6, seed=0, probe=True, loss=2.0):
+    curve = []
+    for step in range(1, num_points + 1):
+        point = {
+            "step": step,
+            "raw_tokens": step * 1_000_000,
+            "flops": step * 1e15,
+            "seconds": step * 60.0 + seed,
+            "valid_loss": loss + 1 / step,
+        }
+        if probe:
+            point["probe_accuracy"] = 0.5 + 0.02 * step
+        curve.append(point)
+    content = {"name": objective, "objective": objective, "seed": seed}
+    return read_run(content | {"curve": curve, "metrics": {}})
+
+
+def make_mask(size, **extra):
+    labels = (HOSTILE * size)[:size]
+    mask = np.tril(np.ones((size, size), bool))
+    return {"mask": mask, "query_labels": labels, "key_labels": labels} | extra
+
+
+def draw_learning_curves():
+    runs = [make_run(name, seed=seed) for name in OBJECTIVES for seed in range(2)]
+    levels = {"probe_accuracy": {"chance": 0.5, "<x>": 0.52}}
+    return show_curves(group_by_name(runs), "flops", levels)
+
+
+def draw_attention_masks():
+    masks = {"causal": make_mask(9), "two <words> more": make_mask(14, split=(9, 9))}
+    return figures.draw_masks(masks)
+
+
+def draw_temperature_effect():
+    rising = np.linspace(0.001, 0.3, len(HOSTILE))[::-1]
+    probabilities = {1.0: rising, 0.5: rising * 2, 2.0: rising / 2}
+    text = "It cost $3,\nor <4> " * 9
+    return figures.draw_temperatures(HOSTILE, probabilities, text)
+
+
+def draw_mask_fill():
+    candidates = [(token, 0.5 / (i + 1)) for i, token in enumerate(HOSTILE)]
+    example = {"text": "a _ of <x> and $y$ " * 20, "candidates": candidates}
+    truths = ("\n", "absent", "中", "w" * 60)
+    return figures.draw_fills([example | {"truth": truth} for truth in truths])
+
+
+def draw_pretrained_vs_random():
+    rows = {
+        "pretrained": {"top-1": 0.41, "top-5": 0.999},
+        "random init": {"top-1": 0.002, "top-5": 0.009},
+    }
+    return figures.draw_gain(rows)
+
+
+def draw_shared_metrics():
+    runs = make_runs({name: [0.5, 0.6] for name in [*OBJECTIVES, "<new>"]})
+    report = make_report(runs)
+    return show_metrics(report.list_shared(), report.groups)
+
+
+def draw_finetuning_curves():
+    entries = [
+        {"task": task, "metric": f"{task}_{num}", "num_labels": num, "constant": 0.25}
+        | {"measure": "test accuracy", "label": "x", "margin": 0.01, "reference": ""}
+        | {"higher_is_better": True}
+        for task, nums in (("topics", (32, 100, 316, 1000, 3160)), ("<tags>", (32,)))
+        for num in nums
+    ]
+    runs = []
+    for name, seed in itertools.product(("clm", "two <words>"), range(2)):
+        metrics = {
+            f"{entry['metric']}{suffix}": 0.3 + 0.0001 * entry["num_labels"] + gain
+            for entry in entries
+            for suffix, gain in (
+                ("", 0.2 + 0.01 * seed),
+                ("_random", 0),
+                ("_ngrams", 0.1),
+            )
+        }
+        run = {"name": name, "objective": "clm", "seed": seed, "metrics": metrics}
+        runs.append(read_run(run | {"tasks": entries}))
+    groups = group_by_name(runs)
+    return task_charts.show_tuned(groups, task_charts.list_tuned(groups))
+
+
+PICTURES = {
+    "learning_curves": draw_learning_curves,
+    "attention_masks": draw_attention_masks,
+    "temperature_effect": draw_temperature_effect,
+    "mask_fill": draw_mask_fill,
+    "pretrained_vs_random": draw_pretrained_vs_random,
+    "shared_metrics": draw_shared_metrics,
+    "finetuning_curves": draw_finetuning_curves,
+}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def list_texts(source):
+    return [
+        element.text for element in ElementTree.fromstring(source).iter(f"{SVG}text")
+    ]
+
+
+def count_cells(source, color):
+    """The cells of one colour in a picture."""
+    paths = re.findall(rf'style="--cell: {color}" d="(.*?)"', source, re.I)
+    return sum(path.count("M") for path in paths)
+
+
+def list_bars(source):
+    """(colour, length) of each bar, in order."""
+    return [
+        (color, float(width))
+        for color, width in re.findall(
+            r'class="bar"[^>]*--cell: (#\w+)" width="([\d.]+)"', source
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_one_file_that_loads_nothing(name):
+    source = PICTURES[name]()
+    root = ElementTree.fromstring(source)  # whole, whatever the text is
+    assert root.get("aria-label") and root.get("role") == "img"
+    assert "nan" not in " ".join(re.findall(r' d="(.*?)"', source))
+    assert not re.search(r"<script|<image|href|url\(|@import", source)
+    assert source.count("http") == 1  # the namespace
+    assert "prefers-color-scheme: dark" in source
+    # Nothing is placed outside of the picture.
+    width, height = float(root.get("width")), float(root.get("height"))
+    for box in root.findall(f"{SVG}svg"):
+        right = float(box.get("x", 0)) + float(box.get("width"))
+        assert right <= width + 1
+        assert float(box.get("y", 0)) + float(box.get("height")) <= height + 1
+    assert len(list_texts(source)) > 5
+
+
+def test_every_picture_has_a_caption():
+    assert set(figures.CAPTIONS) == set(PICTURES)
+
+
+def test_a_picture_has_the_style_of_the_page():
+    style = drawing.STYLE.read_text()
+    assert style in draw_learning_curves()
+
+
+def test_drawing_needs_no_matplotlib():
+    code = (
+        "import sys; from jaxpt.report import drawing, report_charts, terminal; "
+        "print([m for m in ('matplotlib', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_an_objective_has_its_colour_in_every_picture():
+    runs = make_runs({"electra": [0.5, 0.6], "clm": [0.7, 0.71]})
+    report = make_report(runs)
+    curves = show_curves(group_by_name([make_run("electra"), make_run("clm")]), "", {})
+    dots = show_metrics(report.list_shared(), report.groups)
+    for source in (curves, dots):
+        colors = re.findall(r"\.o(\d) { --c: (#\w+); --d", source)
+        assert colors == [("0", "#0072B2"), ("1", "#D55E00")]
+        assert 'class="s o0"' in source and 'class="s o1"' in source
+
+
+def test_curves_are_of_shared_metrics_of_several_objectives():
+    several = [make_run("clm"), make_run("mlm")]
+    heading, *_ = list_texts(show_curves(group_by_name(several), "flops", {}))
+    assert heading == "linear probe on frozen features, accuracy"
+    text = show_curves(group_by_name(several), "seconds", {})
+    assert "training seconds" in list_texts(text) and "not comparable" not in text
+    alone = [make_run("clm", probe=False)]
+    assert "(not comparable)" in show_curves(group_by_name(alone), "flops", {})
+
+
+def test_a_shared_metric_has_its_baselines_as_dotted_lines():
+    """Also if it was measured only before and after training."""
+    run = vary(make_run("clm", probe=False), steps=6, raw_tokens=6e6, flops=6e15)
+    run = vary(run, metrics={"word_accuracy": 0.6, "word_accuracy_random": 0.2})
+    levels = {"word_accuracy": {"token frequencies": 0.3}}
+    source = show_curves(group_by_name([run]), "flops", levels)
+    assert "token frequencies" in list_texts(source)
+    assert source.count('class="constant"') == 1
+    assert source.count('class="mean"') == 1
+
+
+def test_attention_mask_fills_the_true_cells():
+    entry = {"query_labels": ["a"] * 6, "key_labels": ["b"] * 4}
+    for num_true in (0, 6, 12, 24):
+        mask = (np.arange(24) < num_true).reshape(6, 4)
+        source = figures.draw_masks({"m": entry | {"mask": mask}})
+        assert count_cells(source, BLUE) == num_true
+        assert count_cells(source, drawing.EMPTY) == 24 - num_true
+
+
+def test_attention_mask_draws_the_split():
+    plain = figures.draw_masks({"m": make_mask(8)})
+    divided = figures.draw_masks({"m": make_mask(8, split=(3, 5))})
+    assert 'class="split"' not in plain
+    (path,) = re.findall('class="split" d="(.*?)"', divided)
+    left, down, right, across, top, below = map(float, re.findall(r"[\d.]+", path))
+    assert (down - top) / (below - top) == pytest.approx(3 / 8, abs=0.01)
+    assert (across - left) / (right - left) == pytest.approx(5 / 8, abs=0.01)
+
+
+def test_temperatures_are_in_order_with_the_right_bars():
+    tables = {2.0: np.array([0.3, 0.2]), 0.5: np.array([0.9, 0.1])}
+    source = figures.draw_temperatures([" a", "\n"], tables, "so\nit")
+    texts = list_texts(source)
+    assert texts.index("temperature 0.5") < texts.index("temperature 2")
+    assert "100% of the probability" in texts and "50% of the probability" in texts
+    assert [length for _, length in list_bars(source)] == pytest.approx(
+        [150, 150 / 9, 50, 300 / 9], abs=0.1
+    )
+    assert texts.count("␣a") == 2 and "so⏎it" in texts[0]
+
+
+def test_mask_fill_highlights_the_truth():
+    example = {"text": "a _ b", "candidates": [("x", 0.6), ("y", 0.2)]}
+    examples = [example | {"truth": "y"}, example | {"truth": "z"}]
+    source = figures.draw_fills(examples)
+    assert [color for color, _ in list_bars(source)] == [BLUE, ORANGE, BLUE, BLUE]
+    texts = list_texts(source)
+    assert "truth: y" in texts and "truth: z (not in the top 2)" in texts
+
+
+def test_mask_fill_shows_the_blank_of_a_long_text():
+    text = "before " * 90 + "_" + " after" * 90
+    source = figures.draw_fills(
+        [{"text": text, "candidates": [("x", 0.6)], "truth": "x"}]
+    )
+    title = " ".join(each for each in list_texts(source) if "e" in each)
+    assert "before before _ after after" in title and len(title) < 190
+    assert title.startswith("…")
+
+
+def test_pretrained_vs_random_prints_its_values():
+    texts = set(list_texts(draw_pretrained_vs_random()))
+    assert {"41.0%", "99.9%", "0.2%", "0.9%", "top-1, pretrained"} <= texts
+
+
+@pytest.mark.parametrize(
+    "token, text",
+    [
+        (" the", "␣the"),
+        ("\n\t", "⏎⇥"),
+        ("a\x00", "a\\x00"),
+        ("é", "é"),
+        ("中", "中"),
+        ("a" * 21, "a" * 19 + "…"),
+    ],
+)
+def test_show_token(token, text):
+    assert drawing.show_token(token) == text
+
+
+@given(st.text())
+def test_a_shown_token_is_visible(token):
+    text = drawing.show_token(token)
+    assert len(text) <= 20 and bool(text) == bool(token)
+    assert not any(char.isspace() for char in text)
+
+
+@pytest.mark.parametrize(
+    "number, text",
+    [
+        (0, "0"),
+        (999, "999"),
+        (12_345, "12.3k"),
+        (999_900, "1M"),
+        (4.56e6, "4.56M"),
+        (7.89e9, "7.89B"),
+        (1.23e12, "1.23T"),
+    ],
+)
+def test_format_count(number, text):
+    assert formats.format_count(number) == text
+
+
+@pytest.mark.parametrize(
+    "number, text", [(0, "0"), (123, "123"), (1.234e15, "1.23e15"), (2e5, "2e5")]
+)
+def test_format_flops(number, text):
+    assert formats.format_flops(number) == text
+
+
+def test_no_two_objectives_look_alike():
+    chosen = charts.choose_styles(OBJECTIVES)
+    colors, markers = zip(*chosen.values(), strict=True)
+    assert len(set(colors)) == len(set(markers)) == len(OBJECTIVES)
+    # More than there are colours for: grey.
+    many = charts.choose_styles([f"name {i}" for i in range(30)])
+    assert len(many) == 30 and many["name 29"] == (charts.GREY, "o")
