@@ -374,8 +374,9 @@ def draw_settings(kind: str, seed: str) -> dict:
         settings["rope_parameters"] = {"rope_type": "default"} | rope
         settings["sliding_window"] = pick(None, 2, 3, 8)
     if kind.startswith("olmo"):
-        # A norm of what one number makes is a step: its sign times a constant.
-        settings["intermediate_size"] = max(2, settings["intermediate_size"])
+        # A norm of what one number makes is a step, its sign times a constant, and
+        # what two make is near one.
+        settings["intermediate_size"] = max(17, settings["intermediate_size"])
     if kind == "olmo3":
         every = pick(1, 0, 2, 3, num_layers)
         local = [every == 0 or (i + 1) % every > 0 for i in range(num_layers)]

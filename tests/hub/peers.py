@@ -53,7 +53,8 @@ def run_theirs(model, batch, name):
     }
     if "types" in batch:
         inputs["token_type_ids"] = torch.tensor(batch["types"])
-    if "position_ids" in batch and head == "causal":
+    counts = find_family(kind).counts_from_pad  # the class counts positions itself
+    if "position_ids" in batch and head != "seq2seq" and not counts:
         inputs["position_ids"] = torch.tensor(batch["position_ids"])
     if head == "seq2seq":
         inputs["decoder_input_ids"] = torch.tensor(batch["decoder_input_ids"])
