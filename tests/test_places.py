@@ -86,7 +86,7 @@ def plant(path, **changes):
     for name, value in changes.items():
         section, _, field = name.partition("__")
         if field:
-            stored[section][field] = value
+            stored.setdefault(section, {})[field] = value
         else:
             stored[section] = value
     folder.write_config(path, stored)

@@ -52,7 +52,7 @@ def make_results_page(root: Path) -> dict[str, str | bytes]:
       root: the folder results/.
 
     Returns:
-      by path on the site, the Markdown and the PNGs.
+      by path on the site, the Markdown and the SVGs.
 
     Raises:
       UserError: a folder is damaged, or a record does not satisfy the rules.
@@ -74,7 +74,7 @@ def make_results_page(root: Path) -> dict[str, str | bytes]:
             pictures = draw_pictures(study)
             parts.append(describe_study(study, pictures))
             place = f"results/{study.folder.name}"
-            files |= {f"{place}/{name}.png": data for name, data in pictures.items()}
+            files |= {f"{place}/{name}.svg": data for name, data in pictures.items()}
     else:
         parts.append("None is archived yet.")
     parts.append("## Speedruns")
@@ -84,9 +84,9 @@ def make_results_page(root: Path) -> dict[str, str | bytes]:
 
 
 def draw_pictures(study: Study) -> dict[str, bytes]:
-    """The pictures of a study that the page shows: by name, the PNG."""
+    """The pictures of a study that the page shows: by name, the SVG."""
     with tempfile.TemporaryDirectory() as folder:
-        drawn = figures.draw(study.report, {}, Path(folder))
+        drawn = figures.draw(Report.from_json(study.report), {}, Path(folder))
         return {
             n: (Path(folder) / drawn[n]).read_bytes() for n in PICTURES if n in drawn
         }
@@ -111,7 +111,7 @@ def describe_study(study: Study, pictures: Iterable[str]) -> str:
     ]
     # As HTML, because MkDocs serves the page from its own folder.
     parts += [
-        f'<div class="wide"><img src="{name}/{file}.png" alt="{alt}: {name}"></div>'
+        f'<div class="wide"><img src="{name}/{file}.svg" alt="{alt}: {name}"></div>'
         for file, alt in PICTURES.items()
         if file in pictures
     ]

@@ -175,7 +175,7 @@ def test_a_study_is_what_report_reads(study, tmp_path, capsys, labelled, monkeyp
     stored = load_study(study).report
     report = json.loads((place / "report.json").read_text())
     assert report | {"figures": {}} == stored
-    assert {"report.html", "results.csv", "learning_curves.png"} <= set(
+    assert {"report.html", "results.csv", "learning_curves.svg"} <= set(
         os.listdir(place)
     )
     assert cli.main([*argv, "--alpha=0.01"]) == 2

@@ -1,5 +1,6 @@
 """`jaxpt export` of a comparison: a model of each objective, with the verdicts."""
 
+import dataclasses
 import json
 import shutil
 
@@ -28,11 +29,13 @@ def compared(speech, tmp_path):
             config = make_config(speech, name, train__seed=seed, **changes)
             write_run(config, both / "runs" / f"{name}-seed{seed}")
     runs = [
-        make_run(name, seed, probe_accuracy=mean + seed / 1000) | {"objective": name}
+        dataclasses.replace(
+            make_run(name, seed, probe_accuracy=mean + seed / 1000), objective=name
+        )
         for name, mean in (("clm", 0.5), ("mlm", 0.9))
         for seed in (0, 1)
     ]
-    text = json.dumps(make_report(runs, alpha=0.05)).encode()
+    text = json.dumps(make_report(runs, alpha=0.05).to_json()).encode()
     checksums.write(both / "report.json", text)
     return both
 

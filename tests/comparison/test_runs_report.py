@@ -384,7 +384,7 @@ def test_a_text_that_is_gone_is_said(trained, labelled, tmp_path, quick, monkeyp
     def refuse(*args):
         raise UserError("data.path=gone.txt: not found")
 
-    monkeypatch.setattr(runs_report, "load_corpora", refuse)
+    monkeypatch.setattr(runs_report, "load_text", refuse)
     report = report_runs(list_folders(trained), tmp_path / "r")
     (line,) = report["left_out"]
     assert "clm, mlm" in line and "gone.txt" in line

@@ -204,11 +204,11 @@ def test_the_page_shows_studies_and_records(submitted, tmp_path):
     assert "| mlm | 0.691 ± 0.021 |" in page and "Verdicts" in page
     assert "`speedruns/mlm/mine`" in page
     assert "| `span_corruption` |" in page  # without a record
-    pictures = [f"results/first/{x}.png" for x in ("learning_curves", "shared_metrics")]
+    pictures = [f"results/first/{x}.svg" for x in ("learning_curves", "shared_metrics")]
     assert list(files) == pictures
     for path, data in files.items():
         assert f'src="{path.removeprefix("results/")}"' in page
-        assert data.startswith(b"\x89PNG")
+        assert data.startswith(b"<svg")
     assert "None is archived yet" in make_results_page(submitted)["results.md"]
 
 
@@ -285,7 +285,7 @@ def test_the_documentation_has_the_study_of_all_objectives():
     """A column for each metric; empty where an objective has none."""
     text = (ROOT / "docs" / "results" / "objectives.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.M)
-    names = ("choice_bayes_accuracy", "bits_per_byte", "cloze_bits")
+    names = "pair_accuracy", "choice_bayes_accuracy", "bits_per_byte", "cloze_bits"
     metrics = [read_metric("all", name) for name in names]
     assert {name for name, _ in rows} == set(metrics[0]["by_name"])
     for name, cells in rows:

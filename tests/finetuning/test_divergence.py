@@ -9,12 +9,11 @@ from poison import poison_tuning
 from stops import stop_after
 
 from jaxpt.errors import DivergedError
-from jaxpt.files.folder import write_json
 from jaxpt.finetuning import evaluation, grid
 from jaxpt.finetuning.base import _find_unfinished, load_base
 from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune, make_program
-from jaxpt.finetuning.results import find_model, load_cells
+from jaxpt.finetuning.results import find_model
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary, summarise
 from jaxpt.runs.signals import Stopped
@@ -140,15 +139,6 @@ def test_a_seed_that_diverged_counts_as_the_worst(values, picked):
     lost = {each["lr"]: each["diverged"] for each in summary["settings"]}
     assert lost == {lr: result.count(None) for lr, result in values.items()}
     json.dumps(summary, allow_nan=False)
-
-
-def test_a_stored_cell_of_an_earlier_version_that_diverged(tmp_path):
-    cell = make_cell(1e10, 0, 0.5) | {"model_step": 1, "seconds": 1.0}
-    cell["history"] = [{"step": 5, "dev": cell["dev"], "loss": float("nan")}]
-    write_json(tmp_path / "cells" / "lr1e+10-b8-e1-s0" / "result.json", cell)
-    (result,) = load_cells(tmp_path)
-    assert result["diverged"] and "dev" not in result and "model_step" not in result
-    json.dumps(result, allow_nan=False)
 
 
 def test_an_unfinished_run_is_named(make_base, make_tune, tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare, slow_but, write_run
 
-from jaxpt.evaluation import samples
+from jaxpt.evaluation import samples, sampling
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.report.figures import FORMS as TITLES
@@ -137,7 +137,7 @@ def test_spans_are_read_behind_their_sentinels(speech, monkeypatch):
         tokens = jnp.array([answer], jnp.int32)
         return tokens, jnp.array([len(answer)]) + 0 * lengths
 
-    monkeypatch.setattr(passage_samples, "generate", generate)
+    monkeypatch.setattr(sampling, "generate", generate)
     _, (sample,) = take("spans", task, tokenizer, corpora)
     assert [piece.kind for piece in sample[:3]] == ["given", "right", "given"]
     assert sample[1].text == tokenizer.decode(row[start:stop])

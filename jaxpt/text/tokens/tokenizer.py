@@ -248,7 +248,8 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
         return read_published(path, specials, num_sentinels)
     try:
         data = schema.parse(checksums.read(path), {str: object})
-        if ROLES in data.get("model", {}):
+        model = data.get("model")
+        if isinstance(model, dict) and ROLES in model:
             return from_json(data, specials, num_sentinels)
         if "model" in data:
             has_options = path.name == "tokenizer.json"
