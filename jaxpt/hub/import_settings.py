@@ -214,6 +214,8 @@ class ImportSettings:
 def _find_section(config: dict[str, Any], name: str) -> dict[str, Any]:
     """The section of a full name; the config itself for "objective"."""
     section = name.rpartition(".")[0]
+    if section and section not in config:  # of another objective
+        config[section] = to_dict(default_section(*SECTIONS[section]))
     return config[section] if section else config
 
 

