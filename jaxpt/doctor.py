@@ -151,11 +151,7 @@ class Examination(NamedTuple):
 
 
 def examine(root: Path) -> Examination:
-    """Verifies everything in a folder that has a checksum.
-
-    Raises:
-      UserError: the folder is missing, cannot be read, or is none that jaxpt writes.
-    """
+    """Verifies everything in a folder that has a checksum."""
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "not found"
         raise ConfigError(f"{root}: {problem}; must be {list_kinds()}")

@@ -21,9 +21,6 @@ def need(
     Returns:
       The package, "seqeval".
 
-    Raises:
-      UserError: it cannot be imported.
-
     >>> need("no_such.module", "eval", "entity F1")
     Traceback (most recent call last):
     jaxpt.errors.DataError: entity F1: needs no-such: pip install 'jaxpt[eval]'

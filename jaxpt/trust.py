@@ -92,9 +92,6 @@ def check(name: str, setting: str) -> None:
       name: a dotted module or the path of a config file.
       setting: where the name is from, as "objective=mine.shuffled".
 
-    Raises:
-      ConfigError: the name is not trusted.
-
     >>> check("own.half", "objective=own.half")
     Traceback (most recent call last):
     jaxpt.errors.ConfigError: objective=own.half: own.half is code outside jaxpt, ...
@@ -109,9 +106,6 @@ def check(name: str, setting: str) -> None:
 
 def check_place(place: str) -> None:
     """Refuses a remote place that the user has not named, nor a folder above it.
-
-    Raises:
-      ConfigError: the place is not trusted.
 
     >>> trust_places("--workdir=gs://mine/runs")
     >>> check_place("gs://mine/runs/a/config.json")

@@ -25,9 +25,6 @@ def explain(name: str, reason: str) -> Iterator[None]:
       name: of the code, such as "--config=my.py".
       reason: such as "cannot be loaded".
 
-    Raises:
-      ConfigError: the code within raises anything but a UserError or a Ctrl-C.
-
     >>> with explain("--config=my.py", "cannot be loaded"):
     ...     sys.exit("no data here")
     Traceback (most recent call last):

@@ -6,8 +6,8 @@ import numpy as np
 
 from jaxpt.report import summary as reporting
 from jaxpt.report.formats import to_plain
-from jaxpt.report.records import Record
-from jaxpt.report.types import Report, Run
+from jaxpt.report.records import Stored
+from jaxpt.report.types import Report, RunEntry
 
 OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]
 
@@ -48,7 +48,7 @@ def make_run(objective, seed=0, **metrics):
 
 
 def read_run(entry):
-    return Run.from_json(to_plain(entry))
+    return RunEntry.from_json(to_plain(entry))
 
 
 def vary(record, **changes):
@@ -96,7 +96,7 @@ def make_report(runs, **changes):
 
 def write(value):
     """A field of a report as JSON."""
-    if isinstance(value, Record):
+    if isinstance(value, Stored):
         return value.to_json()
     if isinstance(value, (list, tuple)):
         return [write(item) for item in value]

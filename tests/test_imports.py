@@ -466,3 +466,17 @@ def test_the_help_imports_no_other_package():
     assert done.returncode == 0 and "jaxpt" in packages
     allowed = {"jaxpt", *sys.stdlib_module_names, *STARTED}
     assert not {name for name in packages - allowed if not name.startswith("__")}
+
+
+# Each module of these kinds has a class of this name: the objective's contract, the
+# task's.
+BY_CONTRACT = {"Spec", "Example"}
+
+
+def test_a_class_name_means_one_thing():
+    places = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name not in BY_CONTRACT:
+                places.setdefault(node.name, []).append(name_of(path))
+    assert not {name: found for name, found in places.items() if len(found) > 1}

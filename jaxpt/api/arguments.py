@@ -18,7 +18,7 @@ FLAG = re.compile(r"--(config\.(?=\w)|[a-z_]+)")
 TRUST = re.compile(r"--trust=.+? \(in Python: (trust=.*?)\)")
 
 
-class Settings(dict):
+class SettingsDict(dict):
     """Settings by section: a dict whose items are attributes, too.
 
     >>> config = Settings({"objective": "mlm", "train": {"steps": 5}})
@@ -28,7 +28,10 @@ class Settings(dict):
 
     def __init__(self, values: Mapping[str, Any] = {}):
         super().__init__(
-            {k: Settings(v) if isinstance(v, dict) else v for k, v in values.items()}
+            {
+                k: SettingsDict(v) if isinstance(v, dict) else v
+                for k, v in values.items()
+            }
         )
 
     def __getattr__(self, name: str) -> Any:

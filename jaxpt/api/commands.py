@@ -21,7 +21,7 @@ from jaxpt.runs.workdir import check_workdir
 from jaxpt.runs.zero_shot_results import evaluate_tasks
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.train_run import train_run
-from jaxpt.zero_shot.outcomes import Options
+from jaxpt.zero_shot.outcomes import TaskOptions
 
 
 @name_arguments()
@@ -118,7 +118,7 @@ def finetune(
         return run_grid(plan, os.fspath(source), place, progress, for_export=True)
 
 
-@name_arguments(*Options.__annotations__)
+@name_arguments(*TaskOptions.__annotations__)
 def evaluate(
     workdir: Folder,
     tasks: str | Sequence[str] = (),
@@ -153,5 +153,5 @@ def evaluate(
     trust_list.trust(trust)
     named = [tasks] if isinstance(tasks, str) else list(tasks)
     return evaluate_tasks(
-        check_workdir(str(workdir)), named, rule, num_items, Options(**options)
+        check_workdir(str(workdir)), named, rule, num_items, TaskOptions(**options)
     )

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxpt import trust as trust_list
-from jaxpt.api.arguments import Settings, name_arguments
+from jaxpt.api.arguments import SettingsDict, name_arguments
 from jaxpt.config import finetuning
 from jaxpt.config.config_files import load_stored, read_config_file
 from jaxpt.config.plan import make_plan
@@ -106,7 +106,7 @@ def read_config(
     config: Config,
     settings: Mapping[str, Any] | None = None,
     trust: str | Sequence[str] = (),
-) -> Settings:
+) -> SettingsDict:
     """A config's settings by section: a dict whose items are attributes, too.
 
     Args:
@@ -144,7 +144,7 @@ def read_config(
         trust_list.trust_places(() if is_stored else to_dict(config))
     whole = _with_outside(to_dict(config), changes)
     types = finetuning.find_types(whole) if "task" in whole else None
-    return Settings(override(whole, changes, "settings", types))
+    return SettingsDict(override(whole, changes, "settings", types))
 
 
 def _with_outside(config: dict, changes: dict) -> dict:

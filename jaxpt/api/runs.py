@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxpt import trust as trust_list
-from jaxpt.api.arguments import Settings, name_arguments
+from jaxpt.api.arguments import SettingsDict, name_arguments
 from jaxpt.config.settings import default_config
 from jaxpt.distributed import compilation_cache
 from jaxpt.errors import (
@@ -23,7 +23,7 @@ from jaxpt.errors import (
 )
 from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files import copies, remote
-from jaxpt.finetuning.embedding import Embedder
+from jaxpt.finetuning.embedding import TextEmbedder
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.shipped import find_model
@@ -62,11 +62,11 @@ class Run:
 
     def __init__(self, loaded: LoadedRun, workdir: Path | None = None):
         self._loaded, self.workdir = loaded, workdir
-        self._embedder: Embedder | None = None
+        self._embedder: TextEmbedder | None = None
         self._scorer: TextScorer | None = None
         self.params, self.step = loaded.params, loaded.step
         self.tokenizer: Tokenizer = loaded.tokenizer
-        self.config = Settings(loaded.program.task.plan.config)
+        self.config = SettingsDict(loaded.program.task.plan.config)
 
     @property
     def task(self) -> Task:
@@ -201,7 +201,7 @@ class Run:
         [(9, 16), (2, 16)]
         """
         if self._embedder is None:
-            self._embedder = Embedder(self._loaded)
+            self._embedder = TextEmbedder(self._loaded)
         texts = [texts] if isinstance(texts, str) else texts
         return self._embedder.embed(texts, pool)
 

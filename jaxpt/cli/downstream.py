@@ -74,11 +74,11 @@ def evaluate(command: Command, argv: list[str]) -> int:
 def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
     from jaxpt.distributed import processes
     from jaxpt.runs.zero_shot_results import evaluate_tasks, format_result
-    from jaxpt.zero_shot.outcomes import Options
+    from jaxpt.zero_shot.outcomes import TaskOptions
 
     options: dict[str, Any] = {name: values[name].value for name in TASK_OPTIONS}
     request = values.tasks, values.rule, values.num_items
-    results = evaluate_tasks(workdir, *request, Options(**options))
+    results = evaluate_tasks(workdir, *request, TaskOptions(**options))
     if processes.is_first():
         lines = [x for each in results for x in format_result(each, workdir)]
         show_result(values, results, lines)

@@ -123,11 +123,7 @@ def command(name: str, example: str, **options: Any) -> Callable[[Callable], Com
 
 
 def parse(command: Command, argv: list[str]) -> flags.FlagValues:
-    """Parses the arguments of a command.
-
-    Raises:
-      ConfigError: an unknown flag, or a value of another type.
-    """
+    """Parses the arguments of a command."""
     argv = expand(command, argv)
     for value in _find_values("trust", argv):  # before a config is read
         trust.trust(part.strip() for part in value.split(","))
@@ -215,10 +211,6 @@ def parse_config(
     Returns:
       The config; the values of the flags; and the full names of the settings that flags
       set, such as "model.dropout".
-
-    Raises:
-      ConfigError: no config, one that cannot be loaded, an unknown setting or a value
-        of another type.
     """
     argv = expand(command, argv)
     overrides = [arg for arg in argv if SETTING.match(arg)]
@@ -318,9 +310,6 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
 
     Returns:
       Its full name and its value.
-
-    Raises:
-      ConfigError: an unknown setting, or a value of another type.
     """
     flag, has_value, text = arg.partition("=")
     name = flag.lstrip("-").partition(".")[2]

@@ -77,22 +77,14 @@ def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
 
 
 def read_workdir(values: flags.FlagValues, leaves_out: str = "") -> Path:
-    """The folder of --workdir; `leaves_out` as of `check_workdir`.
-
-    Raises:
-      UserError: it was not given, or is a file.
-    """
+    """The folder of --workdir; `leaves_out` as of `check_workdir`."""
     from jaxpt.runs.workdir import check_workdir
 
     return check_workdir(values.workdir, leaves_out)
 
 
 def read_to(values: flags.FlagValues) -> Path:
-    """The path of --to; of a URL the local copy.
-
-    Raises:
-      UserError: it was not given, or its store cannot be read.
-    """
+    """The path of --to; of a URL the local copy."""
     if not values.to:
         raise ConfigError("--to: must name the folder to write")
     return remote.fetch(values.to)

@@ -18,7 +18,7 @@ from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
     PLANS_FORM,
-    Prepared,
+    ComparisonPlan,
     load_compared_config,
     load_plans,
     run_path,
@@ -75,11 +75,6 @@ def archive(
       title, question: one line each.
       command: that made the comparison; "" is one that reads compare.json.
       note: what readers should know, such as other load on the machine.
-
-    Raises:
-      UserError: `workdir` holds no finished comparison, its text has changed, `folder`
-        holds other files, or the verdicts cannot be computed again. An earlier study
-        is then kept.
     """
     check_output(folder, STUDY)  # before the text, which may take long to prepare
     config = load_compared_config(workdir)
@@ -121,13 +116,9 @@ def archive(
 
 
 def _load_values(
-    report: dict, prepared: Prepared, workdir: Path
+    report: dict, prepared: ComparisonPlan, workdir: Path
 ) -> dict[tuple, dict[str, Examples]]:
-    """The values by example of a report's runs.
-
-    Raises:
-      UserError: a run is missing, was altered, or is not that of the report.
-    """
+    """The values by example of a report's runs."""
     values: dict[tuple, dict[str, Examples]] = {}
     for entry in [*report["runs"], *report.get("diverged", [])]:
         name, seed = entry["name"], entry["seed"]
@@ -158,11 +149,7 @@ class _Source(NamedTuple):
 
 
 def _read_config(command: str) -> _Source:
-    """The config that a command names, with its content if it is a file.
-
-    Raises:
-      UserError: the command cannot be read, or its config.
-    """
+    """The config that a command names, with its content if it is a file."""
     try:
         words = [part for word in shlex.split(command) for part in word.split("=", 1)]
     except ValueError as error:  # a quotation that does not end

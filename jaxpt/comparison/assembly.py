@@ -294,9 +294,6 @@ def publish(
 
     Returns:
       The report with its figures and samples.
-
-    Raises:
-      UserError: a file cannot be written, or a run's checkpoint cannot be read.
     """
     collector = Collector(report, corpora_of, workdir)
     drawn = figures.draw(report, corpora_of, workdir, collector.add)

@@ -48,9 +48,6 @@ def steps_for_budget(
 
     Args:
       name: of the file that stores the number of steps (`write_steps`).
-
-    Raises:
-      UserError: the budget buys less than one call.
     """
     train = plan.train
     if spec.budget == "steps" and share == 1:

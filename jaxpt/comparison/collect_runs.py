@@ -7,7 +7,7 @@ from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, pu
 from jaxpt.comparison.compared_tasks import describe_tasks
 from jaxpt.comparison.inequalities import describe_difference
 from jaxpt.comparison.plan_runs import (
-    Prepared,
+    ComparisonPlan,
     list_runs,
     list_some,
     run_name,
@@ -28,12 +28,8 @@ from jaxpt.runs.xla_flops import describe_counter
 ENDS = ("result.json", DIVERGED)  # the folder of a run that has ended has one of them
 
 
-def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
-    """The entries of all runs in the report, including those that diverged.
-
-    Raises:
-      UserError: a run is not finished, was modified, or is not of this comparison.
-    """
+def collect_runs(prepared: ComparisonPlan, workdir: Path) -> list[dict]:
+    """The entries of all runs in the report, including those that diverged."""
     runs = list_runs(prepared.spec)
     missing = [
         run_name(*run)
@@ -48,12 +44,8 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
     return [collect_run(prepared, workdir, *run) for run in runs]
 
 
-def collect_run(prepared: Prepared, workdir: Path, name: str, seed: int) -> dict:
-    """The entry of a run that is finished or has diverged, from its files.
-
-    Raises:
-      UserError: it was modified, or is not of this comparison.
-    """
+def collect_run(prepared: ComparisonPlan, workdir: Path, name: str, seed: int) -> dict:
+    """The entry of a run that is finished or has diverged, from its files."""
     folder = run_path(workdir, name, seed)
     plan = prepared.make_task(name, seed).plan
     check_same(folder, plan, prepared.tokenizer, prepared.corpora)
@@ -81,12 +73,10 @@ def describe_divergence(record: dict, name: str, folder: Path, workdir: Path) ->
     return {"name": name} | record | {"workdir": str(folder.relative_to(workdir))}
 
 
-def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> Report:
-    """Writes the report of all runs, its tables and figures.
-
-    Raises:
-      UserError: every run diverged, or a file cannot be written.
-    """
+def write_report(
+    prepared: ComparisonPlan, entries: list[dict], workdir: Path
+) -> Report:
+    """Writes the report of all runs, its tables and figures."""
     spec, plans, tuning = prepared.spec, prepared.plans, prepared.tuning
     runs, diverged = split_runs(entries)
     check_any_finished(runs, diverged, f"--workdir={workdir}")
@@ -136,7 +126,7 @@ def list_unequal_tuning(spec: CompareSpec, tuning: dict[str, dict]) -> list[str]
     ]
 
 
-def _describe_budget(prepared: Prepared) -> dict:
+def _describe_budget(prepared: ComparisonPlan) -> dict:
     """The budget of every run, as in report.json."""
     spec, plans = prepared.spec, prepared.plans.values()
     lengths = {plan.spec.row_length for plan in plans}

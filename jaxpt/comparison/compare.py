@@ -16,7 +16,7 @@ from typing import Any
 
 from jaxpt.comparison.collect_runs import collect_runs, write_report
 from jaxpt.comparison.plan_runs import (
-    Prepared,
+    ComparisonPlan,
     check_folder,
     list_runs,
     list_some,
@@ -51,10 +51,6 @@ def compare(
     Args:
       explicit_names: full names of the settings that the user has set
         (`config.plan.make_plan`).
-
-    Raises:
-      UserError: the config is wrong, `workdir` contains another comparison, another
-        process writes there, or every run diverged.
     """
     with contextlib.ExitStack() as locks:
         locks.enter_context(hold(workdir))
@@ -71,7 +67,7 @@ def compare(
 
 def prepare(
     config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
-) -> Prepared:
+) -> ComparisonPlan:
     """Plans the runs and stores the plans; arguments and errors as of `compare`."""
     with hold(workdir):
         prepared = plan_runs(to_dict(config), workdir, explicit_names)
@@ -105,11 +101,7 @@ class Part:
             raise ConfigError(f"{' '.join(named)}: must be one of the two")
 
     def choose(self, spec: CompareSpec) -> list[tuple[str, int]]:
-        """The runs to train, by name and seed.
-
-        Raises:
-          UserError: there is no such run.
-        """
+        """The runs to train, by name and seed."""
         runs = list_runs(spec)
         if self.run_index is not None:
             if not 0 <= self.run_index < len(runs):
@@ -136,9 +128,6 @@ def do_part(
     Args:
       config: the stored one, if the folder contains a comparison.
       explicit_names: as in `compare`.
-
-    Raises:
-      UserError: as `compare`; or an earlier part is not done.
     """
     config = to_dict(config)
     if not part.kind:

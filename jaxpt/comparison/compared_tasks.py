@@ -38,7 +38,7 @@ from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.files.remote import localise
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
-from jaxpt.finetuning.evaluation import Examples as TuneExamples
+from jaxpt.finetuning.evaluation import LabelledRows
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.results import load_scores
 from jaxpt.finetuning.reuse import Reuse
@@ -107,11 +107,7 @@ class CompareTask:
 
 
 def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
-    """The tasks of a comparison, with unique names.
-
-    Raises:
-      UserError: two tasks are the same (`task_names`).
-    """
+    """The tasks of a comparison, with unique names."""
 
     def find_sizes(setting: str) -> tuple[int, ...]:
         return spec.task_sizes if setting.startswith(f"{FINETUNE}:") else ()
@@ -136,9 +132,6 @@ def make_task_plan(
 
     Args:
       settings: `compare.task_settings`.
-
-    Raises:
-      UserError: the config file is wrong or not the user's, or a setting is wrong.
     """
     if not is_shipped(find_config(task.path)):
         trust.check(task.path.partition(":")[0], f"compare.tasks={task.setting}")
@@ -155,10 +148,6 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
 
     Args:
       reuse: keeps the data for `evaluate_run`.
-
-    Raises:
-      UserError: a file is missing or wrong, or has too few labels; or there are several
-        processes, each of which would fine-tune.
     """
     tasks = list_compare_tasks(spec)
     if tasks and not processes.is_alone():
@@ -210,9 +199,6 @@ def check_networks(
 
     Args:
       tasks: the pretraining task of each name.
-
-    Raises:
-      UserError: one cannot.
     """
     for task_of_all in list_compare_tasks(spec):
         if task_of_all.is_zero_shot:
@@ -228,7 +214,7 @@ def check_networks(
                 rows = plan.task.encode(
                     items, base.encoder, plan.spec, is_training=True
                 )
-                make_program(plan, base, data.labels, TuneExamples(items, rows))
+                make_program(plan, base, data.labels, LabelledRows(items, rows))
             except UserError as error:
                 raise type(error)(
                     f"{error} (for {name}, {task_of_all.setting})"
@@ -422,9 +408,6 @@ def describe_tasks(
 
     A metric that ends in _random is that of random initialization, one that ends in
     `NGRAMS_SUFFIX` that of the n-gram baseline.
-
-    Raises:
-      UserError: a result is missing, or a file was modified.
     """
     if not spec.tasks:
         return [], {}, {}

@@ -50,10 +50,6 @@ def export_comparison(
 
     An objective that cannot be exported, such as one whose network no class of
     transformers has, is left out.
-
-    Raises:
-      UserError: none can be exported (`jaxpt.hub.export.export_run` has the reasons);
-        nothing was written.
     """
     report = load_report(workdir / FILE, "must be a comparison with its report")
     seeds = sorted({run.seed for run in report.runs})

@@ -21,7 +21,7 @@ FACTOR = 2.0  # of a range, and of a list with 0 next to its edge
 Trial = dict[str, Any]  # "settings" by full name, "value", and "extends" if it does
 
 
-class Scale(NamedTuple):
+class ValueScale(NamedTuple):
     """How the values of a tuned number continue beyond those that were tried.
 
     Attributes:
@@ -83,7 +83,7 @@ class Scale(NamedTuple):
 
 def make_scales(
     text: str, place: str, types: Mapping[str, Mapping]
-) -> dict[str, Scale]:
+) -> dict[str, ValueScale]:
     """The scale of each number in `compare.tune`, by the setting's full name.
 
     Args:
@@ -102,7 +102,7 @@ def make_scales(
         if base not in (int, float):
             continue
         limit = next((x for x in limits if isinstance(x, Limits)), Limits())
-        scale = Scale(is_whole=base is int, limits=limit)
+        scale = ValueScale(is_whole=base is int, limits=limit)
         if not isinstance(choice, Range):
             values = sorted({each for each in choice if scale.is_on_scale(each)})
             if len(values) > 1:
@@ -131,7 +131,7 @@ def find_best(trials: Sequence[Trial], higher_is_better: bool) -> Trial | None:
 def find_beyond(
     best: Mapping[str, Any],
     tried: Sequence[Mapping[str, Any]],
-    scales: Mapping[str, Scale],
+    scales: Mapping[str, ValueScale],
     allows: Callable[[dict[str, Any]], bool],
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Where the best settings are at an edge.
@@ -173,7 +173,7 @@ def extend(
     trials: list[Trial],
     num_extensions: int,
     higher_is_better: bool,
-    scales: Mapping[str, Scale],
+    scales: Mapping[str, ValueScale],
     allows: Callable[[dict[str, Any]], bool],
     run: Callable[[dict[str, Any]], dict | None],
 ) -> None:

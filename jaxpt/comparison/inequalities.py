@@ -66,7 +66,7 @@ TESTS = {
 }
 
 
-class Cost(NamedTuple):
+class CostLabel(NamedTuple):
     """A cost of a run: its label and its number format."""
 
     label: str
@@ -74,10 +74,10 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "flops": Cost("FLOPs", ".4g"),
-    "raw_tokens": Cost("raw tokens", ",.0f"),
-    "steps": Cost("steps", ",.0f"),
-    "train_seconds": Cost("seconds of training", ",.1f"),
+    "flops": CostLabel("FLOPs", ".4g"),
+    "raw_tokens": CostLabel("raw tokens", ",.0f"),
+    "steps": CostLabel("steps", ",.0f"),
+    "train_seconds": CostLabel("seconds of training", ",.1f"),
 }
 
 

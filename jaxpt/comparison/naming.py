@@ -28,11 +28,7 @@ UNNAMED = ("train.seed", "objective", "train.eval_every", "eval.probe_every_eval
 
 
 def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
-    """The runs by name, each with its seeds in ascending order.
-
-    Raises:
-      UserError: two runs have the same name and seed.
-    """
+    """The runs by name, each with its seeds in ascending order."""
     groups: dict[str, list[FoundRun]] = {}
     for run in runs:
         groups.setdefault(_identify(run), []).append(run)

@@ -56,11 +56,7 @@ class Cluster:
 
     @classmethod
     def read(cls, address: str, flags: Mapping[str, Any]) -> Optional["Cluster"]:
-        """The cluster from the command's flags; None or "" is an absent flag.
-
-        Raises:
-          UserError: an invalid value, or a flag without an address.
-        """
+        """The cluster from the command's flags; None or "" is an absent flag."""
         options = {name: v for name, v in flags.items() if v not in (None, "")}
         if not address:
             for name, value in options.items():
@@ -94,12 +90,7 @@ def compare_on_ray(
     workdir: Path,
     explicit_names: Collection[str] = (),
 ) -> str:
-    """Does `compare.compare` in a cluster, a task for each run; the text to print.
-
-    Raises:
-      UserError: as `compare.compare`; Ray is not installed or not reachable; or a run
-        has lost its machine too often.
-    """
+    """Does `compare.compare` in a cluster, a task for each run; the text to print."""
     config = to_dict(config)
     runs = [run_name(*run) for run in list_runs(make_compare_spec(config))]
     ray = optional.need("ray", "ray", "--ray", DeviceError)

@@ -24,7 +24,7 @@ from jaxpt.comparison.budget import (
 )
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
 from jaxpt.comparison.shared_metrics import list_notes
-from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
+from jaxpt.comparison.tuning import TrainingText, check_choice, check_trials, tune
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
@@ -75,7 +75,7 @@ CHANGEABLE = (
 )
 
 
-class Prepared(NamedTuple):
+class ComparisonPlan(NamedTuple):
     """The plan of all runs of a comparison.
 
     Attributes:
@@ -131,7 +131,7 @@ def list_some(names: list[str]) -> str:
 
 def plan_runs(
     config: dict, workdir: Path, explicit_names: Collection[str] = ()
-) -> Prepared:
+) -> ComparisonPlan:
     """Plans all runs; finished teachers and trials are not repeated.
 
     The caller holds `workdir`.
@@ -139,9 +139,6 @@ def plan_runs(
     Args:
       explicit_names: full names of the settings that the user has set
         (`config.plan.make_plan`).
-
-    Raises:
-      UserError: the config is wrong, or `workdir` contains another comparison.
     """
     return _Planner(config, workdir, explicit_names).plan()
 
@@ -166,7 +163,7 @@ class _Planner:
         self.measured: dict[str, set[str]] = {}
         self.reasons: dict[str, str] = {}
 
-    def plan(self) -> Prepared:
+    def plan(self) -> ComparisonPlan:
         """Trains the teachers and the trials, then fits the steps to the budget."""
         processes.on_first(check_folder, self.workdir, self.config)
         students = [name for name, plan in self.plans.items() if lacks_teacher(plan)]
@@ -192,7 +189,7 @@ class _Planner:
             self.plans[name] = self._fit_steps(name, self.plans[name], name)
         processes.on_all(self._check_networks)
         text = self.vocabs, self.tokenizer, self.corpora
-        return Prepared(self.config, self.spec, self.plans, *text, tuning)
+        return ComparisonPlan(self.config, self.spec, self.plans, *text, tuning)
 
     def _write_config(self) -> None:
         path = self.workdir / CONFIG
@@ -230,7 +227,7 @@ class _Planner:
             processes.on_first(write_steps, self.workdir, key, fitted)
             return fitted
 
-        text = Text(self.vocabs[name], self.tokenizer, self.corpora)
+        text = TrainingText(self.vocabs[name], self.tokenizer, self.corpora)
         folder = self.workdir / "tuning" / name
         self.plans[name], record = tune(
             name, self.plans[name], self.spec, fit_steps, text, folder
@@ -263,11 +260,7 @@ class _Planner:
 def make_compared_plans(
     config: dict, explicit_names: Collection[str]
 ) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
-    """The comparison's settings, each objective's plan, and the text they share.
-
-    Raises:
-      UserError: one of them is wrong.
-    """
+    """The comparison's settings, each objective's plan, and the text they share."""
     spec = make_compare_spec(config)
     for name, sections in spec.overrides.items():
         # Overrides of objectives that are not compared this time are ignored.
@@ -341,12 +334,8 @@ def _by_importance(name: str) -> tuple[bool, bool, str]:
     return name != "data.path", not name.startswith(("compare.", "data.")), name
 
 
-def write_plans(workdir: Path, prepared: Prepared) -> None:
-    """Writes the comparison's config and plans, after all checks.
-
-    Raises:
-      UserError: a file cannot be written.
-    """
+def write_plans(workdir: Path, prepared: ComparisonPlan) -> None:
+    """Writes the comparison's config and plans, after all checks."""
     if not processes.is_first():
         return
     write_config(workdir / CONFIG, prepared.config)
@@ -360,24 +349,17 @@ def write_plans(workdir: Path, prepared: Prepared) -> None:
     remote.push(workdir)  # before the runs, which depend on them
 
 
-def load_plans(config: dict, workdir: Path) -> Prepared:
+def load_plans(config: dict, workdir: Path) -> ComparisonPlan:
     """The plans that `write_plans` has written, with the text.
 
     Args:
       config: of the comparison in `workdir`.
-
-    Raises:
-      UserError: there are no plans, they were modified, or the text is missing.
     """
     return restore_plans(config, processes.on_first(_load_stored, workdir))
 
 
-def restore_plans(config: dict, stored: dict) -> Prepared:
-    """As `load_plans`, from the content of plans.json.
-
-    Raises:
-      UserError: a setting is wrong, or the text is missing.
-    """
+def restore_plans(config: dict, stored: dict) -> ComparisonPlan:
+    """As `load_plans`, from the content of plans.json."""
     plans = {
         name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in stored["plans"].items()
@@ -387,7 +369,7 @@ def restore_plans(config: dict, stored: dict) -> Prepared:
     vocabs = _count_tokens(plans, tokenizer, corpora)
     spec = make_compare_spec(config)
     tuning = stored["tuning"]
-    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
+    return ComparisonPlan(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 
 def _load_stored(workdir: Path) -> dict:
@@ -400,11 +382,7 @@ def _load_stored(workdir: Path) -> dict:
 
 
 def load_compared_config(workdir: Path) -> dict:
-    """The config of the comparison in a folder.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The config of the comparison in a folder."""
     path = workdir / CONFIG
     if not path.exists():
         raise CheckpointError(f"--workdir={workdir}: holds no comparison; {FIRST}")

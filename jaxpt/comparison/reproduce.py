@@ -8,7 +8,7 @@ from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import (
     CONFIG,
     PLANS,
-    Prepared,
+    ComparisonPlan,
     check_folder,
     restore_plans,
 )
@@ -57,9 +57,6 @@ def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
       folder: of the study.
       workdir: of the new comparison.
       data: `data.path`, if the text lies elsewhere on this machine.
-
-    Raises:
-      UserError: the study is damaged or has no intervals, or the text is not the same.
     """
     study = processes.on_all(lambda: check_study(folder))
     if not study.intervals:
@@ -100,11 +97,7 @@ def _prepare(study: Study, config: dict, plans: dict, workdir: Path) -> None:
 
 
 def _has_plans(config: dict, workdir: Path) -> bool:
-    """Whether an earlier call has prepared the folder.
-
-    Raises:
-      UserError: the folder holds anything else.
-    """
+    """Whether an earlier call has prepared the folder."""
     if (workdir / PLANS).exists():
         return True
     kept = {LOCK, checksums.FILE, CONFIG}  # of a call that was killed
@@ -117,7 +110,7 @@ def _has_plans(config: dict, workdir: Path) -> bool:
     return False
 
 
-def _check_text(study: Study, prepared: Prepared) -> None:
+def _check_text(study: Study, prepared: ComparisonPlan) -> None:
     """Raises UserError if the text is not that of the study."""
     text = {name: split.fingerprint for name, split in prepared.corpora.items()}
     if study.stored["text"] != text:

@@ -52,11 +52,6 @@ def report_runs(
         which is replaced.
       alpha: the family-wise error rate of the verdicts.
       control: the name that all others are compared with; "": all pairs are compared.
-
-    Raises:
-      UserError: `alpha` is not between 0 and 1, `control` is no name, a folder
-        contains no finished run or was modified, two runs are the same, every run
-        diverged, or `workdir` contains anything else; nothing has been written.
     """
     if not 0 < alpha < 1:
         raise ConfigError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
@@ -112,10 +107,6 @@ def report_study(folder: Path, workdir: Path) -> dict:
     Args:
       folder: of the study.
       workdir: as of `report_runs`.
-
-    Raises:
-      UserError: `folder` holds no study or one that is damaged, or `workdir` contains
-        anything but a report; nothing has been written.
     """
     with hold(workdir):
         _check_folder(workdir)
@@ -229,11 +220,7 @@ def _load_texts(groups: Groups) -> tuple[dict[str, dict[str, Split]], list[str]]
 
 
 def _load_text(run: FoundRun) -> dict[str, Split]:
-    """The text of a run, read again.
-
-    Raises:
-      UserError: it is missing or has changed.
-    """
+    """The text of a run, read again."""
     text = run.task.plan.text
     _, corpora = load_text(text, run.tokenizer)
     if {name: split.fingerprint for name, split in corpora.items()} != run.text:
@@ -246,11 +233,7 @@ def _load_text(run: FoundRun) -> dict[str, Split]:
 def _find_drawable(
     groups: Groups, corpora_of: Mapping[str, dict[str, Split]]
 ) -> tuple[list[str], list[str]]:
-    """The names whose first run has text and parameters, and a line about the others.
-
-    Raises:
-      UserError: the parameters of a first run were modified.
-    """
+    """Names whose first run has text and parameters, and a line about the others."""
     drawable, without = [], []
     for name in corpora_of:
         run = groups[name][0]

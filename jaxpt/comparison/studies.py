@@ -173,11 +173,7 @@ class Study:
 
 
 def load_study(place: Path) -> Study:
-    """Reads a study.
-
-    Raises:
-      UserError: the folder holds no study, or a file is missing or was altered.
-    """
+    """Reads a study."""
     facts = _load_facts(place)
     files = {name: _read_file(place, name, facts) for name in (RUNS, VALUES)}
     try:
@@ -194,11 +190,7 @@ def load_study(place: Path) -> Study:
 
 
 def _load_facts(place: Path) -> dict:
-    """The content of study.json.
-
-    Raises:
-      UserError: it is missing, was altered, or is of another format.
-    """
+    """The content of study.json."""
     facts = folder.load_json(place / STUDY, {str: object}, FOLDER_HINT)
     if facts.get("format", FORMAT) != FORMAT:
         raise CheckpointError(
@@ -255,9 +247,6 @@ def write_study(place: Path, facts: dict, stored: dict, values: Values) -> None:
     Args:
       facts: of study.json, without its checksums and its format.
       stored: as `STORED`, without "values".
-
-    Raises:
-      UserError: a file cannot be written.
     """
     packed, index = pack_values(values)
     text = json.dumps(stored | {"values": index}, separators=(",", ":"))
@@ -360,9 +349,6 @@ def load_all_runs(
 
     Args:
       takes_diverged: as of `load_runs`.
-
-    Raises:
-      UserError: as `load_runs` and `check_study`.
     """
     places = list(folders)
     archived = [place for place in places if (place / STUDY).exists()]
@@ -439,12 +425,7 @@ def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def check_study(place: Path) -> Study:
-    """Checks a study's files, and that its runs are those of its settings and values.
-
-    Raises:
-      UserError: a file is missing or was altered; a run is not of its plan, or there
-        twice; or a metric is not the mean of its values by example.
-    """
+    """Checks a study's files, and that its runs have its settings and values."""
     study = load_study(place)
     for fault in itertools.chain(_list_strays(study), _list_wrong_means(study)):
         raise CheckpointError(f"{place}: {fault}")

@@ -25,9 +25,6 @@ def name_tasks(
     Args:
       list_metrics: (an entry, its name) -> the names of its metrics.
 
-    Raises:
-      UserError: two entries name the same file and argument.
-
     >>> tasks = ["blimp:x", "finetune:sst2.py:a", "finetune:sst2.py:b", "pairs:p.tsv"]
     >>> name_tasks(tasks, lambda setting, name: [name])
     ['blimp', 'sst2_a', 'sst2_b', 'pairs']

@@ -18,7 +18,7 @@ from jaxpt.comparison.collect_runs import (
     describe_run,
 )
 from jaxpt.comparison.compared_tasks import evaluate_run, has_results, identify_tasks
-from jaxpt.comparison.plan_runs import Prepared, list_some, run_name, run_path
+from jaxpt.comparison.plan_runs import ComparisonPlan, list_some, run_name, run_path
 from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, LOCK, claim
@@ -35,7 +35,7 @@ WAIT_SECONDS = 2.0  # between two checks of runs that other processes train
 class Trainer:
     """Trains runs of a comparison; the compiled program is shared by their seeds."""
 
-    def __init__(self, prepared: Prepared, workdir: Path) -> None:
+    def __init__(self, prepared: ComparisonPlan, workdir: Path) -> None:
         self._prepared, self._workdir = prepared, workdir
         self._name = ""
         self._program: Program | None = None
@@ -89,7 +89,7 @@ class Trainer:
 
 
 def train_runs(
-    prepared: Prepared, workdir: Path, runs: Collection[tuple[str, int]]
+    prepared: ComparisonPlan, workdir: Path, runs: Collection[tuple[str, int]]
 ) -> None:
     """Trains the runs that no other process trains, and waits for the others.
 

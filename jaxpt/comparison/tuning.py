@@ -121,9 +121,6 @@ def change(plan: Plan, trial: dict[str, Any]) -> Plan:
 
     Settings of other objectives are checked and skipped: this objective does not read
     them.
-
-    Raises:
-      UserError: an unknown setting or an invalid value.
     """
     changes: dict[str, dict[str, Any]] = {}
     for full_name, value in trial.items():
@@ -158,7 +155,7 @@ def list_own_trials(name: str, plan: Plan, spec: CompareSpec) -> list[dict[str, 
     return trials
 
 
-class Text(NamedTuple):
+class TrainingText(NamedTuple):
     """The training text: its vocabulary, its tokenizer, and the splits by name."""
 
     vocab: Vocab
@@ -171,7 +168,7 @@ def tune(
     plan: Plan,
     spec: CompareSpec,
     fit_steps: Callable[[Plan, int], Plan],
-    text: Text,
+    text: TrainingText,
     folder: Path,
 ) -> tuple[Plan, dict]:
     """The plan with the settings of its best trial, and a record of all trials.
@@ -227,7 +224,7 @@ class _Search:
         plan: Plan,
         spec: CompareSpec,
         fit_steps: Callable[[Plan, int], Plan],
-        text: Text,
+        text: TrainingText,
         folder: Path,
     ) -> None:
         self.trials: list[Trial] = []
@@ -289,7 +286,7 @@ class _Search:
 
 
 def _run_trial(
-    plan: Plan, spec: CompareSpec, text: Text, folder: Path, label: str
+    plan: Plan, spec: CompareSpec, text: TrainingText, folder: Path, label: str
 ) -> dict:
     """The result of a trial; a diverged one costs its share of the budget."""
     task, steps = make_task(plan, text.vocab), plan.train.steps

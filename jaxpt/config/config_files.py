@@ -29,9 +29,6 @@ def load_config(source: str, outside: Iterable[str] = ()) -> ConfigDict:
 
     Args:
       outside: objectives outside jaxpt, whose settings are added.
-
-    Raises:
-      ConfigError: it cannot be loaded.
     """
     if source.endswith(".json"):
         config = load_stored(source)
@@ -52,9 +49,6 @@ def read_config_file(source: str, place: str = "") -> ConfigDict:
 
     Args:
       place: the flag or argument that has the name, "--config=", for errors.
-
-    Raises:
-      ConfigError: the file is missing, gives no config, or takes no argument.
     """
     name, mark, argument = find_config(source).partition(":")
     path = Path(name)
@@ -85,11 +79,7 @@ def _describe_argument(source: str, argument: str, data: Mapping) -> str:
 
 
 def load_stored(path: str) -> ConfigDict:
-    """The config of a run's config.json; settings that it lacks are at their defaults.
-
-    Raises:
-      ConfigError: it cannot be read, or has an unknown setting.
-    """
+    """The config of a run's config.json; settings that it lacks have their defaults."""
     config = default_config()
     hint = "--config=FILE.json must be a run's config.json"
     stored = load_json_config(fetch(path), hint)

@@ -29,7 +29,7 @@ from jaxpt.setting_types import (
     refuse,
 )
 from jaxpt.tasks import TASKS
-from jaxpt.tasks.task import OwnDropout, Task, TaskSpec
+from jaxpt.tasks.task import OwnDropout, TaskModule, TaskSpec
 from jaxpt.text.labelled.tables import TableSpec
 
 KEEPS = ("last", "best")
@@ -154,7 +154,7 @@ class FinetunePlan:
     config: dict
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskModule:
         """The task's module."""
         return TASKS[self.task_name]
 

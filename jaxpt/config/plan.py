@@ -87,9 +87,6 @@ class Plan:
 
         Args:
           place: where they come from, for errors.
-
-        Raises:
-          ConfigError: an unknown setting, or a value that is not allowed.
         """
         changed = make_plan(override(self.config, changes, place), is_stored=True)
         return dataclasses.replace(changed, filled=self.filled)
@@ -99,9 +96,6 @@ class Plan:
 
         Its `config` is that of the whole run. Learning rates that are set for a number
         of tokens (`optim.lr_tokens`) are those of the phase's batch.
-
-        Raises:
-          ConfigError: the objective or the batch cannot be cut so.
         """
         whole = self.train.batch_size
         num_microbatches = self.train.num_microbatches * phase.num_rows / whole
@@ -139,9 +133,6 @@ def make_plan(
       is_stored: the config is the stored one of a run: nothing is filled in.
       is_run: the run trains for train.steps, and the warm-up is shortened to fit. In a
         comparison, the budget determines the steps.
-
-    Raises:
-      ConfigError: an unknown section or field, or a value that is not allowed.
     """
     config = to_dict(config)
     read_sections(config)
@@ -260,11 +251,7 @@ def _derive(name: str, config: dict, filled: str) -> Plan:
 
 
 def _read_model(objective: str, setting: str, path: str) -> dict:
-    """The `model` section of the run that a setting of the objective names.
-
-    Raises:
-      UserError: the folder holds no run, or one whose network is of another kind.
-    """
+    """The `model` section of the run that a setting of the objective names."""
     name = f"{find_section(objective)}.{setting}={path}"
     stored = load_config(fetch(path) / "config.json", f"{name} must be a run's folder")
     plan = make_plan(stored, is_stored=True)
@@ -360,9 +347,6 @@ def make_plans(
 
     What one of them needs of text or tokenizer is filled in for all; what one needs of
     rows and model, for it alone.
-
-    Raises:
-      ConfigError: the config does not fit one of them, which the message names.
     """
     shared = Filler(json.loads(json.dumps(config)), explicit_names)
     for _ in range(2):  # the second time with the additions of all
@@ -381,9 +365,6 @@ def plan_as(config: dict, name: str, explicit_names: Collection[str] = ()) -> Pl
     """The plan of an objective, or of a name in `compare.overrides`.
 
     Its overrides count as set by the user.
-
-    Raises:
-      ConfigError: the config does not fit it.
     """
     overrides = config.get("compare", {}).get("overrides", {}).get(name, {})
     config = override(config, {"objective": name} | overrides)

@@ -404,9 +404,6 @@ class CompareSpec(Settings):
     def list_trials(self, name: str) -> list[dict[str, Any]]:
         """The settings of a name's trials, by their full names; none if not tuned.
 
-        Raises:
-          UserError: they are not written as settings and values.
-
         >>> CompareSpec(amount=1, tune="optim.lr=1e-3,3e-3").list_trials("clm")
         [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
         """

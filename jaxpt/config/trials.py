@@ -52,9 +52,6 @@ def list_trials(
       num_draws: number of trials if the text has a range.
       place: the setting that has the text, for errors.
 
-    Raises:
-      ConfigError: the text is not written as settings and values.
-
     >>> list_trials("optim.lr=1e-3,3e-3", 0, 0, "compare.tune")
     [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
     """

@@ -87,9 +87,6 @@ def start(heartbeat_seconds: int) -> None:
 
     Args:
       heartbeat_seconds: if a process is silent for longer, the others end.
-
-    Raises:
-      UserError: there are no other processes, or the coordinator does not answer.
     """
     if heartbeat_seconds < 1:
         raise DeviceError(

@@ -46,10 +46,6 @@ def fit_probe(
 ) -> LinearProbe:
     """The probe with the strength that is best on dev; of equals the smallest C.
 
-    Raises:
-      UserError: the training examples have fewer than two labels, or a fit does not
-        converge.
-
     >>> vectors, labels = np.array([[0.0], [1.0], [2.0], [9.0]]), np.array([0, 0, 1, 1])
     >>> probe = fit_probe(vectors, labels, np.array([[0.5], [5.0]]), np.array([0, 1]))
     >>> probe.predict(np.array([[-1.0], [8.0]])).tolist()

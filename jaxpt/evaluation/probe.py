@@ -34,7 +34,7 @@ STRENGTHS = (0.1, 0.01, 1.0)
 FOLDS = 4  # one of these parts of the training passages is reserved for the choice
 
 
-class Choice(NamedTuple):
+class ProbeChoice(NamedTuple):
     """The chosen layer, pooling and strength of the fit.
 
     Attributes:
@@ -140,7 +140,7 @@ def choose(
     vectors: Float[np.ndarray, "N L P D"],
     labels: Int[np.ndarray, "N"],
     documents: Int[np.ndarray, "N"],
-) -> Choice:
+) -> ProbeChoice:
     """Chooses the layer and pooling of the highest accuracy, and then the strength.
 
     Of equals, the highest layer and the first pooling and strength are chosen. If the
@@ -151,7 +151,7 @@ def choose(
     """
     last, parts = vectors.shape[1] - 1, part_documents(labels, documents)
     if parts is None:
-        return Choice(last, 0, STRENGTHS[0], None)
+        return ProbeChoice(last, 0, STRENGTHS[0], None)
     fit, rest = parts
 
     def reach(layer: int, pooling: int, strength: float) -> float:
@@ -168,7 +168,7 @@ def choose(
     down, pooling = np.unravel_index(accuracies[::-1].argmax(), accuracies.shape)
     best = last - int(down), int(pooling)
     by_strength = [accuracies[best], *(reach(*best, c) for c in STRENGTHS[1:])]
-    return Choice(*best, STRENGTHS[int(np.argmax(by_strength))], accuracies)
+    return ProbeChoice(*best, STRENGTHS[int(np.argmax(by_strength))], accuracies)
 
 
 def fit_linear(
@@ -233,7 +233,9 @@ def measure_probe(
     return examples, record
 
 
-def _describe(choice: Choice, num_layers: int, num_train: int, num_test: int) -> dict:
+def _describe(
+    choice: ProbeChoice, num_layers: int, num_train: int, num_test: int
+) -> dict:
     """The record of a choice in result.json."""
     accuracies = choice.accuracies
     return {

@@ -20,9 +20,6 @@ from jaxpt.rng import row_keys
 def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Prompts of any lengths as one int32 array [B, T], and their lengths [B].
 
-    Raises:
-      UserError: a prompt is empty.
-
     >>> pad_left([np.array([5, 6, 7]), np.array([8])])[0].tolist()
     [[5, 6, 7], [0, 0, 8]]
     """
@@ -88,9 +85,6 @@ def generate(
 
     Returns:
       The new tokens, with the stop id and then `pad`, and their number.
-
-    Raises:
-      UserError: there are more tokens than positions.
     """
     check_lengths(decoder, prompts.shape[1], num_tokens)
     params = jax.tree.map(jnp.asarray, params)  # traced ids cannot index NumPy arrays

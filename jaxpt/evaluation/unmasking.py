@@ -30,9 +30,6 @@ def fill_masks(
       fill_logits: (params, tokens [1, T]) -> logits [1, T, V].
       banned: ids that are never predicted (special tokens); they are excluded from the
         softmax.
-
-    Raises:
-      UserError: the text has no [MASK].
     """
     positions = np.flatnonzero(ids == mask_id)
     if not len(positions):
@@ -71,9 +68,6 @@ def unmask(
       banned: ids that are never sampled, in addition to [MASK].
       num_steps: passes of the model; 0 means one per token.
       block_size: tokens that are filled before the next ones are; 0 means all.
-
-    Raises:
-      UserError: there are more steps than tokens, or fewer than blocks.
     """
     count, start = len(prompts), prompts.shape[1]
     first = jnp.full((count, num_tokens), mask_id, jnp.int32)
@@ -124,9 +118,6 @@ def plan_steps(
 ) -> list[tuple[int, int]]:
     """Of each step the number of tokens kept, and the end of the block they are in.
 
-    Raises:
-      UserError: there are more steps than tokens, or fewer than blocks.
-
     >>> plan_steps(6, 4, [3, 3])
     [(2, 3), (1, 3), (2, 6), (1, 6)]
     """
@@ -149,9 +140,6 @@ def plan_steps(
 
 def count_steps(num_tokens: int, num_steps: int) -> list[int]:
     """The number of tokens kept at each step, as even as possible, in descending order.
-
-    Raises:
-      UserError: there are more steps than tokens.
 
     >>> count_steps(7, 3)
     [3, 2, 2]

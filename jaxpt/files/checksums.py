@@ -23,11 +23,7 @@ REMEDY = "restore it, or use another folder"
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes a file and its checksum; only one process may write to a folder.
-
-    Raises:
-      UserError: it cannot be written, or the folder's checksums were altered.
-    """
+    """Writes a file and its checksum; only one process may write to a folder."""
     files, new = _load(path.parent), _measure(data)
     try:
         here = _measure(disk.read(path)) if path.exists() else None
@@ -75,11 +71,7 @@ def record_prefix(path: Path, num_bytes: int, sha256: str) -> None:
 
 
 def record(folder: Path, names: Iterable[str]) -> None:
-    """Records the checksums of finished files as they are now.
-
-    Raises:
-      UserError: a file cannot be read, or the checksums cannot be written.
-    """
+    """Records the checksums of finished files as they are now."""
     files = _load(folder)
     for name in names:
         try:
@@ -90,21 +82,13 @@ def record(folder: Path, names: Iterable[str]) -> None:
 
 
 def record_tree(root: Path) -> None:
-    """Records all files of a finished folder and its subfolders, but for hidden ones.
-
-    Raises:
-      UserError: as `record`.
-    """
+    """Records all files of a finished folder and its subfolders but hidden ones."""
     for folder, _, names in os.walk(root):
         record(Path(folder), [n for n in sorted(names) if n != FILE and n[0] != "."])
 
 
 def remove(path: Path) -> None:
-    """Removes a file, if it is there, and its checksum.
-
-    Raises:
-      UserError: the checksums were altered or cannot be written.
-    """
+    """Removes a file, if it is there, and its checksum."""
     files = _load(path.parent)
     path.unlink(missing_ok=True)
     if files.pop(path.name, None):
@@ -147,11 +131,7 @@ def list_recorded(folder: Path) -> set[str]:
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether a file has a checksum.
-
-    Raises:
-      UserError: the folder's checksums were altered.
-    """
+    """Whether a file has a checksum."""
     return path.name in _load(path.parent)
 
 

@@ -39,9 +39,6 @@ def hold(workdir: Path, flag: str = "--workdir") -> Iterator[None]:
 
     Args:
       flag: that has the folder's name, for errors.
-
-    Raises:
-      UserError: another process holds it, or as `refuse_links`; nothing is written.
     """
 
     def refuse() -> NoReturn:
@@ -69,10 +66,6 @@ def claim(workdir: Path, waits: bool = False) -> Iterator[bool]:
 
     Args:
       waits: for up to a minute, to see whether the process that has the lease is alive.
-
-    Raises:
-      UserError: as `refuse_links`; the file system has no locks, or several processes
-        of one run have a folder of an object store.
     """
     with contextlib.ExitStack() as stack:
         yield processes.on_first(_take, workdir, stack, waits)
@@ -113,10 +106,6 @@ def refuse_links(workdir: Path) -> None:
 
     The folder itself may be a link. In it, a link in the place of a file is allowed,
     because it is replaced and never followed (`jaxpt.files.disk`).
-
-    Raises:
-      UserError: at any depth, there is a link to a folder, a FIFO, a device or a
-        socket.
     """
     for path in disk.find_irregular(workdir):
         reason = "is a link, and links are not followed; put the folder itself there"
@@ -136,10 +125,6 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
     Args:
       folder: missing or empty.
       flag: that has its name, for errors.
-
-    Raises:
-      UserError: the folder is not empty, cannot be written, or another process writes
-        into it; nothing has been written.
     """
 
     def refuse() -> NoReturn:
@@ -185,10 +170,6 @@ def replaced_folder(
       own: names of the files that the content has or may have; others of an earlier
         folder are kept. None: nothing is kept.
       flag: that has the folder's name, for errors.
-
-    Raises:
-      UserError: the folder holds other files, cannot be written, or another process
-        writes into it; nothing has been written.
     """
     check_output(folder, marker)  # before a lock is written there
     real = Path(os.path.realpath(folder))
@@ -284,9 +265,6 @@ def write_json(path: Path, values: dict) -> None:
     """Writes a JSON file atomically, and its checksum.
 
     Paths of local copies of an object store become URLs.
-
-    Raises:
-      UserError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     text = copies.describe(json.dumps(values, indent=2))
@@ -305,9 +283,6 @@ def load_json(
       form: its schema (`jaxpt.files.schema`).
       hint: the advice in the error about a missing or unreadable file.
       remedy: the advice in the error about an altered file.
-
-    Raises:
-      UserError: it is missing, was altered, is not JSON or does not have the schema.
     """
     try:
         data = checksums.read(path, remedy)
@@ -330,9 +305,6 @@ def load_config(path: Path, hint: str) -> dict:
     """Reads a run's config, whose tokenizer file becomes the copy in the run's folder.
 
     So a run can be moved, and resumes without the original tokenizer file.
-
-    Raises:
-      UserError: as `load_json`; or a version that is not `READABLE` wrote it.
     """
     config = load_json(path, CONFIG, hint)
     version = config.pop("version", None)

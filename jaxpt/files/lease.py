@@ -103,9 +103,6 @@ def take(store: ObjectStore, folder: str, mirror: str, waits: bool) -> Lease | N
       mirror: the id of the local copy; this process holds its lock of the folder.
       waits: until it is known whether another lease is alive; else a lease counts as
         alive until this process has seen it unchanged for LEASE_SECONDS.
-
-    Raises:
-      UserError: the store cannot be read or written.
     """
     first = _list(store, folder)
     announced = False

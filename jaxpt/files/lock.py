@@ -30,9 +30,6 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
       path: the file; its folder is created, and removed at the end if it is empty.
       when_held: called if another process holds the lock. If it does not raise, this
         process waits.
-
-    Raises:
-      UserError: the file cannot be created or locked.
     """
     made: list[Path] = []
     owner = os.getpid()

@@ -34,7 +34,7 @@ from typing import NamedTuple, TypeVar
 from jaxpt.errors import CheckpointError
 from jaxpt.files import disk, lock, schema
 from jaxpt.files.lease import Lease, find_leased, is_lease
-from jaxpt.files.objects import Entry, ObjectStore, is_plain
+from jaxpt.files.objects import ObjectStore, StoredObject, is_plain
 
 _log = logging.getLogger(__name__)
 PUSH = ".push.zip"
@@ -97,9 +97,6 @@ class Mirror:
           keeps_work: keep changes that were not uploaded, if the store is as it was.
           lease: of the folder, if this process writes it. It then completes the upload
             of a process that was killed.
-
-        Raises:
-          UserError: the store cannot be read, or changes all the time.
         """
         with self._exclusive():
             if lease:
@@ -147,7 +144,7 @@ class Mirror:
 
     def _read_content(
         self, folder: str, leaves_out: str
-    ) -> tuple[set[str], dict[str, Entry], dict[str, bytes]]:
+    ) -> tuple[set[str], dict[str, StoredObject], dict[str, bytes]]:
         """What is left out, the objects that count, and contents that replace them."""
         entries, pushes, busy = self._list(folder)
         if leaves_out:
@@ -160,7 +157,7 @@ class Mirror:
             overlay |= _below(push.files, folder, busy)
         return busy, state, overlay
 
-    def _download(self, wanted: dict[str, Entry]) -> set[str]:
+    def _download(self, wanted: dict[str, StoredObject]) -> set[str]:
         """Copies files; returns their names but for those that have changed."""
         if not wanted:
             return set()
@@ -190,9 +187,6 @@ class Mirror:
         """Uploads what has changed in a folder, as one commit.
 
         Subfolders with a lease are left out: their process uploads them.
-
-        Raises:
-          UserError: the store cannot be written, or the lease was lost.
         """
         lease.check()
         self._finish_push(folder)
@@ -217,7 +211,7 @@ class Mirror:
         self,
         folder: str,
         busy: Iterable[str],
-        entries: Mapping[str, Entry],
+        entries: Mapping[str, StoredObject],
         known: Mapping[str, list[str]],
         scratch: Path,
     ) -> tuple[dict[str, str], set[str]]:
@@ -278,7 +272,9 @@ class Mirror:
         self.store.remove(push.removed if push.is_committed else push.added)
         self.store.remove([folder + PUSH])
 
-    def _list(self, folder: str) -> tuple[dict[str, Entry], dict[str, _Push], set[str]]:
+    def _list(
+        self, folder: str
+    ) -> tuple[dict[str, StoredObject], dict[str, _Push], set[str]]:
         """The objects of a folder, its unfinished uploads, and subfolders with a lease.
 
         Objects of these subfolders are left out.
@@ -323,11 +319,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def _make_scratch(self, name: str) -> Iterator[Path]:
-        """A temporary folder on the disk of the copy.
-
-        Raises:
-          UserError: anything in its block cannot be read or written.
-        """
+        """A temporary folder on the disk of the copy."""
         place = self._place / name
         try:
             place.mkdir(parents=True)

@@ -35,7 +35,7 @@ LOG_IN = (
 )
 
 
-class Entry(NamedTuple):
+class StoredObject(NamedTuple):
     """An object: its size in bytes, and a text that changes with its content."""
 
     size: int
@@ -54,11 +54,7 @@ def is_url(path: object) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Refuses a URL that is not of `SCHEMES`, or that the user has not named.
-
-    Raises:
-      ConfigError: names what is allowed.
-    """
+    """Refuses a URL that is not of `SCHEMES`, or that the user has not named."""
     scheme = url.partition(":")[0]
     if scheme not in SCHEMES or "::" in url:
         *first, last = (f"{each}://" for each in SCHEMES)
@@ -79,12 +75,7 @@ def normalise(url: object) -> str:
 
 
 class ObjectStore:
-    """The objects below a URL.
-
-    Raises:
-      UserError: (all methods) a request fails, or the driver is not installed.
-      ConfigError: as `check_url`; nothing is imported or opened.
-    """
+    """The objects below a URL."""
 
     def __init__(self, url: str):
         check_url(url)
@@ -99,7 +90,7 @@ class ObjectStore:
         if not self._path.strip("/"):
             raise CheckpointError(f"{url}: must name a bucket")
 
-    def list(self, prefix: str = "") -> dict[str, Entry]:
+    def list(self, prefix: str = "") -> dict[str, StoredObject]:
         """All objects whose name begins with a prefix, "" or one that ends in "/".
 
         If the URL itself is an object, its name is "".
@@ -122,7 +113,7 @@ class ObjectStore:
             entries[name] = entry
         return entries
 
-    def list_leases(self, folder: str, prefix: str) -> dict[str, Entry]:
+    def list_leases(self, folder: str, prefix: str) -> dict[str, StoredObject]:
         """The objects directly in a folder whose last part begins with a prefix."""
         with self._explain():
             self._fs.invalidate_cache()
@@ -137,10 +128,10 @@ class ObjectStore:
             if name.rpartition("/")[2].startswith(prefix)
         }
 
-    def _describe_object(self, info: dict[str, Any]) -> tuple[str, Entry]:
+    def _describe_object(self, info: dict[str, Any]) -> tuple[str, StoredObject]:
         name = info["name"][len(self._path) :].lstrip("/")
         stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
-        return name, Entry(int(info.get("size") or 0), stamp)
+        return name, StoredObject(int(info.get("size") or 0), stamp)
 
     def read(self, name: str) -> bytes | None:
         """The content of an object; None if there is none."""

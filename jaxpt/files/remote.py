@@ -38,10 +38,6 @@ def fetch(path: str | os.PathLike, leaves_out: str = "") -> Path:
 
     Args:
       leaves_out: a subfolder of a URL that is not brought up to date.
-
-    Raises:
-      UserError: the store cannot be read, or the disk is too small; or the URL is
-        refused (`objects.check_url`).
     """
     if not is_url(path):
         return Path(path)
@@ -87,9 +83,6 @@ def hold(folder: Path, waits: bool) -> Iterator[bool]:
 
     Yields:
       False if another process holds the lease.
-
-    Raises:
-      UserError: the store cannot be read or written.
     """
     located = _locate(folder)
     if located is None:
@@ -171,11 +164,7 @@ def check_new(url: str) -> None:
 
 
 def upload(path: Path, url: str) -> None:
-    """Uploads a file.
-
-    Raises:
-      UserError: the store cannot be written.
-    """
+    """Uploads a file."""
     ObjectStore(normalise(url)).upload({"": path})
 
 

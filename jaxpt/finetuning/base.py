@@ -97,9 +97,6 @@ def load_base(
       class_suffix: as for `choose_form`.
       source: a run's folder, or "scratch:" and a run's folder for a random
         initialization of the same network.
-
-    Raises:
-      UserError: there is no run, or a setting does not fit its network.
     """
     is_scratch = source.startswith(SCRATCH)
     folder = fetch(source.removeprefix(SCRATCH))
@@ -155,9 +152,6 @@ def make_fresh_base(
     """The network of a task with random initialization.
 
     Args: as for `load_base`.
-
-    Raises:
-      UserError: a setting does not fit the network.
     """
     shapes = jax.eval_shape(lambda: task.model.init_params(jax.random.key(0)))
     network, _ = _task_part(task, shapes)
@@ -183,9 +177,6 @@ def import_source(source: str, folder: Path) -> str:
     Args:
       source: as for `load_base`; or a folder of transformers, or a name on the Hugging
         Face Hub.
-
-    Raises:
-      UserError: the model cannot be imported, or `folder` has the import of another.
     """
     name = find_model(source.removeprefix(SCRATCH))
     place, imported = fetch(name), folder / BASE
@@ -230,11 +221,7 @@ def _with_dropout(network: Any, rate: float) -> Any:
 def make_encoder(
     task: Task, tokenizer: Tokenizer, form: str, max_len: int
 ) -> TextEncoder:
-    """The encoder of texts for a run.
-
-    Raises:
-      UserError: `max_len` is more than the model reads.
-    """
+    """The encoder of texts for a run."""
     spec = task.model_spec
     has_places = spec.positions in ("learned", "sinusoidal")
     if has_places and max_len > spec.max_len:

@@ -23,7 +23,7 @@ MAX_LENGTHS = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class TaskBatch:
     """The rows of a batch, and the length that they are padded to."""
 
     rows: tuple[int, ...]
@@ -85,7 +85,7 @@ def cut_epoch(
     allowed: tuple[int, ...],
     seed: int,
     epoch: int,
-) -> list[Batch]:
+) -> list[TaskBatch]:
     """The batches of an epoch: every row once, the last batch may be short.
 
     Args:
@@ -105,7 +105,7 @@ def cut_epoch(
 
 def cut_all(
     lengths: Int[np.ndarray, "N"], batch_size: int, allowed: tuple[int, ...]
-) -> list[Batch]:
+) -> list[TaskBatch]:
     """The batches of an evaluation: every row once, sorted by length."""
     pieces = _split(np.argsort(lengths, kind="stable"), batch_size)
     return [_make(piece, lengths, allowed) for piece in pieces]
@@ -115,10 +115,10 @@ def _split(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
     return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
 
 
-def _make(rows: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]) -> Batch:
+def _make(rows: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]) -> TaskBatch:
     longest = int(lengths[rows].max())
     length = next((size for size in allowed if size >= longest), longest)
-    return Batch(tuple(rows.tolist()), length)
+    return TaskBatch(tuple(rows.tolist()), length)
 
 
 def collate(

@@ -20,15 +20,15 @@ import numpy as np
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.batches import (
-    Batch,
+    TaskBatch,
     choose_lengths,
     count_lengths,
     cut_all,
     cut_epoch,
 )
 from jaxpt.finetuning.evaluation import (
-    Examples,
-    Measured,
+    LabelledRows,
+    TaskMeasured,
     check_generator,
     make_batch,
     measure,
@@ -36,7 +36,7 @@ from jaxpt.finetuning.evaluation import (
 from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
-from jaxpt.judge.examples import Examples as ItemScores
+from jaxpt.judge.examples import Examples
 from jaxpt.learn.skips import make_rule
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.signals import SignalWatch, Stopped
@@ -82,15 +82,15 @@ class Trained:
     result: dict
     params: Any = None
     records: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
-    scores: dict[str, ItemScores] = dataclasses.field(default_factory=dict)
+    scores: dict[str, Examples] = dataclasses.field(default_factory=dict)
 
 
 def conclude(
     program: TuneProgram,
     params: Any,
-    splits: dict[str, Examples],
+    splits: dict[str, LabelledRows],
     result: dict,
-    dev: Measured | None = None,
+    dev: TaskMeasured | None = None,
 ) -> Trained:
     """Evaluates the final parameters of a cell on the dev and the test split.
 
@@ -126,7 +126,7 @@ class CellRun:
 
     program: TuneProgram
     cell: Cell
-    splits: dict[str, Examples]
+    splits: dict[str, LabelledRows]
     folder: Path
     log: Callable[[str], None]
 
@@ -153,7 +153,7 @@ class CellRun:
         self.history: list[dict] = []
         self.best: tuple[float, Any] | None = None  # metric, trained parameters
         # Of the chosen parameters; None if they were restored.
-        self.measured: Measured | None = None
+        self.measured: TaskMeasured | None = None
         # Sum and number of the steps' losses since the last measurement.
         self.losses = jnp.zeros(()), jnp.zeros((), jnp.int32)
 
@@ -224,7 +224,7 @@ class CellRun:
         cell, rows = self.cell, self.splits["train"].rows
         every = self.program.plan.train.checkpoint_every
         meter = self._make_meter()
-        batches: list[Batch] = []
+        batches: list[TaskBatch] = []
         compiled: set[int] = set()  # lengths
         epoch = -1
         if not self.num_steps and not self.history:

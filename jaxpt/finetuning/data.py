@@ -39,12 +39,7 @@ class TaskData:
 
 
 def read_data(plan: FinetunePlan) -> TaskData:
-    """Reads all splits.
-
-    Raises:
-      UserError: a table or an example is wrong for the task, or there are fewer
-        examples than `data.num_train`.
-    """
+    """Reads all splits."""
     data = read_splits(plan)
     check_num_train(plan, data)
     return data
@@ -89,11 +84,7 @@ def check_num_train(plan: FinetunePlan, data: TaskData) -> None:
 
 
 def hold_out(items: list, share: float) -> tuple[list, list]:
-    """Holds out a share of the examples: the rest, and the share; the same every time.
-
-    Raises:
-      UserError: one of the two is empty.
-    """
+    """Holds out a share of the examples, the same every time: the rest, the share."""
     num = round(share * len(items))
     if not 0 < num < len(items):
         raise ConfigError(

@@ -17,7 +17,7 @@ BATCH_SIZE = 32
 MIN_BATCHES = 16  # batches that justify compiling one more length
 
 
-class Embedder:
+class TextEmbedder:
     """Embeds texts with a run, with the special tokens of its training.
 
     Compiled programs are kept for the next texts.
@@ -42,9 +42,6 @@ class Embedder:
 
         Returns:
           float32 [n, D]; with "none" a list of n arrays [T_i, D].
-
-        Raises:
-          UserError: another pool, or a text without any token.
         """
         if pool not in POOLS:
             raise ConfigError(f"pool={pool}: must be one of {', '.join(POOLS)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxpt.errors import DivergedError
 from jaxpt.finetuning.batches import (
-    Batch,
+    TaskBatch,
     choose_lengths,
     collate,
     count_lengths,
@@ -18,14 +18,14 @@ from jaxpt.finetuning.batches import (
     row_length,
 )
 from jaxpt.finetuning.program import TuneProgram
-from jaxpt.judge.examples import Examples as ItemScores
+from jaxpt.judge.examples import Examples
 from jaxpt.tasks.task import Described, Row
 
 MIN_BATCHES = 16  # batches that justify compiling one more length
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class LabelledRows:
     """A split's examples and their rows.
 
     Attributes:
@@ -44,7 +44,7 @@ class Examples:
 
 
 @dataclasses.dataclass(frozen=True)
-class Measured:
+class TaskMeasured:
     """The metrics of a split, a record for each example, and the task's report.
 
     Attributes:
@@ -54,11 +54,11 @@ class Measured:
     metrics: dict[str, float]
     records: list[dict]
     report: dict
-    scores: dict[str, ItemScores]
+    scores: dict[str, Examples]
 
 
 def read_outputs(
-    program: TuneProgram, params: Any, split: Examples, read: Callable | None = None
+    program: TuneProgram, params: Any, split: LabelledRows, read: Callable | None = None
 ) -> list[Any]:
     """The network's outputs for every row, in order, as NumPy trees.
 
@@ -88,7 +88,7 @@ def read_outputs(
 
 
 def make_batch(
-    program: TuneProgram, rows: list[Row], batch: Batch, batch_size: int
+    program: TuneProgram, rows: list[Row], batch: TaskBatch, batch_size: int
 ) -> dict[str, np.ndarray]:
     """The arrays of a batch, without those that only the host needs."""
     pad, pads = program.base.encoder.pad, program.spec.PADS
@@ -99,8 +99,8 @@ def make_batch(
 
 
 def measure(
-    program: TuneProgram, params: Any, split: Examples, dev: Examples
-) -> Measured:
+    program: TuneProgram, params: Any, split: LabelledRows, dev: LabelledRows
+) -> TaskMeasured:
     """The task's metrics and records of a split; a threshold is tuned on `dev`.
 
     Raises:
@@ -121,10 +121,12 @@ def measure(
     ]
     metrics = task.metrics(predictions, split.items, spec)
     scores = task.item_scores(predictions, split.items, spec)
-    return Measured(metrics, records, described.report, scores)
+    return TaskMeasured(metrics, records, described.report, scores)
 
 
-def _predict(program: TuneProgram, params: Any, split: Examples) -> tuple[list, list]:
+def _predict(
+    program: TuneProgram, params: Any, split: LabelledRows
+) -> tuple[list, list]:
     """The outputs of each row, or the generated texts, and the predictions."""
     outputs = read_outputs(program, params, split)
     if program.model.head is None:  # generated answers

@@ -16,7 +16,7 @@ from jaxpt.config.finetuning import GRID
 from jaxpt.errors import ConfigError, DivergedError
 from jaxpt.evaluation.linear_probe import LinearProbe, fit_probe
 from jaxpt.finetuning.cell import Cell, Trained, conclude
-from jaxpt.finetuning.evaluation import Examples, measure, read_outputs
+from jaxpt.finetuning.evaluation import LabelledRows, measure, read_outputs
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.nn.task_heads import FORMS, pool
 from jaxpt.tasks import classification
@@ -48,7 +48,7 @@ def check_exact_probe(program: TuneProgram) -> None:
 
 
 def run_exact_probe(
-    program: TuneProgram, cell: Cell, splits: dict[str, Examples]
+    program: TuneProgram, cell: Cell, splits: dict[str, LabelledRows]
 ) -> Trained:
     """Fits the probe and returns the finished cell, with the probe as its head."""
     start = time.monotonic()
@@ -72,13 +72,15 @@ def run_exact_probe(
         return Trained(result | {"diverged": str(error)})
 
 
-def _measure_times(start: float, splits: dict[str, Examples]) -> dict[str, float]:
+def _measure_times(start: float, splits: dict[str, LabelledRows]) -> dict[str, float]:
     seconds = time.monotonic() - start
     rate = len(splits["train"].rows) / seconds
     return {"seconds": seconds, "examples_per_second": rate}
 
 
-def _fit(program: TuneProgram, params: Any, splits: dict[str, Examples]) -> LinearProbe:
+def _fit(
+    program: TuneProgram, params: Any, splits: dict[str, LabelledRows]
+) -> LinearProbe:
     """Fits the probe to the vectors that the head reads."""
     form = FORMS[program.base.form]
 

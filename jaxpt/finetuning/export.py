@@ -80,11 +80,7 @@ class Finetuned:
 
 
 def load_finetuned(folder: Path) -> Finetuned:
-    """The model with the best dev metric of a fine-tuning's folder.
-
-    Raises:
-      UserError: no run is finished there, or the base has changed.
-    """
+    """The model with the best dev metric of a fine-tuning's folder."""
     hint = "must be a fine-tuning's folder"
     identity = load_json(folder / IDENTITY, IDENTITY_FORM, hint)
     config = load_config(folder / "config.json", hint)
@@ -132,10 +128,6 @@ def export_finetuned(
 
     Returns:
       Lines to print.
-
-    Raises:
-      UserError: transformers has no equivalent class, or the folder to write is not
-        empty.
     """
     with new_folder(to) as place:
         facts = _export(folder, place, to.name, family, options)
@@ -182,9 +174,6 @@ def find_target(plan: FinetunePlan, base: Base, family: str = "") -> Target:
 
     Args:
       family: a model_type of transformers; "" is the first that fits.
-
-    Raises:
-      UserError: no class has the same network and head.
     """
     task, class_suffix, network = base.task, plan.spec.EXPORT, base.network
     if plan.spec.READS and not class_suffix:
@@ -254,9 +243,6 @@ def _find_last_by(base: Base, kind: str, name: str) -> int:
     as is common for GPT-2. Special tokens inside a text are plain text, so a text ends
     with one only if the encoder adds it. For "eos" it is the id that all texts end
     with.
-
-    Raises:
-      UserError: there is no such id.
     """
     vocab, after = base.tokenizer.vocab, base.encoder.frame.after
     if kind == "eos":

@@ -28,7 +28,7 @@ from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetuning.batches import choose_lengths, collate, row_length
 from jaxpt.finetuning.cell import Cell, CellRun
 from jaxpt.finetuning.data import TaskData, draw_train
-from jaxpt.finetuning.evaluation import Examples
+from jaxpt.finetuning.evaluation import LabelledRows
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.export import IDENTITY, IDENTITY_FORM, find_target
 from jaxpt.finetuning.program import TuneProgram
@@ -142,7 +142,7 @@ def make_program(
     plan: FinetunePlan,
     base: Base,
     labels: Labels,
-    train: Examples,
+    train: LabelledRows,
     reuse: Reuse | None = None,
 ) -> TuneProgram:
     """The program, traced with two rows of the training data."""
@@ -153,7 +153,9 @@ def make_program(
     return (reuse or Reuse()).make_program(plan, base, labels, arrays)
 
 
-def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> list[str]:
+def describe(
+    program: TuneProgram, sizes: dict[str, int], train: LabelledRows
+) -> list[str]:
     """Lines about the data, the network and the trained parameters.
 
     Args:
@@ -200,7 +202,7 @@ def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> li
 def _run_cells(
     program: TuneProgram,
     data: TaskData,
-    splits: dict[str, Examples],
+    splits: dict[str, LabelledRows],
     folder: Path,
     log: Log,
 ) -> list[dict]:
@@ -230,7 +232,7 @@ def _run_cells(
 def _run_cell(
     program: TuneProgram,
     cell: Cell,
-    splits: dict[str, Examples],
+    splits: dict[str, LabelledRows],
     folder: Path,
     log: Log,
     watch: SignalWatch,
@@ -261,11 +263,7 @@ def _run_cell(
 
 
 def measure_baselines(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
-    """The metrics of the best prediction that ignores the input (`Task.constant`).
-
-    Raises:
-      UserError: the metric that picks is not among them.
-    """
+    """The metrics of the best prediction that ignores the input (`Task.constant`)."""
     task, spec, train = plan.task, plan.spec, splits["train"]
     metrics = {
         name: task.metrics(task.constant(train, items, spec), items, spec)
@@ -310,11 +308,7 @@ def _settings(config: dict) -> dict:
 def _write_identity(
     folder: Path, plan: FinetunePlan, base: Base, data: TaskData
 ) -> None:
-    """Writes the config and the identity of network and data.
-
-    Raises:
-      UserError: the folder contains a fine-tuning with another identity.
-    """
+    """Writes the config and the identity of network and data."""
     identity = {
         "source": base.source,
         "network": base.fingerprint(),

@@ -46,9 +46,6 @@ def choose_form(task: Task, head: str, network: Network, class_suffix: str = "")
     Args:
       network: the part of the task's network that is fine-tuned.
       class_suffix: of transformers' class, if "auto" shall prefer its head.
-
-    Raises:
-      UserError: the network cannot have this head.
     """
     form = _find_form(task) if head == "auto" else head
     if head == "auto" and class_suffix:
@@ -109,9 +106,6 @@ def find_purpose(task: Task, network: Network, family: str = "") -> str:
       task: of pretraining.
       network: the part that is fine-tuned.
       family: a model_type of transformers; "" is the first that fits.
-
-    Raises:
-      UserError: no family has such a network.
     """
     model, is_own = task.model, family in ("", "electra")
     if isinstance(model, ElectraNetwork) and model.answers == ("score",) and is_own:

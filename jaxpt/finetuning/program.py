@@ -56,9 +56,6 @@ class TuneProgram:
 
     Args:
       batch: an example batch, [2, ...], for tracing.
-
-    Raises:
-      UserError: the plan does not fit the network.
     """
 
     def __init__(

@@ -88,11 +88,7 @@ def _load(path: Path) -> dict:
 
 
 def find_model(folder: Path) -> dict:
-    """The result of the cell whose parameters are stored.
-
-    Raises:
-      UserError: no cell is finished.
-    """
+    """The result of the cell whose parameters are stored."""
     stored = [x for x in load_cells(folder) if "model_step" in x]
     if not stored:
         raise CheckpointError(f"{folder}: holds no finished fine-tuning")

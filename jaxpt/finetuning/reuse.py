@@ -13,7 +13,7 @@ from typing import Any
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.finetuning.base import Base
 from jaxpt.finetuning.data import TaskData, check_num_train, draw_train, read_splits
-from jaxpt.finetuning.evaluation import Examples
+from jaxpt.finetuning.evaluation import LabelledRows
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.ngrams import has_ngrams, measure_ngrams
@@ -28,7 +28,7 @@ class Reuse:
 
     def __init__(self) -> None:
         self._data: dict[str, TaskData] = {}
-        self._rows: dict[str, Examples] = {}
+        self._rows: dict[str, LabelledRows] = {}
         self._programs: dict[str, TuneProgram] = {}
         self._network = ""
         self._ngrams: dict[str, dict[str, dict[str, float]]] = {}
@@ -41,7 +41,7 @@ class Reuse:
 
     def encode_splits(
         self, plan: FinetunePlan, data: TaskData, encoder: TextEncoder
-    ) -> dict[str, Examples]:
+    ) -> dict[str, LabelledRows]:
         """The rows of all splits; the training rows are those of the first seed."""
         drawn = draw_train(plan, data, plan.train.seeds[0])
         splits = {"train": encode_split(plan, drawn, encoder, is_training=True)}
@@ -101,15 +101,15 @@ class Reuse:
 
 def encode_split(
     plan: FinetunePlan, items: list, encoder: TextEncoder, is_training: bool = False
-) -> Examples:
+) -> LabelledRows:
     """Examples with their rows."""
     rows = plan.task.encode(items, encoder, plan.spec, is_training=is_training)
-    return Examples(items, rows)
+    return LabelledRows(items, rows)
 
 
 def _encode_known(
     plan: FinetunePlan, data: TaskData, name: str, encoder: TextEncoder
-) -> Examples:
+) -> LabelledRows:
     """A split for evaluation, with the numbers of its examples in their file."""
     split = encode_split(plan, data.splits[name], encoder)
     return dataclasses.replace(split, numbers=data.numbers.get(name))

@@ -14,11 +14,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 
 def read_config(config: Config) -> tuple[Family, ModelSpec]:
-    """The family and the spec of a `config.json`.
-
-    Raises:
-      UserError: the family or a setting is not supported.
-    """
+    """The family and the spec of a `config.json`."""
     kind, classes = config.get("model_type"), config.get("architectures")
     if isinstance(kind, str) and kind in REFUSED:
         raise DataError(
@@ -44,10 +40,6 @@ def write_config(
       name: the family; "" is the first that the spec fits.
       vocab: the vocabulary for whose padding id the spec is first adapted
         (`Family.lay_out`); None for a spec that is adapted already.
-
-    Raises:
-      UserError: the spec fits no family, or not this one, or the tokenizer lacks
-        something that the family needs.
     """
     families = iter([_find_named(name, head)]) if name else list_families(head)
     misfits: list[tuple[str, list[tuple[str, object]]]] = []
@@ -82,11 +74,7 @@ def write_config(
 
 
 def _find_named(name: str, head: str) -> Family:
-    """The family of `--family`.
-
-    Raises:
-      UserError: there is none, or it has no such model.
-    """
+    """The family of `--family`."""
     if name in FAMILIES and head in find_family(name).heads:
         return find_family(name)
     names = ", ".join(family.name for family in list_families(head))

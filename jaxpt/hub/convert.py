@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxpt.errors import DataError
-from jaxpt.hub.entries import Entry
+from jaxpt.hub.entries import TensorEntry
 from jaxpt.hub.family import Family
 from jaxpt.hub.files import LazyTensors
 from jaxpt.nn.model_spec import ModelSpec
@@ -36,9 +36,6 @@ def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     The published `bert-base-uncased` has LayerNorm.gamma and LayerNorm.beta, which
     transformers, too, reads as LayerNorm.weight and LayerNorm.bias.
 
-    Raises:
-      UserError: a tensor has both names.
-
     >>> list(modernise({"bert.embeddings.LayerNorm.gamma": np.zeros(1)}))
     ['bert.embeddings.LayerNorm.weight']
     """
@@ -62,12 +59,8 @@ def list_unread(
     return sorted(name for name, inner in names.items() if unused.fullmatch(inner))
 
 
-def join(entry: Entry, flat: Mapping[str, Any]) -> np.ndarray:
-    """The tensor of an entry from parameters by path.
-
-    Raises:
-      UserError: it has a value that is not finite.
-    """
+def join(entry: TensorEntry, flat: Mapping[str, Any]) -> np.ndarray:
+    """The tensor of an entry from parameters by path."""
     parts = [np.asarray(flat[path]) for path in entry.paths]
     if entry.num_heads:
         parts = [each.reshape(*each.shape[:-1], entry.num_heads, -1) for each in parts]
@@ -96,12 +89,8 @@ def check_names(
         _find(entry, tensors, is_body)
 
 
-def _find(entry: Entry, tensors: Mapping[str, np.ndarray], is_body: bool) -> bool:
-    """Whether the tensor is there; a body may lack those of the head.
-
-    Raises:
-      UserError: it must be there, and is not.
-    """
+def _find(entry: TensorEntry, tensors: Mapping[str, np.ndarray], is_body: bool) -> bool:
+    """Whether the tensor is there; a body may lack those of the head."""
     if entry.hf_name in tensors:
         return True
     if is_body and all(HEAD.match(path) for path in entry.paths):
@@ -146,10 +135,6 @@ def from_hf(
         layers are returned stacked if it has them stacked.
       is_body: the checkpoint has no language model's head, and maybe a task's, which is
         not read: the parameters of the head are left out.
-
-    Raises:
-      UserError: a tensor is missing, unexpected or of another shape, or has a value
-        that is not finite, or a copy of a tied tensor differs from it.
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
@@ -196,7 +181,7 @@ def _add_prefix(
 
 
 def _split(
-    entry: Entry, value: np.ndarray, shapes: Mapping[str, tuple[int, ...]]
+    entry: TensorEntry, value: np.ndarray, shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
     """The parameters of a tensor, by path; the reverse of `join`."""
     target_shapes = [shapes[path] for path in entry.paths]

@@ -75,9 +75,6 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
 
     Returns:
       The folder, and for a name what it was resolved to.
-
-    Raises:
-      DataError: the source is neither, or cannot be downloaded.
     """
     folder = fetch(find_model(source))
     if folder.is_dir():
@@ -111,9 +108,6 @@ def is_name(source: str) -> bool:
 
 def split_name(source: str) -> tuple[str, str]:
     """The repository and the revision of a name; "" is the default branch.
-
-    Raises:
-      DataError: it is not a name.
 
     >>> split_name("google-bert/bert-base-uncased@main")
     ('google-bert/bert-base-uncased', 'main')

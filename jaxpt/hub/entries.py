@@ -7,7 +7,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """One tensor of transformers.
 
     Attributes:
@@ -26,7 +26,7 @@ class Entry:
     num_heads: int = 0
 
 
-Table = Iterator[Entry]
+Table = Iterator[TensorEntry]
 # A module's name in transformers -> the path in jaxpt, or several, separated by spaces.
 Modules = dict[str, str]
 
@@ -40,15 +40,15 @@ def map_linear(
 ) -> Table:
     """The entries of a Linear, whose output is that of one or more parameters."""
     kernels = tuple(f"{path}/kernel" for path in paths)
-    yield Entry(f"{hf_name}.weight", kernels, is_transposed)
+    yield TensorEntry(f"{hf_name}.weight", kernels, is_transposed)
     if spec.use_bias if bias is None else bias:
-        yield Entry(f"{hf_name}.bias", tuple(f"{path}/bias" for path in paths))
+        yield TensorEntry(f"{hf_name}.bias", tuple(f"{path}/bias" for path in paths))
 
 
 def map_norm(spec: ModelSpec, hf_name: str, path: str) -> Table:
-    yield Entry(f"{hf_name}.weight", (f"{path}/scale",))
+    yield TensorEntry(f"{hf_name}.weight", (f"{path}/scale",))
     if spec.norm == "layernorm" and spec.norm_bias:
-        yield Entry(f"{hf_name}.bias", (f"{path}/bias",))
+        yield TensorEntry(f"{hf_name}.bias", (f"{path}/bias",))
 
 
 def map_layers(
@@ -93,7 +93,7 @@ def map_head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
     """The entries of a masked language model's head."""
     yield from map_linear(spec, dense, "head/transform")
     yield from map_norm(spec, norm, "head/norm")
-    yield Entry(bias, ("head/bias",))
+    yield TensorEntry(bias, ("head/bias",))
 
 
 def map_untied(spec: ModelSpec, hf_name: str = "lm_head") -> Table:

@@ -45,9 +45,6 @@ class ExportOptions:
       max_shard_size: of a file of tensors, a number and a unit.
       license: as the Hub names it, such as "apache-2.0"; "" states none.
       language: ISO 639 codes of the text's languages.
-
-    Raises:
-      ConfigError: a value is not allowed.
     """
 
     dtype: str = "float32"
@@ -99,11 +96,6 @@ def export_run(
 
     Returns:
       Lines to print that name the folders.
-
-    Raises:
-      UserError: there is no run, no family fits the model and its tokenizer, a
-        parameter is not finite or not within the dtype's range, or the folder is not
-        empty or cannot be written.
     """
     with new_folder(folder) as place:
         return write_export(workdir, folder, place, family, options)
@@ -228,9 +220,6 @@ def write_model(
 
     Returns:
       Facts to print: its class, size and notes.
-
-    Raises:
-      UserError: the folder cannot be written.
     """
     try:
         to.mkdir(parents=True, exist_ok=True)

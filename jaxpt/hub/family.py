@@ -12,7 +12,7 @@ from typing import Any
 from jaxpt.errors import DataError
 from jaxpt.hub.entries import Table
 from jaxpt.hub.families import FAMILIES, PURPOSES
-from jaxpt.hub.fields import Config, Row, Values, check_type
+from jaxpt.hub.fields import Config, FieldRow, Values, check_type
 from jaxpt.hub.task_names import HeadNames
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -91,7 +91,7 @@ class Family:
 
     name: str
     heads: dict[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[FieldRow, ...]
     tensors: Callable[[ModelSpec, str], Table]
     body: str = ""
     constants: Values = _empty()
@@ -124,11 +124,7 @@ class Family:
         }
 
     def read(self, config: Config) -> ModelSpec:
-        """The spec of a config.json.
-
-        Raises:
-          UserError: a field has a wrong type or an unsupported value.
-        """
+        """The spec of a config.json."""
         config = self._with_defaults(self.prepare(config))
         values = dict(self.constants)
         for row in self.rows:

@@ -47,7 +47,7 @@ _MAX_INT32 = 2**31 - 1  # JAX's sizes are int32
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class FieldRow:
     """Converts one field of a config.json, or a few that depend on each other.
 
     Attributes:
@@ -70,7 +70,7 @@ def field(
     decode: Callable[[Any, Config], Any] = lambda value, _: value,
     encode: Callable[[ModelSpec], Any] | str = "",
     is_nullable: bool = False,
-) -> Row:
+) -> FieldRow:
     """A field that sets one or more fields of a spec.
 
     Args:
@@ -89,7 +89,7 @@ def field(
     def write(spec: ModelSpec) -> Config:
         return {name: getter(spec)}
 
-    return Row(read, write, {name: default}, (name,) * is_nullable)
+    return FieldRow(read, write, {name: default}, (name,) * is_nullable)
 
 
 def size(
@@ -98,7 +98,7 @@ def size(
     default: int | None,
     otherwise: Callable[[Config], int] = lambda _: 0,
     encode: Callable[[ModelSpec], Any] | str = "",
-) -> Row:
+) -> FieldRow:
     """A size of at least 1, as 0 is ModelSpec's default; null means `otherwise`."""
 
     def decode(value: int | None, config: Config) -> int:
@@ -112,7 +112,7 @@ def size(
 
 def activation(
     name: str, default: str, decode: Callable[[str, Any], str] | None = None
-) -> Row:
+) -> FieldRow:
     """The field of the activation function.
 
     Args:
@@ -134,7 +134,7 @@ def same(
     default: Any,
     encode: Callable[[ModelSpec], Any] | str,
     decode: Callable[[str, Any], Any] = lambda _, value: value,
-) -> Row:
+) -> FieldRow:
     """A field that must equal another one, as a spec has one field for both."""
     getter = attrgetter(encode) if isinstance(encode, str) else encode
 
@@ -146,17 +146,17 @@ def same(
             )
         return {}
 
-    return Row(read, lambda spec: {name: getter(spec)}, {name: default})
+    return FieldRow(read, lambda spec: {name: getter(spec)}, {name: default})
 
 
-def fixed(*, is_written: bool = False, **values: Any) -> Row:
+def fixed(*, is_written: bool = False, **values: Any) -> FieldRow:
     """Fields with one supported value, which they have if they are missing."""
 
     def read(config: Config) -> Values:
         require(config, **values)
         return {}
 
-    return Row(read, lambda spec: dict(values) if is_written else {})
+    return FieldRow(read, lambda spec: dict(values) if is_written else {})
 
 
 # With other values a decoder is not simply causal.

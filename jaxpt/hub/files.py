@@ -90,10 +90,6 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
     Returns:
       Tensors by name; accessing one raises UserError if its dtype is not in `DTYPES`
       or its file can no longer be read.
-
-    Raises:
-      UserError: the files are missing, damaged, of another format, or do not match the
-        index.
     """
     folder = Path(folder)
     try:
@@ -172,11 +168,7 @@ def write_tensors(
 
 
 def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
-    """The object in a JSON file of a folder.
-
-    Raises:
-      UserError: the file is missing, is not JSON or not an object, or repeats a key.
-    """
+    """The object in a JSON file of a folder."""
     path = Path(folder) / name
     try:
         return schema.parse(read(path), {str: object}, is_strict=True)
@@ -190,19 +182,12 @@ def write_json(folder: str | os.PathLike, name: str, value: Mapping[str, Any]) -
     """Writes an object into a JSON file of a folder, as transformers does.
 
     The file is replaced atomically; the folder is created if it is missing.
-
-    Raises:
-      UserError: the file cannot be written.
     """
     write_file(folder, name, _to_json(value))
 
 
 def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
-    """Writes any other file of a folder, atomically.
-
-    Raises:
-      UserError: the file cannot be written.
-    """
+    """Writes any other file of a folder, atomically."""
     path = Path(folder) / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -71,11 +71,7 @@ class ImportSettings:
         return _find_section(self.config, name)[name.rpartition(".")[2]]
 
     def take(self, name: str, value: Any) -> None:
-        """Sets the folder's value; a flag must have the same value.
-
-        Raises:
-          UserError: a flag has another value.
-        """
+        """Sets the folder's value; a flag must have the same value."""
         if name in self and self.get(name) != value:
             raise self.refusal(name, f"must be {value!r}")
         self.prefer(name, value)
@@ -119,9 +115,6 @@ class ImportSettings:
 
         The user may change fields that do not change the network, such as dropout and
         how it is computed.
-
-        Raises:
-          UserError: a flag would change the network.
         """
         changed = dataclasses.replace(spec, **self.model)
         differences = dict(find_differences(changed, spec))
@@ -133,11 +126,7 @@ class ImportSettings:
                 self.prefer(f"model.{name}", value)
 
     def resolve_objective(self, name: str, origin: Origin | None) -> None:
-        """Sets the objective, and its section to that of the exported run.
-
-        Raises:
-          UserError: the run's file has an unknown setting, or a value of a wrong type.
-        """
+        """Sets the objective, and its section to that of the exported run."""
         self.prefer("objective", name)
         defaults = to_dict(default_section(*SECTIONS[name]))
         section = self.config.setdefault(name, dict(defaults))
@@ -155,9 +144,6 @@ class ImportSettings:
         Args:
           place: the folder of its files.
           size: the number of ids of the model.
-
-        Raises:
-          UserError: it has more ids than the model, or a flag names another tokenizer.
         """
         tokenizer = tokenizers.load(place)
         num_ids = tokenizer.vocab.size

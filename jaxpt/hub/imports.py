@@ -24,7 +24,7 @@ from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.new_tokenizer import change_tokenizer
 from jaxpt.hub.origin import Origin, read_origin, write_base_model
 from jaxpt.hub.source_folder import (
-    Network,
+    SourceNetwork,
     main_folder,
     read_networks,
 )
@@ -49,7 +49,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
 TOKENIZER = "tokenizer.json"
-Networks = dict[str, Network]
+Networks = dict[str, SourceNetwork]
 Params = dict[str, Any]
 
 
@@ -77,10 +77,6 @@ def import_run(
 
     Returns:
       Lines to print.
-
-    Raises:
-      UserError: something is unsupported, missing or contradictory, or the workdir is
-        not empty; nothing has been written then.
     """
     with new_folder(workdir, "--workdir") as place:
         return _import(os.fspath(source), workdir, place, config, flags, new_tokenizer)
@@ -144,7 +140,7 @@ def _import(
 def _resolve(
     settings: ImportSettings,
     networks: Networks,
-    main: Network,
+    main: SourceNetwork,
     folder: Path,
     origin: Origin | None,
     tokenizer: Tokenizer,
@@ -153,9 +149,6 @@ def _resolve(
 
     Returns:
       The special tokens around texts, and lines about continued pretraining.
-
-    Raises:
-      UserError: a flag contradicts the folder, or this contradicts itself.
     """
     family, spec = main.family, main.spec
     family.check_pad(spec, tokenizer.vocab.pad)
@@ -200,7 +193,7 @@ def _list_unread(networks: Networks, source: str) -> Iterator[str]:
 
 
 def _read_generation(
-    folder: Path, network: Network, has_other_ids: bool
+    folder: Path, network: SourceNetwork, has_other_ids: bool
 ) -> tuple[Defaults, list[str]]:
     """The settings of generation that are kept, and a line about those that are not.
 
@@ -222,11 +215,7 @@ def _read_generation(
 def _find_objective(
     settings: ImportSettings, networks: Networks, origin: Origin | None, vocab: Vocab
 ) -> str:
-    """The objective of a flag, else of the export, else of `choose_objective`.
-
-    Raises:
-      UserError: the flag's objective trains other networks.
-    """
+    """The objective of a flag, else of the export, else of `choose_objective`."""
     if "objective" not in settings:
         if origin:
             return origin.objective
@@ -251,7 +240,7 @@ def _fit_rows(settings: ImportSettings, spec: ModelSpec) -> None:
 
 def _resolve_generator(
     settings: ImportSettings,
-    generator: Network | None,
+    generator: SourceNetwork | None,
     spec: ModelSpec,
     origin: Origin | None,
 ) -> None:
@@ -271,12 +260,7 @@ def _resolve_generator(
 def _make_program(
     config: dict[str, Any], vocab: Vocab, networks: Networks, settings: ImportSettings
 ) -> Program:
-    """The program of the final config, whose networks are those of the folder.
-
-    Raises:
-      UserError: its networks differ from the folder's, or the config does not fit the
-        objective.
-    """
+    """The program of the final config, whose networks are those of the folder."""
     task = make_task(make_plan(config, settings.fixed), vocab)
     program = Program(task, is_training=False)
     heads = _list_parts(program).keys()
@@ -315,9 +299,6 @@ def _complete(
 
     Parameters that are in no network come from the export, a teacher's from its run as
     it is now.
-
-    Raises:
-      UserError: the export's parameters do not fit, or there is no such teacher.
     """
     task, expected = program.task, flatten(program.abstract_state().params)
     flat = flatten(params)

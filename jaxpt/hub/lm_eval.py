@@ -53,9 +53,6 @@ class RunLM:
       batch_size: texts that are generated at once; scoring chooses its own.
       max_batch_size, device: passed by the harness and ignored, as JAX chooses both.
       trust: modules outside jaxpt that the run may import, such as its objective's.
-
-    Raises:
-      UserError: there is no such run, or it cannot be scored by the rule.
     """
 
     def __init__(
@@ -223,11 +220,7 @@ def cut_at(text: str, stops: list[str]) -> str:
 
 
 def register() -> type:
-    """Adds "jaxpt" to the harness's models and returns the class.
-
-    Raises:
-      UserError: the harness is not installed.
-    """
+    """Adds "jaxpt" to the harness's models and returns the class."""
     for module in ("lm_eval.api.registry", "lm_eval.api.model"):
         api = optional.need(module, "lm-eval", "a model of the harness").api
     registry, TemplateLM = api.registry, api.model.TemplateLM

@@ -96,9 +96,6 @@ def move_framing(framing: Framing, old: Vocab, new: Vocab) -> Framing:
     """The special tokens around texts, as ids of the new vocabulary.
 
     The ids that begin or end generated text are left out if it lacks them.
-
-    Raises:
-      UserError: the new vocabulary lacks another one.
     """
     ids = _find_specials(new)
     named = {id_: ids.get(name) for name, id_ in _find_specials(old).items()}
@@ -140,10 +137,6 @@ def change_tokenizer(
       params, task: with the old tokenizer.
       config, fixed: all settings, of which `tokenizer.path` names the new one, and
         those that may not be changed.
-
-    Raises:
-      UserError: a tokenizer does not know the text of its tokens, or the new one lacks
-        a special token.
     """
     for name, each in (("--from", old), ("--new_tokenizer", new)):
         if not (each.vocab.pieces and each.vocab.word_starts):

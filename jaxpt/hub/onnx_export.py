@@ -14,7 +14,7 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
-from jaxpt.hub.onnx_files import Difference
+from jaxpt.hub.onnx_files import OutputDifference
 from jaxpt.hub.onnx_graphs import list_graphs
 from jaxpt.nn.networks.abilities import FillsMasks, name_writing
 from jaxpt.nn.networks.electra import ElectraNetwork
@@ -42,7 +42,7 @@ class Written(NamedTuple):
     """The bytes of an ONNX file and its difference from JAX."""
 
     data: bytes
-    difference: Difference
+    difference: OutputDifference
 
 
 def export_onnx(
@@ -56,10 +56,6 @@ def export_onnx(
 
     Returns:
       Lines to print: each file, its size and its difference from JAX.
-
-    Raises:
-      UserError: there is no run, it has no graph, a package is missing, or the folder
-        is not empty or cannot be written.
     """
     onnx_files.require(precision)
     with new_folder(folder) as place:
@@ -91,11 +87,7 @@ def _export(
 def make_graphs(
     run: LoadedRun, precision: str = "float32", attentions: bool = False
 ) -> dict[str, Written]:
-    """Converts a run to ONNX files, by name, and checks each against JAX.
-
-    Raises:
-      UserError: the run has none, or in float32 a graph computes other numbers.
-    """
+    """Converts a run to ONNX files, by name, and checks each against JAX."""
     task = run.program.task
     graphs = list_graphs(task.model, run.params, attentions)
     if not graphs:

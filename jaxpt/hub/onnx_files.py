@@ -30,7 +30,7 @@ OPSET = 21
 
 
 @dataclasses.dataclass(frozen=True)
-class Difference:
+class OutputDifference:
     """The difference of a file's outputs from JAX's, over all tested lengths.
 
     Attributes:
@@ -96,14 +96,10 @@ def convert(graph: Graph, precision: str = "float32") -> bytes:
     return model.SerializeToString()
 
 
-def check(graph: Graph, data: bytes, precision: str = "float32") -> Difference:
+def check(graph: Graph, data: bytes, precision: str = "float32") -> OutputDifference:
     """Compares a file with JAX on texts of several lengths, with and without padding.
 
     The longest is that of the model, or `Graph.longest_check`, which fits into memory.
-
-    Raises:
-      UserError: an output is not finite; or in float32 they differ by more than
-        `TOLERANCE` of the largest output, or in the likeliest token.
     """
     session, rng = open_session(data), np.random.default_rng(0)
     longest = graph.longest_check
@@ -113,7 +109,7 @@ def check(graph: Graph, data: bytes, precision: str = "float32") -> Difference:
         list, zip(*results, strict=True)
     )
     # NumPy's max, as Python's ignores NaN.
-    worst = Difference(
+    worst = OutputDifference(
         tuple(lengths),
         scores=float(np.max(scores)),
         relative=float(np.max(relative)),

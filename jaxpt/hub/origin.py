@@ -47,20 +47,12 @@ class BaseModel:
 
 
 def write_base_model(workdir: Path, base: BaseModel) -> None:
-    """Records the base model of a run.
-
-    Raises:
-      UserError: the file cannot be written.
-    """
+    """Records the base model of a run."""
     folders.write_json(workdir / BASE_MODEL, dataclasses.asdict(base))
 
 
 def read_base_model(workdir: Path) -> BaseModel | None:
-    """The base model of a run; None if it was not imported from the Hub.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """The base model of a run; None if it was not imported from the Hub."""
     path = workdir / BASE_MODEL
     if not path.exists():
         return None
@@ -105,9 +97,6 @@ def write_origin(
       params: the run's parameters.
       parts: its networks, as `Network.export_parts` gives them.
       base: the run's base model.
-
-    Raises:
-      UserError: a file cannot be written.
     """
     objective = task.plan.objective_name
     if is_outside(objective):  # a folder names no code to import
@@ -131,11 +120,7 @@ def write_origin(
 
 
 def read_origin(folder: Path) -> Origin | None:
-    """The run that a folder was exported from; None if jaxpt did not export it.
-
-    Raises:
-      UserError: the files cannot be read or have another format.
-    """
+    """The run that a folder was exported from; None if jaxpt did not export it."""
     path = folder / FOLDER / RUN
     if not path.exists():
         return None

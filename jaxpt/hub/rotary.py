@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.hub.fields import Config, Row, Values, check_type, refusal, require
+from jaxpt.hub.fields import Config, FieldRow, Values, check_type, refusal, require
 from jaxpt.nn.model_spec import ModelSpec
 
 # Fields with any kind of rotary positions, and those of Llama 3.1's scaled frequencies,
@@ -26,9 +26,6 @@ def read_rope(
         frequencies.
       fraction: `rotary_fraction` if those have none; None for a family that rotates all
         of a head.
-
-    Raises:
-      UserError: a field has a wrong type or an unsupported value.
     """
     check_type("rope_parameters", rope, dict, "an object")
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -98,7 +95,7 @@ def rope(
     theta: float = 10000.0,
     fraction: float = 0.25,
     is_scaled: bool = True,
-) -> Row:
+) -> FieldRow:
     """The rotary positions of a family whose layers all have the same.
 
     Args:
@@ -132,4 +129,4 @@ def rope(
             older["rope_scaling"] = rope
         return {"rope_parameters": rope, **older}
 
-    return Row(read, write)
+    return FieldRow(read, write)

@@ -16,9 +16,6 @@ PREFIX = "demo:"
 def find_model(source: str) -> str:
     """The folder of `demo:NAME`; another source is returned as it is.
 
-    Raises:
-      DataError: the name is unknown.
-
     >>> Path(find_model("demo:mlm")).name, find_model("runs/mlm")
     ('mlm', 'runs/mlm')
     """

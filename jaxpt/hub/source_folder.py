@@ -23,7 +23,7 @@ BODY = re.compile(
 PARTS = ("generator", "discriminator")
 
 
-class Network(NamedTuple):
+class SourceNetwork(NamedTuple):
     """A network of a folder.
 
     Attributes:
@@ -37,12 +37,8 @@ class Network(NamedTuple):
     is_body: bool
 
 
-def read_networks(folder: Path) -> dict[str, Network]:
-    """The networks of a folder by purpose, a key of `Family.heads`.
-
-    Raises:
-      UserError: one is missing or not supported, or its files cannot be read.
-    """
+def read_networks(folder: Path) -> dict[str, SourceNetwork]:
+    """The networks of a folder by purpose, a key of `Family.heads`."""
     inner = {head: folder / head for head in PARTS if (folder / head).is_dir()}
     if len(inner) == 1:
         (other,) = set(PARTS) - set(inner)
@@ -62,7 +58,7 @@ def read_networks(folder: Path) -> dict[str, Network]:
         without_head = not inner and is_body(config)
         spec = refine_spec(spec, family, tensors)
         check_names(tensors, family, spec, head, is_body=without_head)
-        networks[head] = Network(family, spec, tensors, config, without_head)
+        networks[head] = SourceNetwork(family, spec, tensors, config, without_head)
     return networks
 
 

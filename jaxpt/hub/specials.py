@@ -54,9 +54,6 @@ def read_framing(
       ids: the defaults of the family's class (`Family.ids`).
       config: the content of config.json.
       num_ids: the number of ids of the model.
-
-    Raises:
-      UserError: a value is not an id, or not an id of the model.
     """
     before, after = _read_around(place, tokenizer)
     values = {**ids, **config}
@@ -111,9 +108,6 @@ def read_generation(
 
     Returns:
       the fields of `SampleSpec`, and "name=value" of each option that it lacks.
-
-    Raises:
-      UserError: a value has another type, or is not allowed.
     """
     name = "generation_config.json"
     values = _read_optional(place, name) if (place / name).exists() else config

@@ -18,7 +18,7 @@ import numpy as np
 from jaxpt.errors import DataError
 from jaxpt.files import checksums, schema
 from jaxpt.hub.convert import HEAD, flatten, join
-from jaxpt.hub.entries import Entry
+from jaxpt.hub.entries import TensorEntry
 from jaxpt.hub.family import Family, list_families
 from jaxpt.hub.task_names import CHOICES, QUESTIONS, TEXTS, TOKENS, HeadNames
 from jaxpt.nn.model_spec import ModelSpec
@@ -26,11 +26,7 @@ from jaxpt.nn.scan import unstack_layers
 
 
 def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
-    """The names of a head's tensors.
-
-    Raises:
-      UserError: transformers has no such class, or one with another head.
-    """
+    """The names of a head's tensors."""
     known = family.task_heads.get(class_suffix, ())
     for names in known:
         if names.computes(form):
@@ -65,7 +61,7 @@ def name_class(family: Family, class_suffix: str) -> str:
 
 def list_entries(
     family: Family, spec: ModelSpec, head: str, names: HeadNames
-) -> list[Entry]:
+) -> list[TensorEntry]:
     """The tensors of a network with a task head instead of its pretraining head."""
     body = [
         entry
@@ -83,11 +79,7 @@ def task_to_hf(
     head: str,
     names: HeadNames,
 ) -> dict[str, np.ndarray]:
-    """The tensors of a fine-tuned checkpoint.
-
-    Raises:
-      UserError: a tensor has a value that is not finite.
-    """
+    """The tensors of a fine-tuned checkpoint."""
     flat = flatten(unstack_layers(network)) | {
         f"task/{path}": leaf for path, leaf in flatten(task_head).items()
     }
@@ -98,11 +90,7 @@ def task_to_hf(
 def task_from_hf(
     tensors: Mapping[str, np.ndarray], names: HeadNames
 ) -> dict[str, dict[str, np.ndarray]]:
-    """The head's parameters of a fine-tuned checkpoint.
-
-    Raises:
-      UserError: one of its tensors is missing.
-    """
+    """The head's parameters of a fine-tuned checkpoint."""
     params: dict[str, dict[str, np.ndarray]] = {}
     for entry in names.list_entries():
         if entry.hf_name not in tensors:
@@ -168,11 +156,7 @@ def find_task(config: dict) -> str:
 def read_head(
     config: dict, family: Family, tensors: Mapping[str, np.ndarray]
 ) -> KeptHead | None:
-    """The head of a fine-tuned checkpoint; None if it has none.
-
-    Raises:
-      UserError: one of its tensors is missing, or a setting makes it another head.
-    """
+    """The head of a fine-tuned checkpoint; None if it has none."""
     class_suffix = find_task(config)
     known = family.task_heads.get(class_suffix)
     if known is None:
@@ -203,11 +187,7 @@ def keep_head(workdir: Path, head: KeptHead) -> None:
 
 
 def _find_set(known: tuple[HeadNames, ...], config: dict, class_name: str) -> HeadNames:
-    """The head that a config's settings make; a missing setting is the first's.
-
-    Raises:
-      UserError: a setting has another value.
-    """
+    """The head that a config's settings make; a missing setting is the first's."""
     defaults = dict(known[0].settings)
     values = {name: config.get(name, default) for name, default in defaults.items()}
     for names in known:
@@ -229,11 +209,7 @@ _ABOUT = {"what": str, "labels": [str], "form": str}
 
 
 def load_head(workdir: Path) -> KeptHead | None:
-    """Reads the head that `keep_head` wrote; None if there is none.
-
-    Raises:
-      UserError: the file was altered.
-    """
+    """Reads the head that `keep_head` wrote; None if there is none."""
     path = workdir / FILE
     if not path.exists():
         return None

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from jaxpt.hub.entries import Entry
+from jaxpt.hub.entries import TensorEntry
 from jaxpt.nn.task_heads import FORMS
 
 # The ends of the names of the classes.
@@ -33,15 +33,15 @@ class HeadNames(NamedTuple):
         """Whether a head of this form (`jaxpt.nn.task_heads.FORMS`) is the same."""
         return computes(self.form, form)
 
-    def list_entries(self) -> list[Entry]:
+    def list_entries(self) -> list[TensorEntry]:
         """The tensors, whose paths are task/LAYER/NAME."""
         entries = []
         for hf_name, layer in self.layers.items():
             is_norm = layer == "norm"
             path = f"task/{layer}/{'scale' if is_norm else 'kernel'}"
-            entries.append(Entry(f"{hf_name}.weight", (path,), not is_norm))
+            entries.append(TensorEntry(f"{hf_name}.weight", (path,), not is_norm))
             if layer not in self.unbiased:
-                entries.append(Entry(f"{hf_name}.bias", (f"task/{layer}/bias",)))
+                entries.append(TensorEntry(f"{hf_name}.bias", (f"task/{layer}/bias",)))
         return entries
 
 

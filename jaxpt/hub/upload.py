@@ -28,10 +28,6 @@ def push_folder(folder: Path, name: str, is_private: bool) -> list[str]:
 
     Returns:
       A line to print: the address and the commit.
-
-    Raises:
-      DataError: there is no token, it may not write there, the repository is public
-        and should be private, or the Hub cannot be reached. The folder is kept.
     """
     from huggingface_hub import HfApi, get_token
 

@@ -23,9 +23,6 @@ def find_global_every(
       kinds: of all layers, as the field `name` has them.
       names: those of layers with full attention and of local ones.
       is_last: whether the last of every n layers has full attention, not the first.
-
-    Raises:
-      UserError: the kinds of layers follow no such rule.
     """
     full, local = names
     is_complete = isinstance(kinds, list) and len(kinds) == num_layers

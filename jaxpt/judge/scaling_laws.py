@@ -58,7 +58,7 @@ class Points(NamedTuple):
         return float(np.median(self.flops / (self.params * self.tokens)))
 
 
-class Law(NamedTuple):
+class ScalingLaw(NamedTuple):
     """The constants of L(N, D) = E + A / N^alpha + B / D^beta.
 
     Attributes:
@@ -184,7 +184,7 @@ def huber(residuals: np.ndarray) -> np.ndarray:
     return np.where(size <= DELTA, size**2 / 2, DELTA * (size - DELTA / 2))
 
 
-def objective(law: Law, points: Points) -> float:
+def objective(law: ScalingLaw, points: Points) -> float:
     """The sum that approach 3 minimises, of these constants."""
     theta = np.array([[np.log(law.A), np.log(law.B), np.log(law.E), *law[3:5]]])
     predicted, _ = predict_log(theta, _logs(points))
@@ -202,7 +202,7 @@ def _make_starts() -> Float[np.ndarray, "K 5"]:
     return np.array(list(grid))
 
 
-def fit_law(points: Points) -> Law:
+def fit_law(points: Points) -> ScalingLaw:
     """Approach 3, from the best starts of the source's grid.
 
     The points must pass `find_lacks`.
@@ -220,7 +220,7 @@ def _choose_starts(points: Points, num: int) -> Float[np.ndarray, "K 5"]:
 
 def _fit_best(
     starts: Float[np.ndarray, "K 5"], points: Points, tolerance: float
-) -> Law:
+) -> ScalingLaw:
     """The lowest of the optima from these starts."""
     logs, logs_of_loss = _logs(points), np.log(points.loss)
 
@@ -246,16 +246,16 @@ def _fit_best(
     return _make_law(best.x, best.cost)
 
 
-def _make_law(theta: Float[np.ndarray, "5"], value: float) -> Law:
+def _make_law(theta: Float[np.ndarray, "5"], value: float) -> ScalingLaw:
     """The law of (a, b, e, alpha, beta)."""
     a, b, e, alpha, beta = map(float, theta)
     scales = np.exp([a, b, e]).tolist()
-    return Law(scales[0], scales[1], scales[2], alpha, beta, float(value))
+    return ScalingLaw(scales[0], scales[1], scales[2], alpha, beta, float(value))
 
 
 def bootstrap_law(
-    points: Points, law: Law, num_draws: int, seed: int = 0, num_starts: int = 2
-) -> list[Law]:
+    points: Points, law: ScalingLaw, num_draws: int, seed: int = 0, num_starts: int = 2
+) -> list[ScalingLaw]:
     """The fits of resampled points, of which quantiles are intervals.
 
     Each draw is fitted from the whole fit and from the best other starts of the grid.
@@ -263,7 +263,7 @@ def bootstrap_law(
     """
     rng, num = np.random.default_rng(seed), len(points.loss)
     estimate = np.array([*np.log(law[:3]), *law[3:5]])
-    laws: list[Law] = []
+    laws: list[ScalingLaw] = []
     while len(laws) < num_draws:
         drawn = points.take(rng.integers(num, size=num))
         if not find_lacks(drawn):

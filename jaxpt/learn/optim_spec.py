@@ -193,9 +193,6 @@ class OptimSpec(Settings):
     def list_decays(self) -> dict[str, float]:
         """`decay_overrides` by text.
 
-        Raises:
-          UserError: it cannot be read.
-
         >>> OptimSpec(decay_overrides="embed=0, head=0.1").list_decays()
         {'embed': 0.0, 'head': 0.1}
         """

@@ -379,11 +379,7 @@ def set_schedule_step(opt_state: optax.OptState, step: Array | int) -> optax.Opt
 def check_overrides(
     optimizer: optax.GradientTransformation, spec: OptimSpec
 ) -> optax.GradientTransformation:
-    """The optimizer, after a check that each of `decay_overrides` has a parameter.
-
-    Raises:
-      UserError: at initialization.
-    """
+    """The optimizer, after a check that each of `decay_overrides` has a parameter."""
 
     def init(params: PyTree) -> optax.OptState:
         leaves = jax.tree_util.tree_leaves_with_path(params)
@@ -406,9 +402,6 @@ def make_optimizer(
 
     Args:
       frozen: paths of parameters without updates and moments.
-
-    Raises:
-      UserError: the schedule does not fit `num_steps`.
     """
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     maker = MAKERS[spec.name]

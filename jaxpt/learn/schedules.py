@@ -9,11 +9,7 @@ from jaxpt.learn.optim_spec import OptimSpec
 
 
 def make_schedules(spec: OptimSpec, num_steps: int) -> dict[str, optax.Schedule]:
-    """The schedules of all learning rates by setting; they have the same shape.
-
-    Raises:
-      UserError: the warm-up, or wsd's decay, does not fit the run.
-    """
+    """The schedules of all learning rates by setting; they have the same shape."""
     schedules = {"lr": make_schedule(spec, num_steps)}
     if "muon_lr" in spec.settings():
         schedules["muon_lr"] = make_schedule(spec, num_steps, spec.muon_lr)
@@ -29,9 +25,6 @@ def make_schedule(
     >>> schedule = make_schedule(spec, 10)
     >>> [round(float(schedule(step)), 2) for step in (0, 2, 4, 6, 7, 8, 9, 10)]
     [0.0, 1.0, 2.0, 2.0, 1.0, 0.59, 0.27, 0.0]
-
-    Raises:
-      UserError: the warm-up, or wsd's decay, does not fit the run.
     """
     peak = spec.lr if peak is None else peak
     warmup = spec.warmup_steps

@@ -30,9 +30,6 @@ def check_kernel(
       lengths: those of the stacks.
       is_packed: rows have several documents, which do not attend to each other.
       reads_ahead: a token may attend to later tokens.
-
-    Raises:
-      UserError: the kernel does not support the model.
     """
     for need in list_requests(spec, lengths, is_packed, reads_ahead):
         kernel_choice.select_kernel(spec.attention, need)

@@ -68,9 +68,6 @@ class Embedder(nn.Module):
           is_previous_seen: whether each token attends to the one before it, for
             `smear`.
           previous_ids: the tokens before the first ones, which may attend to them.
-
-        Raises:
-          UserError: there are more ids than `model.max_len`.
         """
         spec, length = self.spec, ids.shape[1]
         # The length is symbolic in an export for any length.

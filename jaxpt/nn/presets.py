@@ -182,11 +182,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def get_preset(name: str, **changes: Any) -> ModelSpec:
-    """The spec of a published model, with some values changed.
-
-    Raises:
-      UserError: the name is not in `PRESETS`.
-    """
+    """The spec of a published model, with some values changed."""
     if name not in PRESETS:
         raise ConfigError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
     return ModelSpec(**(PRESETS[name] | changes))

@@ -58,7 +58,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class HeadForm:
     """The pooling of a family and the layers after it.
 
     Attributes:
@@ -87,19 +87,19 @@ class Form:
 
 
 FORMS = {
-    "bert": Form(activation="tanh"),
-    "roberta": Form(activation="tanh", drops_pooled=True),
-    "electra": Form(),
-    "electra_dense": Form(activation="gelu", drops_pooled=True),
-    "gpt": Form(pooling="last"),
-    "gpt2": Form(pooling="last", dropout=0.0, has_bias=False),
-    "bart": Form("last", activation="tanh", drops_pooled=True, reads_decoder=True),
-    "distilbert": Form(activation="relu", dropout=0.2),
-    "elmo": Form(pooling="mean", dropout=0.5, mixes_layers=True),
-    "ulmfit": Form("concat", activation="relu", drops_pooled=True, hidden=50),
-    "modernbert": Form(dropout=0.0, has_lm_head=True),
-    "modernbert_mean": Form(pooling="mean", dropout=0.0, has_lm_head=True),
-    "mean": Form(pooling="mean"),
+    "bert": HeadForm(activation="tanh"),
+    "roberta": HeadForm(activation="tanh", drops_pooled=True),
+    "electra": HeadForm(),
+    "electra_dense": HeadForm(activation="gelu", drops_pooled=True),
+    "gpt": HeadForm(pooling="last"),
+    "gpt2": HeadForm(pooling="last", dropout=0.0, has_bias=False),
+    "bart": HeadForm("last", activation="tanh", drops_pooled=True, reads_decoder=True),
+    "distilbert": HeadForm(activation="relu", dropout=0.2),
+    "elmo": HeadForm(pooling="mean", dropout=0.5, mixes_layers=True),
+    "ulmfit": HeadForm("concat", activation="relu", drops_pooled=True, hidden=50),
+    "modernbert": HeadForm(dropout=0.0, has_lm_head=True),
+    "modernbert_mean": HeadForm(pooling="mean", dropout=0.0, has_lm_head=True),
+    "mean": HeadForm(pooling="mean"),
 }
 
 

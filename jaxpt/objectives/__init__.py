@@ -48,11 +48,7 @@ def _load(name: str) -> "Objective":
 
 
 def find(name: str) -> "Objective":
-    """The objective of this name.
-
-    Raises:
-      UserError: it does not exist.
-    """
+    """The objective of this name."""
     if name not in OBJECTIVES:
         listed = ", ".join(OBJECTIVES)
         raise ConfigError(

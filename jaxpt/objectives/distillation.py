@@ -97,11 +97,7 @@ class Teaching(ObjectiveSpec):
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":
-        """Both networks.
-
-        Raises:
-          UserError: also if this student cannot learn from the teacher.
-        """
+        """Both networks."""
         kind = self.check_network(model_spec, vocab)
         student = model_spec.direct(kind.READS_AHEAD)
         teacher = self.teacher_spec(model_spec).direct(kind.READS_AHEAD)

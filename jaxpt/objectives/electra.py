@@ -117,11 +117,7 @@ class Spec(Masking):
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":
-        """Both networks.
-
-        Raises:
-          UserError: also if the generator would sample ids that no text contains.
-        """
+        """Both networks."""
         self.check_network(model_spec, vocab)
         if model_spec.vocab_size != vocab.size:
             raise ConfigError(
@@ -146,11 +142,7 @@ class Spec(Masking):
 
 
 def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
-    """The generator: as deep as the discriminator, narrower, on the same embeddings.
-
-    Raises:
-      UserError: the generator's width is not a whole number of heads.
-    """
+    """The generator: as deep as the discriminator, narrower, on the same embeddings."""
     is_separate = spec.share_embeddings == "separate"
     width = round(model_spec.d_model * spec.generator_size)
     num_heads = max(1, round(model_spec.num_heads * spec.generator_size))

@@ -76,12 +76,7 @@ class Masking(ObjectiveSpec):
         return Needs(specials=("mask",), word_starts=words * (self.masking != "tokens"))
 
     def check_rows(self, rows: Mapping[str, np.ndarray], vocab: Vocab) -> None:
-        """Measures whether rows have words that can be hidden, and warns if few.
-
-        Raises:
-          ConfigError: hardly any token is in a word that a row can hide: the text has
-            no spaces, or the tokens do not mark words.
-        """
+        """Measures whether rows have words that can be hidden, and warns if few."""
         if self.masking == "tokens":
             return
         few = {key: jnp.asarray(rows[key][:NUM_CHECKED]) for key in rows}

@@ -11,12 +11,7 @@ PARTS = ("Spec", "corrupt", "masks", "loss", "train_step")
 
 
 def load(name: str) -> Objective:
-    """The module of this dotted name, in the current folder or installed.
-
-    Raises:
-      UserError: the user has not named it, it cannot be imported, or it is not an
-        objective.
-    """
+    """The module of this dotted name, in the current folder or installed."""
     trust.check(name, f"objective={name}")
     with (
         user_code.explain(f"objective={name}", "cannot be imported"),

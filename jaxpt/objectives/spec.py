@@ -16,7 +16,7 @@ from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.text_form import TextForm
-from jaxpt.ops.packing import Law, count_slots
+from jaxpt.ops.packing import PredictionCounts, count_slots
 from jaxpt.setting_types import Settings
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -119,7 +119,7 @@ class Predictions:
     """
 
     most: int
-    laws: Mapping[str, Law] = dataclasses.field(default_factory=dict)
+    laws: Mapping[str, PredictionCounts] = dataclasses.field(default_factory=dict)
 
     def mean(self, num_rows: int) -> float:
         """Positions per row that the vocabulary head computes: slots, if packed."""
@@ -233,11 +233,7 @@ class ObjectiveSpec(Settings):
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":
-        """The network to train; a subclass passes on its network's own `fields`.
-
-        Raises:
-          UserError: the vocabulary or the model is not what the objective needs.
-        """
+        """The network to train; a subclass passes on its network's own `fields`."""
         kind = self.check_network(model_spec, vocab)
         if laws := tuple(self.predictions.laws.items()):
             fields = {"packed": laws} | fields
@@ -282,11 +278,7 @@ class ObjectiveSpec(Settings):
         return {head for kind in cls.networks() for head in kind.HEADS}
 
     def check_network(self, model_spec: ModelSpec, vocab: Vocab) -> "type[Network]":
-        """The network's class, if vocabulary and model meet the requirements.
-
-        Raises:
-          UserError: they do not.
-        """
+        """The network's class, if vocabulary and model meet the requirements."""
         check_vocab(self.SECTION, self.needs, vocab)
         if vocab.num_sentinels < self.needs.num_sentinels:
             raise ConfigError(
@@ -313,9 +305,6 @@ class ObjectiveSpec(Settings):
 
         Args:
           rows: the first rows of training, arrays [B, ...] by name.
-
-        Raises:
-          UserError: the objective would have next to nothing to predict in them.
         """
 
 

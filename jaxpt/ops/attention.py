@@ -70,9 +70,6 @@ def attend(
       dropout_rate: dropout of the attention weights, with the key `rng`.
       kernel, strict: as in `kernel_choice.select_kernel`.
       softcap: c: logits, before the bias, are c tanh(logits / c); 0: they are not.
-
-    Raises:
-      UserError: the named kernel does not support this request.
     """
     structure = mask if isinstance(mask, AttnMask) else None
     is_wide = bias is not None and bias.shape[:2] != (1, q.shape[2])

@@ -81,9 +81,6 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
       strict: raise an error if the named kernel does not support the request; otherwise
         XLA is used.
 
-    Raises:
-      UserError: with `strict`, the named kernel does not support the request.
-
     >>> select_kernel("auto", AttentionRequest("nvidia", "bfloat16", 512, 512, 64))
     'cudnn'
     """

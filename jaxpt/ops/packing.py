@@ -6,10 +6,11 @@ predicts half of them on average. The head is computed for a fixed number of slo
     row   0 0 1 1 1     states and targets of the 1s, in order, followed by padding
     row   0 0 0 0 1
 
-An objective declares the distribution of this number for one row, its `Law`. The number
-of slots of n rows is the smallest multiple of 8 that the sum of n independent draws
-from the law exceeds with a probability of at most 1 / 30,000. The distribution of the
-sum is computed by convolution, so it is exact for laws that are far from normal, too.
+An objective declares the distribution of this number for one row, `PredictionCounts`.
+The number of slots of n rows is the smallest multiple of 8 that the sum of n
+independent draws from it exceeds with a probability of at most 1 / 30,000. The
+distribution of the sum is computed by convolution, so it is exact for laws that are
+far from normal, too.
 Predictions without a slot are dropped from the loss and counted.
 """
 
@@ -32,7 +33,7 @@ MAX_SUMS = 2**20  # distinct values of a sum; for more, counts are rounded up
 
 
 @dataclasses.dataclass(frozen=True)
-class Law:
+class PredictionCounts:
     """The distribution of the number of predicted positions in a row.
 
     Attributes:
@@ -47,22 +48,22 @@ class Law:
         return len(self.probabilities) - 1
 
 
-def exactly(count: int) -> Law:
+def exactly(count: int) -> PredictionCounts:
     """A constant number in every row."""
     return uniform(count, count)
 
 
-def uniform(low: int, high: int) -> Law:
+def uniform(low: int, high: int) -> PredictionCounts:
     """A uniformly distributed number from low to high.
 
     >>> uniform(1, 2).probabilities
     (0.0, 0.5, 0.5)
     """
     num = high - low + 1
-    return Law((0.0,) * low + (1 / num,) * num)
+    return PredictionCounts((0.0,) * low + (1 / num,) * num)
 
 
-def uniform_rate(num: int, low: float) -> Law:
+def uniform_rate(num: int, low: float) -> PredictionCounts:
     """Each of num positions is predicted at the row's rate, uniform from low to 1.
 
     The probability of k is the binomial one, integrated over the rate: an incomplete
@@ -75,10 +76,10 @@ def uniform_rate(num: int, low: float) -> Law:
     log_choices = np.append(0.0, np.cumsum(np.log((num + 2 - k[1:]) / k[1:])))
     logs = log_choices + k * math.log(low) + k[::-1] * math.log1p(-low)
     at_most = np.cumsum(np.exp(logs))[:-1]
-    return Law(tuple((at_most / at_most.sum()).tolist()))
+    return PredictionCounts(tuple((at_most / at_most.sum()).tolist()))
 
 
-def add(laws: Iterable[Law]) -> Law:
+def add(laws: Iterable[PredictionCounts]) -> PredictionCounts:
     """The sum of independent numbers.
 
     >>> add([uniform(0, 1), uniform(0, 1)]).probabilities
@@ -87,10 +88,10 @@ def add(laws: Iterable[Law]) -> Law:
     total = np.ones(1)
     for law in laws:
         total = np.convolve(total, law.probabilities)
-    return Law(tuple(total.tolist()))
+    return PredictionCounts(tuple(total.tolist()))
 
 
-def mix(parts: Iterable[tuple[float, Law]]) -> Law:
+def mix(parts: Iterable[tuple[float, PredictionCounts]]) -> PredictionCounts:
     """A mixture: a row follows one of the laws, drawn with these weights.
 
     >>> mix([(1.0, exactly(0)), (3.0, exactly(2))]).probabilities
@@ -100,7 +101,9 @@ def mix(parts: Iterable[tuple[float, Law]]) -> Law:
     mixture = np.zeros(1 + max(law.most for _, law in parts))
     for weight, law in parts:
         mixture[: law.most + 1] += weight * np.array(law.probabilities)
-    return Law(tuple((mixture / sum(weight for weight, _ in parts)).tolist()))
+    return PredictionCounts(
+        tuple((mixture / sum(weight for weight, _ in parts)).tolist())
+    )
 
 
 class Packed(NamedTuple):
@@ -118,7 +121,7 @@ class Packed(NamedTuple):
 
 
 @functools.lru_cache
-def count_slots(num_rows: int, law: Law) -> int:
+def count_slots(num_rows: int, law: PredictionCounts) -> int:
     """The number of slots for the rows of a batch.
 
     >>> [count_slots(rows, uniform(0, 100)) for rows in (64, 1)]
@@ -139,7 +142,7 @@ def pack(
     states: Float[Array, "B T D"],
     targets: Int[Array, "B T"],
     weights: Float[Array, "B T"],
-    law: Law,
+    law: PredictionCounts,
 ) -> Packed:
     """Packs the positions with nonzero weight, by the rows of each device."""
     num_rows, _, width = states.shape

@@ -69,12 +69,7 @@ class Member(NamedTuple):
 
 
 def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
-    """Analyses all runs on one text, writes the folder and returns analysis.json.
-
-    Raises:
-      UserError: a folder is not that of a run, the tokenizers differ, or a flag is out
-        of range; nothing has been written.
-    """
+    """Analyses all runs on one text, writes the folder and returns analysis.json."""
     _check_flags(spec)
     check_output(to, NAME)
     members = load_members(folders)
@@ -110,11 +105,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
 
 
 def _write(result: dict, to: Path) -> None:
-    """Writes pictures, page and numbers; a killed process leaves the earlier ones.
-
-    Raises:
-      UserError: the folder cannot be written to.
-    """
+    """Writes pictures, page and numbers; a killed process leaves the earlier ones."""
     pictures = (f"{name}.svg" for name in analysis_page.CAPTIONS)
     own = {NAME, analysis_page.NAME, checksums.FILE, *pictures}
     try:
@@ -141,11 +132,7 @@ def _check_flags(spec: AnalysisSpec) -> None:
 
 
 def load_members(folders: Sequence[Path]) -> list[Member]:
-    """The runs, which must share one tokenizer.
-
-    Raises:
-      UserError: they do not, a folder is named twice, or it is not that of a run.
-    """
+    """The runs, which must share one tokenizer."""
     members: list[Member] = []
     first = ""
     for folder in folders:
@@ -176,11 +163,7 @@ def text_limit(member: Member) -> int:
 
 
 def choose_length(members: Sequence[Member], length: int) -> int:
-    """The length of the rows that all runs read.
-
-    Raises:
-      UserError: one of them does not read rows of the given length.
-    """
+    """The length of the rows that all runs read."""
     shortest = min(members, key=text_limit)
     most = text_limit(shortest)
     if length > most:
@@ -194,11 +177,7 @@ def choose_length(members: Sequence[Member], length: int) -> int:
 def read_rows(
     member: Member, spec: AnalysisSpec, length: int
 ) -> Int[np.ndarray, "N T"]:
-    """Rows of the text, spread evenly over it.
-
-    Raises:
-      UserError: the file cannot be read, or the text gives fewer than two rows.
-    """
+    """Rows of the text, spread evenly over it."""
     num = spec.num_tokens // length
     if num < MIN_ROWS:
         raise ConfigError(
@@ -237,11 +216,7 @@ def _read_file(path: str, tokenizer: Tokenizer) -> np.ndarray:
 def encode_sentence(
     members: Sequence[Member], spec: AnalysisSpec
 ) -> Int[np.ndarray, "T"] | None:
-    """The sentence's ids.
-
-    Raises:
-      UserError: it is longer than a run reads, or a run lacks the layer or the head.
-    """
+    """The sentence's ids."""
     if not spec.text:
         return None
     ids = members[0].tokenizer.encode_prompt(spec.text)

@@ -15,7 +15,7 @@ from jaxpt.report.drawing import (
     place_chart,
     show_token,
 )
-from jaxpt.report.pages import Table, inline_picture, render
+from jaxpt.report.pages import PageTable, inline_picture, render
 
 NAME = "analysis.html"
 CAPTIONS = {
@@ -190,12 +190,12 @@ def build_page(result: dict, folder: Path) -> str:
             for name, file in result["figures"].items()
         ],
         states=_tabulate_states(result),
-        heads=Table(header, rows, 2),
+        heads=PageTable(header, rows, 2),
         without_attention=[r["name"] for r in result["runs"] if not r["attention"]],
     )
 
 
-def _tabulate_states(result: dict) -> Table:
+def _tabulate_states(result: dict) -> PageTable:
     header = ["run", "layer", "self-similarity", "anisotropy", "adjusted", "MEV"]
     keys = ("self_similarity", "anisotropy", "adjusted", "max_explained_variance")
     rows = [
@@ -203,7 +203,7 @@ def _tabulate_states(result: dict) -> Table:
         for run in result["runs"]
         for layer, values in enumerate(run["contextuality"])
     ]
-    return Table(header, rows)
+    return PageTable(header, rows)
 
 
 def format_states(result: dict) -> list[str]:

@@ -16,7 +16,7 @@ from jaxpt.report.formats import (
     format_seconds,
     is_number,
 )
-from jaxpt.report.types import Budget, Groups, Metric, Report, Run, Verdict
+from jaxpt.report.types import Budget, Groups, Metric, Report, RunEntry, Verdict
 from jaxpt.report.wording import (
     join,
     name_baselines,
@@ -210,7 +210,7 @@ def _word_certainty(pair: Verdict, margin: float) -> str:
     return f"{outcome}; p {p}, {pair.seeds} seeds{documents}"
 
 
-def _word_run_cost(name: str, runs: Iterable[Run]) -> str:
+def _word_run_cost(name: str, runs: Iterable[RunEntry]) -> str:
     """The cost of one run of a name, as the mean over its seeds."""
     parts = []
     for key, unit, write in (

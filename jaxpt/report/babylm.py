@@ -42,7 +42,7 @@ ENDINGS = ("", ".xz", ".gz")
 BY_COUNTS = "bootstrap over examples"
 
 
-class Part(NamedTuple):
+class BabyLMPart(NamedTuple):
     """A part of the zero-shot evaluation: its task, and its names in the data."""
 
     task: str
@@ -51,25 +51,21 @@ class Part(NamedTuple):
 
 # By the names of the leaderboard.
 PARTS = {
-    "blimp": Part("blimp", ("blimp_filtered", "blimp_fast")),
-    "blimp_supplement": Part("blimp", ("supplement_filtered", "supplement_fast")),
-    "ewok": Part("ewok", ("ewok_filtered", "ewok_fast")),
-    "entity_tracking": Part(
+    "blimp": BabyLMPart("blimp", ("blimp_filtered", "blimp_fast")),
+    "blimp_supplement": BabyLMPart("blimp", ("supplement_filtered", "supplement_fast")),
+    "ewok": BabyLMPart("ewok", ("ewok_filtered", "ewok_fast")),
+    "entity_tracking": BabyLMPart(
         "entity_tracking", ("entity_tracking", "entity_tracking_fast")
     ),
-    "wug_adj": Part("wug", ("wug_adj_nominalization",)),
-    "wug_past": Part("wug", ("wug_past_tense",)),
-    "comps": Part("comps", ("comps",)),
-    "reading": Part("reading", ("reading/reading_data.csv",)),
+    "wug_adj": BabyLMPart("wug", ("wug_adj_nominalization",)),
+    "wug_past": BabyLMPart("wug", ("wug_past_tense",)),
+    "comps": BabyLMPart("comps", ("comps",)),
+    "reading": BabyLMPart("reading", ("reading/reading_data.csv",)),
 }
 
 
 def find_parts(data: str) -> dict[str, str]:
-    """The path of each part that a folder or an archive has.
-
-    Raises:
-      UserError: there is no such folder or archive, or it has no part.
-    """
+    """The path of each part that a folder or an archive has."""
     place = Path(data)
     if place.is_file():
         inside = _list_folders(place)
@@ -98,11 +94,7 @@ def _list_folders(archive: Path) -> set[str]:
 
 
 def find_glue(folder: str) -> list[str]:
-    """The fine-tunings for which a folder has data.
-
-    Raises:
-      UserError: it has none.
-    """
+    """The fine-tunings for which a folder has data."""
     splits = "train", "valid"
     found = [
         name
@@ -139,9 +131,6 @@ def evaluate_babylm(
       rule, num_items: as for `evaluate_tasks`.
       bos: as its `has_left`.
       log: gets lines of progress.
-
-    Raises:
-      UserError: data or a setting is wrong; or a fine-tuning diverged.
     """
     parts = find_parts(data) if data else {}
     names = find_glue(glue) if glue else []
@@ -286,7 +275,7 @@ def predict_part(
 
 def _name_option(task: str, item: Any, choice: int) -> str:
     """The text that the leaderboard expects for an option."""
-    if isinstance(item, pairs.Pair):
+    if isinstance(item, pairs.TextPair):
         return item[choice]
     text = item.question.options[choice]
     return item.question.contexts[choice] + text if task == "comps" else text

@@ -157,7 +157,7 @@ def _write(value) -> str:
     return str(value)
 
 
-class Scale(NamedTuple):
+class AxisScale(NamedTuple):
     """Where a value is drawn: `low` at `start`, `high` at `end`, both in units.
 
     >>> Scale(0, 10, 100, 200)(2.5)
@@ -216,7 +216,7 @@ def choose_log_ticks(low: float, high: float) -> list[float]:
 class Axis(NamedTuple):
     """A scale with its ticks, what is measured along it, and how a tick is written."""
 
-    scale: Scale
+    scale: AxisScale
     ticks: list[float]
     label: str
     write: Callable[[float], str]
@@ -241,7 +241,7 @@ def make_axis(
     while len({write(tick) for tick in ticks}) < len(ticks):
         reach = (ticks[-1] - ticks[0]) / 2
         ticks = choose_ticks(low - reach, high + reach)
-    return Axis(Scale(ticks[0], ticks[-1], start, end, is_log), ticks, label, write)
+    return Axis(AxisScale(ticks[0], ticks[-1], start, end, is_log), ticks, label, write)
 
 
 def draw_frame(x: Axis, y: Axis) -> str:

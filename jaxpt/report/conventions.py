@@ -29,7 +29,7 @@ from jaxpt.report.costs import EARLY, KEYS, KINDS, WRITE
 from jaxpt.report.formats import is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.summary import summarise
-from jaxpt.report.types import CostLevel, Metric, Run, WholeCost, group_by_name
+from jaxpt.report.types import CostLevel, Metric, RunEntry, WholeCost, group_by_name
 
 # Of an equal cost: runs end after whole calls of steps.
 TOLERANCE = 0.02
@@ -38,7 +38,7 @@ SHARED = tuple(name for name, metric in METRICS.items() if metric.is_common)
 Place = tuple[float, Mapping[str, Any]]  # a cost, and the metrics measured there
 
 
-class Reading(NamedTuple):
+class AtCost(NamedTuple):
     """An objective at a cost.
 
     Attributes:
@@ -59,8 +59,8 @@ class CostReading(NamedTuple):
         without an evaluation up to the cost has no shared metrics.
     """
 
-    by_name: dict[str, Reading]
-    runs: list[Run]
+    by_name: dict[str, AtCost]
+    runs: list[RunEntry]
 
     def has(self, name: str, metric: str) -> bool:
         """Whether a metric of an objective was read at the cost."""
@@ -72,7 +72,7 @@ class CostReading(NamedTuple):
 
 
 def read_runs(
-    runs: Iterable[Run],
+    runs: Iterable[RunEntry],
     kind: str,
     limits: Mapping[str, float],
     more: float,
@@ -100,11 +100,13 @@ def read_runs(
             read.append(dataclasses.replace(run, metrics={**final, **values}))
         if len(metrics) < len(group):
             metrics = {}
-        by_name[name] = Reading(statistics.fmean(shares), metrics)
+        by_name[name] = AtCost(statistics.fmean(shares), metrics)
     return CostReading(by_name, read)
 
 
-def trace_group(group: list[Run], kind: str, is_by_clock: bool) -> list[list[Place]]:
+def trace_group(
+    group: list[RunEntry], kind: str, is_by_clock: bool
+) -> list[list[Place]]:
     """The evaluations of each run of an objective by cost, without that of step 0.
 
     The last point is the end of the run, with its final metrics.
@@ -127,7 +129,7 @@ def trace_group(group: list[Run], kind: str, is_by_clock: bool) -> list[list[Pla
     return traces
 
 
-def find_speed(group: list[Run]) -> tuple[str, float]:
+def find_speed(group: list[RunEntry]) -> tuple[str, float]:
     """What an objective's seconds are proportional to, and the fewest seconds per unit.
 
     Operations, or FLOPs if a run has none.
@@ -156,13 +158,13 @@ def _read_points(
     return values, limit / end
 
 
-def list_kinds(runs: Sequence[Run]) -> list[str]:
+def list_kinds(runs: Sequence[RunEntry]) -> list[str]:
     """The conventions whose cost all runs have."""
     return [kind for kind, key in KEYS.items() if all(run.cost(key) for run in runs)]
 
 
 def judge_conventions(
-    runs: Sequence[Run],
+    runs: Sequence[RunEntry],
     metrics: Sequence[Metric],
     kind: str,
     examples: Mapping[tuple[str, int], Mapping[str, Examples]],
@@ -240,7 +242,7 @@ def list_outcomes(
 
 
 def judge_whole_cost(
-    runs: Sequence[Run],
+    runs: Sequence[RunEntry],
     kind: str,
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
     alpha: float = verdicts.ALPHA,
@@ -298,18 +300,18 @@ def judge_whole_cost(
     return WholeCost(kind, tuple(lines), amount, extra, shares, tuple(entries))
 
 
-def has_extra(run: Run) -> bool:
+def has_extra(run: RunEntry) -> bool:
     """Whether a run has the cost of a teacher or of tuning."""
     costs = (run.facts.get(f"{k}_{key}", 0.0) for k in KINDS for key in KEYS)
     return any(cost != 0.0 for cost in costs)
 
 
-def _sum_extra(run: Run, kind: str) -> float | None:
+def _sum_extra(run: RunEntry, kind: str) -> float | None:
     costs = [run.facts.get(f"{each}_{kind}", 0.0) for each in KINDS]
     return None if None in costs else sum(costs)
 
 
-def _word_readings(read: Mapping[str, Reading]) -> list[str]:
+def _word_readings(read: Mapping[str, AtCost]) -> list[str]:
     """The point at which each objective is evaluated, and those that have none."""
     without = [name for name, reading in read.items() if not reading.metrics]
     early = [n for n, reading in read.items() if reading.metrics and reading.share < 1]

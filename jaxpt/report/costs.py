@@ -23,7 +23,15 @@ from pathlib import Path
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.report.formats import format_count, format_flops
-from jaxpt.report.types import Budget, CostLevel, Groups, Metric, Report, Run, Verdict
+from jaxpt.report.types import (
+    Budget,
+    CostLevel,
+    Groups,
+    Metric,
+    Report,
+    RunEntry,
+    Verdict,
+)
 from jaxpt.report.wording import WORDS
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task, make_task
@@ -150,7 +158,7 @@ def find_teacher_costs(
     return costs
 
 
-def list_extra_columns(runs: Iterable[Run]) -> list[str]:
+def list_extra_columns(runs: Iterable[RunEntry]) -> list[str]:
     """The columns of this module that any of these runs has, in order."""
     known = {key for run in runs for key in run.facts}
     return [key for key in (LEFT_OUT, *EXTRA_COLUMNS) if key in known]
@@ -225,7 +233,7 @@ def _list_left_out(groups: Groups) -> list[str]:
     return [line]
 
 
-def mean_cost(runs: Iterable[Run], key: str) -> float:
+def mean_cost(runs: Iterable[RunEntry], key: str) -> float:
     """The mean of a cost that all runs have."""
     return statistics.fmean(run.facts[key] for run in runs)
 

@@ -21,7 +21,7 @@ from jaxpt.report.answer import find_levels
 from jaxpt.report.charts import BLUE, GREY, ORANGE
 from jaxpt.report.drawing import bars, document, grid, heat_map, show_token, wrap
 from jaxpt.report.task_charts import list_tuned
-from jaxpt.report.types import Report, Run, Samples
+from jaxpt.report.types import Report, RunEntry, Samples
 from jaxpt.runs import passage_samples
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
@@ -241,7 +241,9 @@ class Collector:
         self._length = min(lengths, default=0)
         self.by_name: dict[str, Samples] = {}
 
-    def add(self, entry: Run, program: Program, tokenizer: Tokenizer, params) -> None:
+    def add(
+        self, entry: RunEntry, program: Program, tokenizer: Tokenizer, params
+    ) -> None:
         """Takes samples of one run's parameters, in every form that its network has."""
         corpora = self._corpora_of[entry.name]
         split = corpora.get("heldout", corpora["valid"])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from jaxpt.report import charts
-from jaxpt.report.charts import Scale, escape_text, tag
+from jaxpt.report.charts import AxisScale, escape_text, tag
 from jaxpt.report.formats import MISSING, format_number, format_p
 from jaxpt.report.types import Metric, Verdict
 from jaxpt.report.wording import WORDS, name_baselines, word_outcome, word_seeds
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
 
 
-class Row(NamedTuple):
+class ForestRow(NamedTuple):
     """The difference by which `first` is better than `second`; negative if worse.
 
     Attributes:
@@ -38,10 +38,10 @@ class Row(NamedTuple):
     members: list[int]
 
 
-def list_pairs(metric: Metric, numbers: Mapping[str, int]) -> list[Row]:
+def list_pairs(metric: Metric, numbers: Mapping[str, int]) -> list[ForestRow]:
     """Every two objectives, the better one first; pairs with the best come first."""
     rows = [
-        Row(
+        ForestRow(
             *pair.names,
             pair.difference,
             pair.low,
@@ -63,7 +63,7 @@ def _word_outcome(pair: Verdict, margin: float) -> str:
     return words
 
 
-def list_baselines(metric: Metric, numbers: Mapping[str, int]) -> list[Row]:
+def list_baselines(metric: Metric, numbers: Mapping[str, int]) -> list[ForestRow]:
     """Each objective minus each baseline, also if the baseline is better."""
     rows, words = [], name_baselines(metric)
     for pair in metric.baselines:
@@ -77,11 +77,13 @@ def list_baselines(metric: Metric, numbers: Mapping[str, int]) -> list[Row]:
             ends = first, high, low
             outcome = WORDS["behind"] if pair.outcome == "ahead" else outcome
         second = words.get(control, control)
-        rows.append(Row(name, second, *ends, pair.p, outcome, [numbers[name]]))
+        rows.append(ForestRow(name, second, *ends, pair.p, outcome, [numbers[name]]))
     return rows
 
 
-def draw_rows(rows: list[Row], margin: float) -> tuple[Markup, list[dict[str, Any]]]:
+def draw_rows(
+    rows: list[ForestRow], margin: float
+) -> tuple[Markup, list[dict[str, Any]]]:
     """The axis of a forest plot, and its rows as the macro `forest_table` reads them.
 
     All rows have one scale.
@@ -89,11 +91,11 @@ def draw_rows(rows: list[Row], margin: float) -> tuple[Markup, list[dict[str, An
     known = [v for row in rows for v in (row.difference, row.low, row.high)]
     values = [v for v in known if v is not None] + [0.0, -margin, margin]
     ticks = charts.choose_ticks(min(values), max(values), 4)
-    scale = Scale(ticks[0], ticks[-1], 14, WIDTH - 14)
+    scale = AxisScale(ticks[0], ticks[-1], 14, WIDTH - 14)
     return _draw_axis(scale, ticks), [_draw_row(row, scale, margin) for row in rows]
 
 
-def _draw_axis(scale: Scale, ticks: list[float]) -> Markup:
+def _draw_axis(scale: AxisScale, ticks: list[float]) -> Markup:
     every = math.ceil(len(ticks) / 5)
     start = ticks.index(0.0) % every if 0.0 in ticks else 0  # 0 has a number
     parts = []
@@ -109,7 +111,7 @@ def _draw_axis(scale: Scale, ticks: list[float]) -> Markup:
     return Markup(tag("svg", *parts, viewBox=box, role="img", aria_label=label))
 
 
-def _draw_row(row: Row, scale: Scale, margin: float) -> dict[str, Any]:
+def _draw_row(row: ForestRow, scale: AxisScale, margin: float) -> dict[str, Any]:
     if row.difference is None:
         interval = MISSING
     elif row.low is None or row.high is None:
@@ -130,7 +132,7 @@ def _draw_row(row: Row, scale: Scale, margin: float) -> dict[str, Any]:
     }
 
 
-def _draw_strip(row: Row, scale: Scale, margin: float, label: str) -> Markup:
+def _draw_strip(row: ForestRow, scale: AxisScale, margin: float, label: str) -> Markup:
     middle, zero = HEIGHT / 2, scale(0.0)
     parts = [tag("title", escape_text(label))]
     if margin:

@@ -44,9 +44,6 @@ def inspect_passage(
     Args:
       names: objectives or names of a comparison; an empty list is all of a comparison.
       explicit_names: full names of the settings that the user has set.
-
-    Raises:
-      UserError: an objective cannot read such a passage, or nothing can be written.
     """
     config = to_dict(config)
     _check_step(step)
@@ -68,11 +65,7 @@ def inspect_passage(
 def write_views(
     views: list[View], heading: str, folder: str | os.PathLike
 ) -> list[Path]:
-    """Writes inspect.svg and inspect.html; returns their paths.
-
-    Raises:
-      UserError: the folder cannot be written to.
-    """
+    """Writes inspect.svg and inspect.html; returns their paths."""
     folder = Path(folder)
     paths = [folder / "inspect.svg", folder / "inspect.html"]
     page = pages.render(
@@ -126,9 +119,6 @@ def inspect_rows(
 
     Args:
       width: of a line in characters; 0 is the terminal's width.
-
-    Raises:
-      UserError: a number is out of range, or the objective cannot read such rows.
     """
     _check_step(step)
     feed = make_feed(task, corpora["train"])

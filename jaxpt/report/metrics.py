@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import LEAST, split_half
 from jaxpt.report.formats import format_count, format_flops, separate
-from jaxpt.report.types import Report, Run, group_by_name
+from jaxpt.report.types import Report, RunEntry, group_by_name
 
 
 class MetricInfo(NamedTuple):
@@ -120,13 +120,13 @@ RESULTS = {
 }
 
 
-def list_cost_columns(runs: Iterable[Run]) -> dict[str, tuple]:
+def list_cost_columns(runs: Iterable[RunEntry]) -> dict[str, tuple]:
     """`COSTS` without those that no run has: operations if no text was found."""
     known = {key for run in runs for key in run.facts}
     return {key: column for key, column in COSTS.items() if key in known}
 
 
-def list_metrics(runs: Iterable[Run]) -> dict[str, MetricInfo]:
+def list_metrics(runs: Iterable[RunEntry]) -> dict[str, MetricInfo]:
     """All metrics by name: those of every report, then the runs' downstream tasks."""
     downstream = {
         task.metric: MetricInfo(
@@ -145,7 +145,7 @@ def list_metrics(runs: Iterable[Run]) -> dict[str, MetricInfo]:
 
 
 def measure_reliability(
-    runs: Sequence[Run], examples: Mapping[tuple[str, int], Mapping[str, Examples]]
+    runs: Sequence[RunEntry], examples: Mapping[tuple[str, int], Mapping[str, Examples]]
 ) -> dict[str, float]:
     """By shared metric, the correlation of halves of the test text (`split_half`).
 
@@ -154,7 +154,7 @@ def measure_reliability(
     """
     reliability: dict[str, float] = {}
 
-    def known(run: Run) -> Mapping[str, Examples]:
+    def known(run: RunEntry) -> Mapping[str, Examples]:
         return examples.get((run.name, run.seed), {})
 
     groups = group_by_name(runs)

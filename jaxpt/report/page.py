@@ -70,9 +70,6 @@ def write_report(report: Report, workdir: str | os.PathLike) -> pathlib.Path:
       report: its `figures` are SVG files relative to workdir; a number that is not
         finite is written as null.
       workdir: an existing folder.
-
-    Raises:
-      UserError: a figure cannot be read or the report cannot be written.
     """
     workdir = pathlib.Path(workdir)
     content = report.to_json()

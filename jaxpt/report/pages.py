@@ -21,7 +21,7 @@ ENVIRONMENT = jinja2.Environment(
 )
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """A table for the macro `table`; its first `num_text` columns are text."""
 
     header: list[str]

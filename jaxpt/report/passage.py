@@ -91,11 +91,7 @@ def view(
     length: int,
     step: int = 0,
 ) -> View:
-    """The first row of a step, with rows of `length` tokens, under one objective.
-
-    Raises:
-      UserError: the objective cannot read such rows.
-    """
+    """The first row of a step, with rows of `length` tokens, under one objective."""
     whole = make_task(plan, with_token_counts(plan, tokenizer.vocab, train))
     task = shorten(plan, whole.vocab, length)
     row, batch = corrupt_row(task, train, step)

@@ -24,7 +24,7 @@ def rest() -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class Stored:
     """A value of JSON with named parts."""
 
     @classmethod
@@ -120,7 +120,7 @@ def _read_record(kind: Any, value: Mapping[str, Any]) -> Any:
 
 
 def _write(value: Any) -> Any:
-    if isinstance(value, Record):
+    if isinstance(value, Stored):
         return value.to_json()
     if isinstance(value, dict):
         return {str(name): _write(item) for name, item in value.items()}

@@ -31,7 +31,7 @@ from jaxpt.report.formats import (
     is_number,
 )
 from jaxpt.report.metrics import METRICS
-from jaxpt.report.types import Groups, Metric, Run
+from jaxpt.report.types import Groups, Metric, RunEntry
 
 MOST_MARKERS = 10  # along one line
 EVEN = 1.05  # ratio of the largest and the smallest cost that are equal to the eye
@@ -65,7 +65,7 @@ class CurveMean(NamedTuple):
     std: float | None
 
 
-def read_curve(run: Run, cost: str, metric: str) -> dict[int, Point | None]:
+def read_curve(run: RunEntry, cost: str, metric: str) -> dict[int, Point | None]:
     """{step: (cost, value)} of one run; None if the value is not finite.
 
     A validation loss is divided by its first value: the objectives' losses have
@@ -119,7 +119,7 @@ def average(curves: list[dict[int, Point | None]]) -> list[CurveMean | None]:
     return means
 
 
-def list_curve_metrics(runs: Iterable[Run]) -> list[str]:
+def list_curve_metrics(runs: Iterable[RunEntry]) -> list[str]:
     """The metrics that some run has a curve of: first those with the most points.
 
     Shared metrics, of which a curve has two points or more, precede those of each
@@ -135,7 +135,7 @@ def list_curve_metrics(runs: Iterable[Run]) -> list[str]:
     return sorted(measured, key=lambda m: (is_own_task(m), -num_points[m]))
 
 
-def has_curve(group: Iterable[Run], metric: str) -> bool:
+def has_curve(group: Iterable[RunEntry], metric: str) -> bool:
     """Whether any run of an objective has a curve of a metric."""
     return any(read_curve(run, "flops", metric) for run in group)
 

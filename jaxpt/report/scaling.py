@@ -24,7 +24,7 @@ from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
 from jaxpt.judge import scaling_laws
-from jaxpt.judge.scaling_laws import Law, Points
+from jaxpt.judge.scaling_laws import Points, ScalingLaw
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_chart
@@ -65,12 +65,7 @@ def count_params(network: Network, count: str = "all") -> int:
 def read_runs(
     runs: Sequence[FoundRun], metric: str = "valid_loss", count: str = "all"
 ) -> dict[str, Points]:
-    """The points of each objective.
-
-    Raises:
-      UserError: a run lacks the metric or its value is not above 0, runs of an
-        objective read different text, or N without embeddings is 0.
-    """
+    """The points of each objective."""
     groups: dict[str, list[tuple[float, ...]]] = {}
     first: dict[str, FoundRun] = {}
     for run in runs:
@@ -100,9 +95,6 @@ def read_csv(path: Path) -> dict[str, Points]:
     """The points of a table by its column `name`, if it has one.
 
     Without a column `flops`, C is 6 N D.
-
-    Raises:
-      UserError: it cannot be read, lacks a column, or has a value that is not above 0.
     """
     try:
         text = disk.read(path).decode("utf-8-sig")
@@ -148,12 +140,7 @@ def _read_number(path: Path, line: int, column: str, text: str | None) -> float:
 
 
 def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[str]:
-    """Fits every group and writes the folder, if any; returns the lines to print.
-
-    Raises:
-      UserError: neither approach fits a group, or the folder cannot be written to;
-        nothing has been written.
-    """
+    """Fits every group and writes the folder, if any; returns the lines to print."""
     if num_draws < 20:
         raise ConfigError(f"--num_draws={num_draws}: must be at least 20")
     if to is not None:
@@ -170,11 +157,7 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
 
 
 def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
-    """Writes scaling.svg and scaling.json; a killed process leaves the earlier ones.
-
-    Raises:
-      UserError: the folder cannot be written to.
-    """
+    """Writes scaling.svg and scaling.json; a killed process leaves the earlier ones."""
     points = {
         name: {column: values.tolist() for column, values in p._asdict().items()}
         for name, p in groups.items()
@@ -195,9 +178,6 @@ def fit_group(name: str, points: Points, num_draws: int) -> dict:
     """Both approaches on the points of one objective, as scaling.json has them.
 
     An approach without a fit has the reasons in its "lacks".
-
-    Raises:
-      UserError: neither can be fitted.
     """
     parametric = _fit_parametric(points, num_draws)
     parabolas = _fit_parabolas(points, num_draws)
@@ -245,7 +225,9 @@ def list_budgets(points: Points) -> list[float]:
     return [*dict.fromkeys((low, high)), 10 * high]
 
 
-def _describe_best(flops: float, law: Law, draws: Sequence[Law], factor: float) -> dict:
+def _describe_best(
+    flops: float, law: ScalingLaw, draws: Sequence[ScalingLaw], factor: float
+) -> dict:
     params, tokens = law.best(flops, factor)
     sizes = [draw.best(flops, factor) for draw in draws]
     return {

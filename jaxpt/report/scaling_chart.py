@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from jaxpt.judge.scaling_laws import Law, Points
+from jaxpt.judge.scaling_laws import Points, ScalingLaw
 from jaxpt.report import charts
 from jaxpt.report.charts import BLUE, BOTTOM, FULL, LEFT, ORANGE, TOP, Axis, tag
 from jaxpt.report.drawing import Picture, document, grid, place_chart, shade
@@ -32,11 +32,11 @@ def draw(groups: Mapping[str, Points], fits: Mapping[str, dict]) -> str:
     return document(grid(panels, 2), f"scaling laws of {', '.join(groups)}")
 
 
-def _read_law(fit: dict) -> Law | None:
+def _read_law(fit: dict) -> ScalingLaw | None:
     constants = fit["parametric"].get("law")
     if constants is None:
         return None
-    return Law(**{name: entry["value"] for name, entry in constants.items()})
+    return ScalingLaw(**{name: entry["value"] for name, entry in constants.items()})
 
 
 def _mark(

@@ -17,7 +17,7 @@ from jaxpt.judge.examples import Examples
 from jaxpt.judge.verdicts import Pair, Results
 from jaxpt.report.formats import is_number
 from jaxpt.report.metrics import MetricInfo, list_metrics
-from jaxpt.report.types import Groups, Mean, Metric, Run, group_by_name
+from jaxpt.report.types import Groups, Mean, Metric, RunEntry, group_by_name
 from jaxpt.report.wording import (
     FREQUENCY,
     FREQUENCY_SUFFIX,
@@ -35,7 +35,7 @@ Values = tuple[dict[int, float], dict[int, Examples]]  # by seed
 
 
 def summarise(
-    runs: Sequence[Run],
+    runs: Sequence[RunEntry],
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
     references: Mapping[str, Mapping[str, Examples]] | None = None,
     tests: Mapping[str, list[set[str]]] | None = None,

@@ -51,11 +51,7 @@ MARKS = {
 
 
 def write_tables(report: Report, workdir: Path) -> None:
-    """Writes results.csv, differences.csv and results.tex.
-
-    Raises:
-      UserError: one cannot be written.
-    """
+    """Writes results.csv, differences.csv and results.tex."""
     for name, text in (
         ("results.csv", format_results(report)),
         ("differences.csv", format_differences(report)),

@@ -18,7 +18,7 @@ from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, choose_styles
 from jaxpt.report.drawing import document, grid, place_chart
 from jaxpt.report.formats import format_count, is_number
-from jaxpt.report.types import Downstream, Groups, Probe, Run
+from jaxpt.report.types import Downstream, Groups, Probe, RunEntry
 from jaxpt.report.wording import BAG_OF_NGRAMS, NGRAMS_SUFFIX
 
 MAX_ERROR = 0.01  # of an accuracy, as if test passages were independent
@@ -26,13 +26,13 @@ STATES = ("trained", "untrained")  # the parameters that a chart can be of
 SUFFIXES = {"": "pretrained", "_random": "random initialization"}
 
 
-def list_probed(runs: Iterable[Run]) -> list[str]:
+def list_probed(runs: Iterable[RunEntry]) -> list[str]:
     """A line per name on the layers that were read, and one if there are few passages.
 
     Args:
       runs: of a report; those without a probe have no line.
     """
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[RunEntry]] = {}
     for run in runs:
         if run.probe.get("trained"):
             groups.setdefault(run.name, []).append(run)
@@ -44,7 +44,7 @@ def list_probed(runs: Iterable[Run]) -> list[str]:
     return lines + _list_errors([run for group in groups.values() for run in group])
 
 
-def _word_untrained(group: list[Run]) -> str:
+def _word_untrained(group: list[RunEntry]) -> str:
     known = [run for run in group if run.probe.get("untrained")]
     if not known:
         return ""
@@ -52,7 +52,7 @@ def _word_untrained(group: list[Run]) -> str:
     return f"; random initialization: {choices}"
 
 
-def _word_choices(group: list[Run], state: str, metric: str) -> str:
+def _word_choices(group: list[RunEntry], state: str, metric: str) -> str:
     """The mean accuracy and the chosen layers, with the number of seeds of each."""
     values = [run.metrics.get(metric) for run in group]
     known = [value for value in values if value is not None]
@@ -82,7 +82,7 @@ def word_choice(probe: Probe) -> str:
     return choice if probe.is_chosen else f"{choice}, not chosen: too few documents"
 
 
-def _list_errors(runs: list[Run]) -> list[str]:
+def _list_errors(runs: list[RunEntry]) -> list[str]:
     """A line if there are too few test passages for a precise accuracy."""
     errors = [
         (binomial_error(accuracy, num), num)
@@ -112,7 +112,7 @@ def list_poolings(groups: Groups) -> list[str]:
     return poolings[0] if poolings else []
 
 
-def average_layers(group: Iterable[Run], state: str, pooling: int) -> list[float]:
+def average_layers(group: Iterable[RunEntry], state: str, pooling: int) -> list[float]:
     """The mean accuracy of each layer over the seeds with the same number of layers."""
     tables = [
         probe.accuracies
@@ -200,7 +200,7 @@ def _list_entries(groups: Groups, task: str) -> Iterator[Downstream]:
                     yield entry
 
 
-def collect_points(group: list[Run], task: str, suffix: str) -> list[CurvePoint]:
+def collect_points(group: list[RunEntry], task: str, suffix: str) -> list[CurvePoint]:
     """A task's curve of one objective.
 
     Args:

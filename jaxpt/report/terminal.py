@@ -17,14 +17,14 @@ from jaxpt.report.costs import (
 from jaxpt.report.figures import list_samples
 from jaxpt.report.formats import MISSING, format_flops
 from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
-from jaxpt.report.pages import Table
+from jaxpt.report.pages import PageTable
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.task_charts import list_probed
 from jaxpt.report.types import (
     Diverged,
     Mean,
     Report,
-    Run,
+    RunEntry,
     Trial,
     Tuning,
     group_by_name,
@@ -202,7 +202,7 @@ VALUE = "{:.3f}".format
 Cells = tuple[list[str], list[list[str]]]  # a header and rows of text
 
 
-def tabulate(runs: Sequence[Run]) -> tuple[Cells, Cells]:
+def tabulate(runs: Sequence[RunEntry]) -> tuple[Cells, Cells]:
     """The table of costs and the table of results, each a header and rows of text.
 
     Each cell is the mean ± standard deviation over the seeds of one name; a metric that
@@ -277,7 +277,7 @@ def _fill_row(begin: list[str], header: list[str]) -> list[str]:
     return [*begin, "diverged", *[MISSING] * len(header)][: len(header)]
 
 
-def tabulate_extras(runs: Sequence[Run]) -> list[Cells]:
+def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
     """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
 
     Only those with any cost.
@@ -312,13 +312,13 @@ def tabulate_extras(runs: Sequence[Run]) -> list[Cells]:
     return tables
 
 
-def tabulate_overview(report: Report) -> list[Table]:
+def tabulate_overview(report: Report) -> list[PageTable]:
     """The results and the costs of each objective."""
     costs, results = add_to_tables(report, *tabulate(report.runs))
-    return [Table(*t) for t in (results, costs, *tabulate_extras(report.runs))]
+    return [PageTable(*t) for t in (results, costs, *tabulate_extras(report.runs))]
 
 
-def tabulate_metrics(report: Report) -> Table:
+def tabulate_metrics(report: Report) -> PageTable:
     """Every metric's mean and standard deviation for each objective."""
     objectives = list(report.groups)
     rows = []
@@ -334,10 +334,10 @@ def tabulate_metrics(report: Report) -> Table:
             seeds = f" (n={stats.n})" if stats.n else ""
             row.append(format_stats(stats, write) + seeds)
         rows.append(row)
-    return Table(["metric", "better", "comparable", *objectives], rows, 3)
+    return PageTable(["metric", "better", "comparable", *objectives], rows, 3)
 
 
-def tabulate_pairs(report: Report) -> Table:
+def tabulate_pairs(report: Report) -> PageTable:
     """Every two objectives with a verdict, and each objective against baselines."""
     numbers = [*("difference", "low", "high", "at_most", "p", "seeds", "documents")]
     numbers += ["seeds_needed"]
@@ -350,10 +350,10 @@ def tabulate_pairs(report: Report) -> Table:
     header = ["metric", "better", "worse", "verdict", "at other equal costs"]
     header += ["difference", "low", "high", "at most"]
     header += ["p (adjusted)", "seeds", "test documents", "seeds for a new comparison"]
-    return Table(header, rows, 5)
+    return PageTable(header, rows, 5)
 
 
-def tabulate_runs(runs: Iterable[Run]) -> Table:
+def tabulate_runs(runs: Iterable[RunEntry]) -> PageTable:
     """Every run with its costs and metrics."""
     flat = [run.to_json() for run in runs]
     excluded = ("metrics", "curve", "workdir", "parts", "tasks")
@@ -367,17 +367,17 @@ def tabulate_runs(runs: Iterable[Run]) -> Table:
         for run in flat
     ]
     header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
-    return Table(header, rows)
+    return PageTable(header, rows)
 
 
-def tabulate_diverged(diverged: Iterable[Diverged]) -> Table:
+def tabulate_diverged(diverged: Iterable[Diverged]) -> PageTable:
     """The runs that diverged, which have no metrics."""
     keys = ["name", "seed", "diverged_at", "reason", "workdir"]
     rows = [[format_cell(getattr(run, key)) for key in keys] for run in diverged]
-    return Table(["name", "seed", "diverged at step", "reason", "workdir"], rows)
+    return PageTable(["name", "seed", "diverged at step", "reason", "workdir"], rows)
 
 
-def tabulate_trials(tuning: Mapping[str, Tuning]) -> dict[str, Table]:
+def tabulate_trials(tuning: Mapping[str, Tuning]) -> dict[str, PageTable]:
     """By objective, its trials with their settings; the chosen one is marked."""
     tables = {}
     for name, record in tuning.items():
@@ -390,7 +390,7 @@ def tabulate_trials(tuning: Mapping[str, Tuning]) -> dict[str, Table]:
             + ["diverged" if trial.value is None else f"{trial.value:.3f}"]
             for trial in record.trials
         ]
-        tables[name] = Table(["", *keys, METRICS[record.by].label], rows)
+        tables[name] = PageTable(["", *keys, METRICS[record.by].label], rows)
     return tables
 
 

@@ -2,7 +2,7 @@
 
     Report         a comparison, or finished runs that were trained separately
       Budget       the cost that is held equal
-      Run          result.json of a run with its costs; Point of its learning curve
+      RunEntry     result.json of a run with its costs; Point of its learning curve
       Diverged     a run without a result
       Metric       all objectives on one metric: Mean over seeds, Verdict of pairs
       Conventions  the costs at which verdicts are also given (CostLevel)
@@ -21,14 +21,14 @@ from typing import Any, Self, TypeVar
 from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_json
 from jaxpt.report.formats import to_plain
-from jaxpt.report.records import Record, rest
+from jaxpt.report.records import Stored, rest
 
 FORMAT = 1
-Groups = Mapping[str, list["Run"]]  # the runs of each name, in a report's order
+Groups = Mapping[str, list["RunEntry"]]  # the runs of each name, in a report's order
 
 
 @dataclasses.dataclass(frozen=True)
-class Budget(Record):
+class Budget(Stored):
     """The cost that every run has: FLOPs, seconds, tokens, operations or steps."""
 
     kind: str
@@ -37,7 +37,7 @@ class Budget(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Point(Record):
+class Point(Stored):
     """An evaluation during training: the costs so far and the metrics there."""
 
     step: int
@@ -45,7 +45,7 @@ class Point(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Downstream(Record):
+class Downstream(Stored):
     """A downstream task of a run (`jaxpt.comparison.compared_tasks`).
 
     Attributes:
@@ -67,7 +67,7 @@ class Downstream(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Probe(Record):
+class Probe(Stored):
     """The layer that a probe read (`jaxpt.evaluation.probe`)."""
 
     layer: int
@@ -81,7 +81,7 @@ class Probe(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run(Record):
+class RunEntry(Stored):
     """A finished run.
 
     Attributes:
@@ -107,7 +107,7 @@ class Run(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Diverged(Record):
+class Diverged(Stored):
     """A run whose loss was not finite, at the step `diverged_at`."""
 
     name: str
@@ -119,7 +119,7 @@ class Diverged(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Mean(Record):
+class Mean(Stored):
     """The mean over seeds; `std` is the sample standard deviation, None of one seed."""
 
     mean: float | None
@@ -128,7 +128,7 @@ class Mean(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict(Record):
+class Verdict(Stored):
     """A difference of two objectives, or of an objective and a baseline, with its test.
 
     Attributes:
@@ -180,7 +180,7 @@ class Verdict(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Metric(Record):
+class Metric(Stored):
     """A metric of all objectives, with the verdicts on it if it is shared.
 
     Attributes:
@@ -223,7 +223,7 @@ class Metric(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class CostLevel(Record):
+class CostLevel(Stored):
     """An equal cost under one convention.
 
     Attributes:
@@ -237,7 +237,7 @@ class CostLevel(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Conventions(Record):
+class Conventions(Stored):
     """The verdicts at equal FLOPs, operations, tokens and seconds.
 
     Attributes:
@@ -251,7 +251,7 @@ class Conventions(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class WholeCost(Record):
+class WholeCost(Stored):
     """The verdicts at equal cost including teachers and tuning.
 
     Attributes:
@@ -270,7 +270,7 @@ class WholeCost(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial(Record):
+class Trial(Stored):
     """A trial of a tuning: its settings and its value, None if it diverged."""
 
     settings: dict[str, Any]
@@ -279,7 +279,7 @@ class Trial(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuning(Record):
+class Tuning(Stored):
     """The trials of an objective (`jaxpt.comparison.tuning.tune`).
 
     Attributes:
@@ -302,7 +302,7 @@ class Tuning(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Samples(Record):
+class Samples(Stored):
     """What a network writes: by form, the (text, kind, truth) of each passage."""
 
     seed: int
@@ -310,7 +310,7 @@ class Samples(Record):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report(Record):
+class Report(Stored):
     """Everything that report.json holds.
 
     Attributes:
@@ -329,7 +329,7 @@ class Report(Record):
     config: dict[str, Any]
     budget: Budget
     data: dict[str, Any]
-    runs: tuple[Run, ...]
+    runs: tuple[RunEntry, ...]
     alpha: float
     metrics: tuple[Metric, ...]
     notes: dict[str, Any]
@@ -362,12 +362,12 @@ class Report(Record):
         return [each for each in self.metrics if each.is_common and each.by_name]
 
     @property
-    def groups(self) -> dict[str, list[Run]]:
+    def groups(self) -> dict[str, list[RunEntry]]:
         """The runs by their name."""
         return group_by_name(self.runs)
 
 
-R = TypeVar("R", Run, Diverged)
+R = TypeVar("R", RunEntry, Diverged)
 
 
 def load_report(path: Path, hint: str) -> Report:
@@ -375,9 +375,6 @@ def load_report(path: Path, hint: str) -> Report:
 
     Args:
       hint: the advice in the error about a missing or unreadable file.
-
-    Raises:
-      UserError: it is missing, was altered, or is not a report.
     """
     value = load_json(path, object, hint)
     try:
@@ -386,9 +383,9 @@ def load_report(path: Path, hint: str) -> Report:
         raise CheckpointError(f"{path}: {error}; {hint}") from None
 
 
-def read_runs(entries: Iterable[Mapping[str, Any]]) -> list[Run]:
+def read_runs(entries: Iterable[Mapping[str, Any]]) -> list[RunEntry]:
     """Runs from a report's entries; a number that is not finite is None."""
-    return [Run.from_json(to_plain(entry)) for entry in entries]
+    return [RunEntry.from_json(to_plain(entry)) for entry in entries]
 
 
 def group_by_name(runs: Iterable[R]) -> dict[str, list[R]]:

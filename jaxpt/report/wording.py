@@ -17,7 +17,14 @@ from jaxpt.errors import DivergedError
 from jaxpt.judge import verdicts
 from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS
 from jaxpt.report.formats import format_number, is_number, separate, to_plain
-from jaxpt.report.types import Diverged, Metric, Report, Run, Verdict, group_by_name
+from jaxpt.report.types import (
+    Diverged,
+    Metric,
+    Report,
+    RunEntry,
+    Verdict,
+    group_by_name,
+)
 
 MOST_TIES = 3  # listed one by one, in addition to those of the best
 MAX_NAMES = 4  # listed in a sentence; more are counted
@@ -263,7 +270,7 @@ def name_part(metric: Metric, name: str) -> str:
 
 
 def find_parts(
-    metric: str, runs: Iterable[Run], names: Iterable[str]
+    metric: str, runs: Iterable[RunEntry], names: Iterable[str]
 ) -> dict[str, str]:
     """By name, the part of its network that a metric measures, if only a part."""
     parts = {run.name: run.parts.get(metric, "") for run in runs}

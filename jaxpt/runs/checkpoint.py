@@ -86,10 +86,6 @@ class Checkpointer:
 
         A step that is saved and intact is kept, unless an earlier one was restored
         since. Then it is replaced, as is a damaged one.
-
-        Raises:
-          UserError: this or the previous save cannot be written, or something other
-            than a checkpoint has the step's name.
         """
         self.wait()
         step = int(step)
@@ -109,11 +105,7 @@ class Checkpointer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Blocks until the last save is on disk with its manifest.
-
-        Raises:
-          UserError: that save failed; the steps before it are untouched.
-        """
+        """Blocks until the last save is on disk with its manifest."""
         if self._thread is None:
             return
         failure = self._join()
@@ -165,10 +157,6 @@ class Checkpointer:
 
         Returns:
           (state, step), or None if nothing has been saved yet (up to `until`).
-
-        Raises:
-          UserError: steps were saved but none is intact, `step` is not there, or the
-            saved tree differs from the template.
         """
         self.wait()
         expected = _flatten(template, under)

@@ -11,7 +11,7 @@ from jaxpt.runs.task import Task
 from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.rows.corpus import as_dict, split_count
 from jaxpt.text.rows.forms import (
-    Rows,
+    PlannedRows,
     add_frame,
     find_frame,
     make_rows,
@@ -39,9 +39,6 @@ def make_feed(task: Task, train: "Split", choose: Callable | None = None) -> Fee
 
     Args:
       choose: the rows of a batch to read (`Program.choose_rows`); None for all.
-
-    Raises:
-      UserError: the vocabulary or the text cannot give such rows.
     """
     spec = task.plan.train
     rows = _make_rows(task, train, spec.seed)
@@ -120,6 +117,6 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
     return lines
 
 
-def _make_rows(task: Task, split: "Split", seed: int) -> list[Rows]:
+def _make_rows(task: Task, split: "Split", seed: int) -> list[PlannedRows]:
     spec = dataclasses.replace(task.plan.rows, seed=seed)
     return [make_rows(part, spec, task.vocab) for part in split.parts]

@@ -126,9 +126,6 @@ def find_folders(words: Iterable[str]) -> list[Path]:
 
     Args:
       words: folders, comma-separated folders, or globs (files that match are ignored).
-
-    Raises:
-      UserError: there is none, or a glob matches none.
     """
     folders: list[Path] = []
     for word in words:
@@ -153,9 +150,6 @@ def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[Fou
 
     Args:
       takes_diverged: whether a run may have diverged (`FoundRun.has_diverged`).
-
-    Raises:
-      UserError: one holds no finished run, was altered, or is named twice.
     """
     places: dict[str, Path] = {}
     firsts: dict[str, FoundRun] = {}

@@ -9,11 +9,7 @@ from jaxpt.runs.workdir import DIVERGED
 
 
 def list_first_seeds(workdirs: Sequence[Path]) -> dict[str, Path]:
-    """The folders of runs, and of a comparison's first seeds, by short names.
-
-    Raises:
-      UserError: there is none.
-    """
+    """The folders of runs, and of a comparison's first seeds, by short names."""
     runs: dict[str, Path] = {}
     for workdir in workdirs:
         for path in _list_runs(workdir):

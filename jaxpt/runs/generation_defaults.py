@@ -24,11 +24,7 @@ def write_defaults(workdir: Path, defaults: Mapping[str, Any]) -> None:
 
 
 def read_defaults(workdir: Path) -> Defaults:
-    """The settings of a run; () for one that was not imported.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """The settings of a run; () for one that was not imported."""
     path = workdir / NAME
     if not path.exists():
         return ()
@@ -39,11 +35,7 @@ def read_defaults(workdir: Path) -> Defaults:
 
 
 def check_defaults(values: Any) -> Defaults:
-    """Settings as read from JSON, checked.
-
-    Raises:
-      UserError: a name, type or value is not one of `SampleSpec`.
-    """
+    """Settings as read from JSON, checked."""
     fields = {field.name: field.default for field in dataclasses.fields(SampleSpec)}
     if not isinstance(values, dict) or not values.keys() <= fields.keys():
         raise CheckpointError(f"must have no other names than {', '.join(fields)}")

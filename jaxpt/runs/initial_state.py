@@ -24,13 +24,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 
 
 def check_start(task: Task, tokenizer: Tokenizer) -> None:
-    """Checks that `train.init_from` and a teacher can initialise this task.
-
-    Raises:
-      UserError: one holds no run, or a run with another tokenizer; `train.init_from`
-        has other parameters, a model that uses the same ones differently, or a network
-        that was drawn at random; or the objective needs a teacher and none is named.
-    """
+    """Checks that `train.init_from` and a teacher can initialise this task."""
     if task.spec.needs.teacher:
         _check_teacher(task, tokenizer)
     path = task.plan.train.init_from
@@ -135,10 +129,6 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
 
     Args:
       spec: the run's, whose seed may differ from that of the program's task.
-
-    Raises:
-      UserError: `train.init_from` or the teacher has no good checkpoint of these
-        parameters.
     """
     state = program.init_state(spec.seed)
     has_teacher = program.task.spec.needs.teacher is not None
@@ -160,9 +150,6 @@ def _begin(task: Task, params, teacher_task: Task, teacher_params):
     """A task's parameters, with those of the teacher.
 
     Without `train.init_from` the student starts with the teacher's layers.
-
-    Raises:
-      UserError: the student's parameters differ from those layers.
     """
     is_continued = task.plan.train.init_from
     teacher = _get_teacher(task)

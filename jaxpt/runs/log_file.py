@@ -34,11 +34,7 @@ class _FileHandler(logging.Handler):
 
 @contextlib.contextmanager
 def run_log(folder: Path) -> Iterator[None]:
-    """Appends what is logged within to the folder's `run.log`, and the error that ends.
-
-    Raises:
-      CheckpointError: the file cannot be opened, or is a link.
-    """
+    """Appends what is logged within, and the error that ends it, to `run.log`."""
     path = folder / RUN_LOG
     try:
         handler = _FileHandler(path)

@@ -20,12 +20,7 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
-
-    Raises:
-      UserError: there is no such file, a line is damaged, or the log was altered after
-        a checkpoint was saved.
-    """
+    """The lines of `metrics.jsonl`, without a last line that was cut off by a kill."""
     return [row for _, row in read_lines(Path(workdir) / METRICS_FILE)]
 
 

@@ -52,9 +52,6 @@ def generate_texts(
       num_steps: passes of a model that generates by unmasking; 0 for one per token, or
         from left to right if it can.
       sampling: fields of `SampleSpec`; others are those of an imported model.
-
-    Raises:
-      UserError: the run cannot generate, or a flag is out of range.
     """
     check_draws(num_samples, seed, num_tokens, num_steps)
     spec = _merge_settings(run.program.task.generation, sampling, num_samples)
@@ -181,11 +178,7 @@ class Writer:
         return texts
 
     def continue_texts(self, prompts: list[str], num_tokens: int) -> list[str]:
-        """The continuation of each prompt; long prompts are cut at their beginning.
-
-        Raises:
-          UserError: the run cannot generate, or has fewer positions than tokens.
-        """
+        """The continuation of each prompt; long prompts are cut at their beginning."""
         prompt_ids = [self.tokenizer.encode(prompt) for prompt in prompts]
         decoder = self.program.decoder
         if decoder is None:
@@ -251,11 +244,7 @@ class Writer:
 
 
 def read_prompts(prompts: list[str], path: str) -> list[str]:
-    """The prompts as given, or the lines of a file; a line end if there is neither.
-
-    Raises:
-      UserError: both are given, or the file is not text, has no line, or an empty one.
-    """
+    """The prompts as given, or the lines of a file; a line end if there is neither."""
     if not path:
         return prompts or ["\n"]
     if prompts:
@@ -287,10 +276,6 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     """The k likeliest tokens and their probabilities for each [MASK] of a text.
 
     A network that writes gaps fills one [MASK] by texts of any length.
-
-    Raises:
-      UserError: the run does not fill, no [MASK], or a text longer than the model
-        reads.
     """
     if k < 1:
         raise ConfigError(f"--top_k={k}: must be at least 1")
@@ -375,9 +360,6 @@ def neighbour_words(
 
     Args:
       num_rows: number of rows of training text that are read, spread evenly.
-
-    Raises:
-      UserError: a flag is out of range, or the word does not occur in those rows.
     """
     for name, value in (("sentences", num_occurrences), ("top_k", k)):
         if value < 1:

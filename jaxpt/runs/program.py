@@ -66,10 +66,6 @@ class Program:
       devices: of all processes; None for all.
       is_training: False to only use a run. Then the batch need not be divisible by the
         devices, and if the run's mesh does not fit them, every matrix is sharded.
-
-    Raises:
-      UserError: the batch or the network cannot be split over the devices
-        (is_training).
     """
 
     def __init__(self, task: Task, devices=None, is_training: bool = True):

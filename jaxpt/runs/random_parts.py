@@ -27,11 +27,7 @@ def write_random_parts(workdir: Path, parts: Iterable[str]) -> None:
 
 
 def read_random_parts(workdir: Path) -> tuple[str, ...]:
-    """The parts that are still random: () once a later step than 0 is saved.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """The parts that are still random: () once a later step than 0 is saved."""
     path = workdir / NAME
     if not path.exists() or any(manifest.list_finished(workdir / CHECKPOINTS)):
         return ()
@@ -73,9 +69,6 @@ def check_networks(task: Task, name: str) -> None:
 
     Args:
       name: what needs them, such as "train".
-
-    Raises:
-      UserError: one is random.
     """
     if list_missing(task):
         raise DataError(f"{name}: {describe_random_parts(task)}; {_advise(task)}")
@@ -94,9 +87,6 @@ def check_language_model(task: Task, name: str) -> None:
 
     Args:
       name: the command that needs the predictions, such as "fill".
-
-    Raises:
-      UserError: the head is random.
     """
     if list_predicting(task):
         raise DataError(f"{name}: {describe_random_parts(task)}; {_advise(task)}")

@@ -78,11 +78,7 @@ def find_frame(task: Task) -> tuple[Ids, Ids]:
 
 
 def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
-    """The vocabulary with the special tokens of the folder's imported model, if any.
-
-    Raises:
-      UserError: the folder's framing is damaged.
-    """
+    """The vocabulary with the special tokens of the folder's imported model, if any."""
     path = workdir / NAME
     if not path.exists():
         return vocab

@@ -12,9 +12,6 @@ def make_scorer(program: Program, params: Any) -> TextScorer:
     """Scores texts by a run's network, in the form of its training.
 
     Rules that read a random part of the parameters are left out.
-
-    Raises:
-      UserError: no rule applies to the network, or all read a random part.
     """
     task = program.task
     form, name = find_form(task), task.plan.objective_name

@@ -125,11 +125,7 @@ computes all logits; 50,304 ids would be sharded']
 
 
 def shape_mesh(spec: TrainSpec, num_devices: int) -> tuple[int, int, int]:
-    """The mesh's shape (data, fsdp, tensor); data gets the remaining devices.
-
-    Raises:
-      UserError: the number of devices is not a multiple of fsdp times tensor.
-    """
+    """The mesh's shape (data, fsdp, tensor); data gets the remaining devices."""
     tensor = spec.tensor
     if num_devices % tensor:
         raise DeviceError(
@@ -161,9 +157,6 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
 
     Args:
       shapes: of the parameters.
-
-    Raises:
-      UserError: naming the setting.
     """
     data, fsdp, tensor = shape
     for phase in task.phases:

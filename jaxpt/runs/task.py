@@ -185,11 +185,7 @@ def _count_update(model: Network, spec: OptimSpec) -> float:
 
 
 def make_task(plan: Plan, vocab: Vocab) -> Task:
-    """The network and optimizer of a plan.
-
-    Raises:
-      UserError: the vocabulary or the model does not fit the objective.
-    """
+    """The network and optimizer of a plan."""
     plan = resolve_dtype(plan)
     model_spec = with_vocab(plan.model, vocab)
     model = plan.spec.make_network(model_spec, vocab)
@@ -213,11 +209,7 @@ def resolve_dtype(plan: Plan) -> Plan:
 
 
 def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
-    """The model's spec with the size of the vocabulary.
-
-    Raises:
-      UserError: the model has fewer ids than the vocabulary.
-    """
+    """The model's spec with the size of the vocabulary."""
     if 0 < spec.vocab_size < vocab.size:
         raise ConfigError(
             f"model.vocab_size={spec.vocab_size}: must be at least {vocab.size}, the "

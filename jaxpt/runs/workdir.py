@@ -109,11 +109,7 @@ def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]") -
 def lock_workdir(
     workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: "dict[str, Split]"
 ) -> None:
-    """Claims the folder for this run, or checks that the run already owns it.
-
-    Raises:
-      UserError: it holds another config, tokenizer or text; nothing has been written.
-    """
+    """Claims the folder for this run, or checks that the run already owns it."""
     if (workdir / "config.json").exists():
         check_same(workdir, plan, tokenizer, corpora)
         if not (workdir / "data.json").exists():  # an imported run: text not read yet
@@ -231,11 +227,7 @@ def list_settings(config: dict) -> dict:
 
 
 def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
-    """The task of a finished or running run.
-
-    Raises:
-      UserError: the folder holds no run, or one that is damaged.
-    """
+    """The task of a finished or running run."""
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
     if "task" in config:
         raise CheckpointError(
@@ -264,9 +256,6 @@ def load_divergence(workdir: Path) -> dict | None:
     Returns:
       "objective", "seed", "diverged_at" (the step), "reason", and the cost so far:
       "flops", "raw_tokens", "model_tokens", "train_seconds".
-
-    Raises:
-      UserError: the record was altered.
     """
     path = workdir / DIVERGED
     if not path.exists():
@@ -291,11 +280,7 @@ class LoadedRun(NamedTuple):
 
 
 def load_run(workdir: Path) -> LoadedRun:
-    """A run from its last good checkpoint.
-
-    Raises:
-      UserError: there is no run, or no good checkpoint.
-    """
+    """A run from its last good checkpoint."""
     task, tokenizer = processes.on_all(load_task, workdir)
     program = processes.on_all(lambda: Program(task, is_training=False))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
@@ -312,11 +297,7 @@ def load_run(workdir: Path) -> LoadedRun:
 
 
 def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> "dict[str, Split]":
-    """The text that a run was trained and is evaluated on, read again.
-
-    Raises:
-      UserError: the text has changed.
-    """
+    """The text that a run was trained and is evaluated on, read again."""
     load_text = load_place("jaxpt.text.dataset:load_text")
     _, corpora = load_text(task.plan.text, tokenizer)
     check_same(workdir, task.plan, tokenizer, corpora)
@@ -328,9 +309,6 @@ def check_workdir(workdir: str, leaves_out: str = "") -> Path:
 
     Args:
       leaves_out: a subfolder of a URL that is not brought up to date.
-
-    Raises:
-      UserError: none was given, it is a file, or its store cannot be read.
     """
     if not workdir:
         raise ConfigError("--workdir: must name a folder")
@@ -343,11 +321,7 @@ def check_workdir(workdir: str, leaves_out: str = "") -> Path:
 def write_examples(
     workdir: Path, examples: dict[str, Examples], name: str = EXAMPLES
 ) -> None:
-    """Writes the value of each metric on each test example, for later verdicts.
-
-    Raises:
-      UserError: the file cannot be written.
-    """
+    """Writes the value of each metric on each test example, for later verdicts."""
     arrays = {
         f"{metric}/{field}": values
         for metric, columns in examples.items()
@@ -359,11 +333,7 @@ def write_examples(
 
 
 def load_examples(workdir: Path, name: str = EXAMPLES) -> dict[str, Examples]:
-    """Reads the file of `write_examples`; {} if the run has none.
-
-    Raises:
-      UserError: the file was altered.
-    """
+    """Reads the file of `write_examples`; {} if the run has none."""
     path = workdir / name
     if not path.exists():
         return {}

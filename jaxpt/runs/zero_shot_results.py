@@ -28,7 +28,7 @@ from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.sources.records import is_data_set
 from jaxpt.version import __version__
-from jaxpt.zero_shot.outcomes import EvalContext, Options, Task
+from jaxpt.zero_shot.outcomes import EvalContext, TaskOptions, ZeroShotTask
 from jaxpt.zero_shot.tasks import (
     TASKS,
     check_options,
@@ -59,7 +59,7 @@ RESULT_FORM = {
         }
     },
 }
-NO_OPTIONS = Options()
+NO_OPTIONS = TaskOptions()
 MOST_ROWS = 16  # groups of one kind that are printed
 
 
@@ -68,7 +68,7 @@ def evaluate_tasks(
     task_args: Sequence[str],
     rule: str,
     num_items: int,
-    options: Options = NO_OPTIONS,
+    options: TaskOptions = NO_OPTIONS,
     has_left: bool = True,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
@@ -78,9 +78,6 @@ def evaluate_tasks(
     Args:
       has_left: rules that read the past alone give a text the ids that precede it in
         training (`TextForm.left`); otherwise its first token is not scored.
-
-    Raises:
-      UserError: an invalid task, path, rule or item, or a folder without a run.
     """
     if num_items < 0:
         raise ConfigError(f"--num_items={num_items}: must be at least 0, which is all")
@@ -183,9 +180,6 @@ def load_columns(workdir: Path, result: dict, rule: str) -> dict[str, np.ndarray
 
     Args:
       result: an element of `evaluate_tasks`.
-
-    Raises:
-      UserError: the file was altered.
     """
     path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
     with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
@@ -199,9 +193,6 @@ def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
 
     Args:
       result: an element of `evaluate_tasks`.
-
-    Raises:
-      UserError: the file was altered.
     """
     columns = load_columns(workdir, result, rule)
     names = "hit", next(iter(result["results"][rule]["figures"]))
@@ -220,7 +211,7 @@ def _fingerprint(items: Sequence) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _read_shots(task: Task, options: Options) -> Sequence:
+def _read_shots(task: ZeroShotTask, options: TaskOptions) -> Sequence:
     return read_shots(task, options) if "shots" in task.options else ()
 
 

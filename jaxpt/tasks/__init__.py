@@ -8,9 +8,9 @@ from jaxpt.tasks import (
     tagging,
     text_to_text,
 )
-from jaxpt.tasks.task import Task
+from jaxpt.tasks.task import TaskModule
 
-TASKS: dict[str, Task] = {
+TASKS: dict[str, TaskModule] = {
     "classification": classification,
     "regression": regression,
     "choice": choice,

@@ -25,10 +25,6 @@ def read_references(
         lists of texts. Empty and missing values are skipped.
       excluded: columns that the pattern excludes.
       drop: a string that is removed from each text.
-
-    Raises:
-      UserError: the column is missing, a row has no reference, or a value is neither a
-        text nor a list of texts.
     """
     columns = sorted(fnmatch.filter(table.columns, target))
     columns = [column for column in columns if column not in excluded]
@@ -66,11 +62,7 @@ def _list_texts(table: Table, column: str, row: int) -> list[str]:
 def join_groups(
     table: Table, group: str, sources: Sequence[str], references: Sequence[References]
 ) -> list[tuple[str, References]]:
-    """The source and all references of each group of rows with one value.
-
-    Raises:
-      UserError: the rows of a group have different sources.
-    """
+    """The source and all references of each group of rows with one value."""
     groups: dict[Any, tuple[str, References]] = {}
     for row, value in enumerate(table.columns[group]):
         source, before = groups.get(value, (sources[row], ()))

@@ -3,9 +3,9 @@
     table -> read -> examples -> encode -> rows -> outputs -> loss
                                               outputs -> predict -> metrics
 
-The protocol `Task` states it, and the modules of this folder satisfy it. A task does
-not know the network: the encoder adds special tokens (`jaxpt.tasks.encoder`), and the
-head chooses the vector to read (`jaxpt.nn.task_heads`).
+The protocol `TaskModule` states it, and the modules of this folder satisfy it. A task
+does not know the network: the encoder adds special tokens (`jaxpt.tasks.encoder`), and
+the head chooses the vector to read (`jaxpt.nn.task_heads`).
 """
 
 import dataclasses
@@ -131,7 +131,7 @@ class TaskSpec(Settings):
         return self
 
 
-class Task(Protocol):
+class TaskModule(Protocol):
     """The functions of a task: a module, or any object that has them."""
 
     @property
@@ -145,9 +145,6 @@ class Task(Protocol):
 
         Args:
           labels: those of the training data; None for the training data itself.
-
-        Raises:
-          UserError: a value is not a label, or training does not have the label.
         """
 
     def encode(
@@ -236,9 +233,6 @@ def read_labels(table: Table, column: str, listed: Labels = ()) -> list[str]:
 
     Args:
       listed: labels that the user lists, which may be words for a missing value.
-
-    Raises:
-      UserError: a row has no label, or one that is not a text, number or boolean.
     """
     return [
         check_label(table, column, row, value, listed)
@@ -272,11 +266,7 @@ def check_labels(table: Table, column: str, labels: Labels, kind: str) -> None:
 def number_labels(
     table: Table, column: str, rows: Sequence[Sequence[str]], labels: Labels, spec: Any
 ) -> list[tuple[int, ...]]:
-    """The numbers of each row's labels.
-
-    Raises:
-      UserError: a row has a label that `labels` lacks.
-    """
+    """The numbers of each row's labels."""
     index = {name: i for i, name in enumerate(labels)}
     for row, names in enumerate(rows):
         for name in names:

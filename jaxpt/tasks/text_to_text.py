@@ -298,10 +298,6 @@ def encode(
     """See `Task.encode`; for the arrays of a row see `jaxpt.tasks.writing`.
 
     Training and evaluation truncate texts to the same length.
-
-    Raises:
-      UserError: the network does not generate from left to right, or answers of
-        `task.max_target` tokens do not fit.
     """
     writing = encoder.writing
     if writing is None:

@@ -54,11 +54,7 @@ class Writing:
         return (max_len or self.max_len) - (0 if self.has_decoder else max_target)
 
     def room(self, max_len: int, max_target: int) -> int:
-        """The maximum number of tokens of a text in the input.
-
-        Raises:
-          UserError: answers of `max_target` tokens leave no room.
-        """
+        """The maximum number of tokens of a text in the input."""
         if max_target >= self.max_len + self.has_decoder:
             allowed = "at most" if self.has_decoder else "below"
             raise ConfigError(

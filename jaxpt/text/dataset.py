@@ -82,9 +82,6 @@ def load_text(
         training text.
       workers: tokenizing processes; 0 means one per core. The result is independent of
         it.
-
-    Raises:
-      UserError: the text cannot be read, tokenised or split as the spec says.
     """
     tokenizer, stores, valid_store = open_stores(
         spec, tokenizer, workers=workers, reporter=reporter
@@ -124,9 +121,6 @@ def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
 
     It consists of evenly spaced whole documents of each part, or of the end of a part
     with too few documents.
-
-    Raises:
-      UserError: a part has too little text.
     """
     pairs = [_hold_out(part, Fraction(str(fraction))) for part in split.parts]
     rest, heldout = zip(*pairs, strict=True)

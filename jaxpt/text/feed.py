@@ -24,7 +24,7 @@ import numpy as np
 from jaxpt.errors import DataError
 from jaxpt.text.phases import Phases, count_rows, cut_rows, find_phase
 from jaxpt.text.rows.corpus import as_dict
-from jaxpt.text.rows.forms import Rows
+from jaxpt.text.rows.forms import PlannedRows
 
 BLOCK = 4096  # rows of a block, of which each part has its exact fraction
 MAX_RANGES = 32  # of batches that a run does not read
@@ -51,22 +51,19 @@ class Feed:
 
     The keys are those of the rows (`RowArrays`) and "index", each row's index in the
     global batch. Each row is read once per epoch, in a new order every epoch; sampled
-    rows (`Rows.is_sampled`) are drawn uniformly with replacement. The batch of a phase
-    may have fewer rows, or pieces of them (`jaxpt.text.phases`).
+    rows (`PlannedRows.is_sampled`) are drawn uniformly with replacement. The batch of
+    a phase may have fewer rows, or pieces of them (`jaxpt.text.phases`).
 
     Args:
       parts: rows and their weight in every batch; weights need not sum to 1, and all
         rows have the same keys.
       choose: of a batch of n rows, those that this process reads, ascending; None means
         all.
-
-    Raises:
-      UserError: a setting is not allowed.
     """
 
     def __init__(
         self,
-        parts: Sequence[tuple[Rows, float]],
+        parts: Sequence[tuple[PlannedRows, float]],
         spec: FeedSpec,
         choose: Callable[[int], Sequence[int] | np.ndarray] | None = None,
     ):
@@ -253,11 +250,7 @@ def _choose(choose: Callable, size: int) -> np.ndarray:
 
 
 def make_quotas(weights: Sequence[float]) -> np.ndarray:
-    """Each part's number of BLOCK rows, int64, by the largest remainder method.
-
-    Raises:
-      UserError: a part would get no row.
-    """
+    """Each part's number of BLOCK rows, int64, by the largest remainder method."""
     values = np.array(weights, np.float64)
     if not ((values > 0) & np.isfinite(values)).all():
         raise DataError(f"data.mixture={list(weights)}: every weight must be above 0")

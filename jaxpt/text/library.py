@@ -42,9 +42,6 @@ def open_stores(
 
     Args:
       folder: the folder of the only source's store; None is a folder in the cache.
-
-    Raises:
-      UserError: as `load_text`; or `folder` is set and there are several sources.
     """
     sources = spec.sources
     if folder is not None and (len(sources) > 1 or spec.valid_path):
@@ -90,11 +87,7 @@ def cache_root(spec: TextSpec) -> Path:
 
 
 def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenizer:
-    """Trains the spec's tokenizer on the training text.
-
-    Raises:
-      UserError: the text cannot be read, or the tokenizer cannot be trained on it.
-    """
+    """Trains the spec's tokenizer on the training text."""
     tokenizer_spec = spec.tokenizer
     kind, vocab_size = tokenizer_spec.kind, tokenizer_spec.vocab_size
     title = f"training a {kind} tokenizer of {vocab_size} tokens"

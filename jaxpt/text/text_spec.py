@@ -86,11 +86,7 @@ class TextSpec(Settings):
 
     @property
     def sources(self) -> list[tuple[SourceSpec, float]]:
-        """Every text to train on, with its weight.
-
-        Raises:
-          UserError: a weight is not a number above 0.
-        """
+        """Every text to train on, with its weight."""
         paths = parse_mixture(self.mixture) if self.mixture else [(self.path, 1.0)]
         return [(self.source(path), weight) for path, weight in paths]
 

@@ -10,7 +10,7 @@ from jaxpt.text.feed import merge
 from jaxpt.training.clock import Clock
 from jaxpt.training.measure import total_loss
 from jaxpt.training.restore import Restored
-from jaxpt.training.result import Cost
+from jaxpt.training.result import RunCost
 from jaxpt.training.setup import Setup
 
 
@@ -78,11 +78,11 @@ class CallReader:
         if self._is_due(call, steps):
             self._logged = call.step
 
-    def count_cost(self, step: int) -> Cost:
+    def count_cost(self, step: int) -> RunCost:
         """The cost of the run up to a step, and what it left out."""
         watch = self._run.watch
         seconds = watch.seconds, watch.first_step_seconds
-        return Cost(step, *seconds, self._num_skipped, self.feed.skipped)
+        return RunCost(step, *seconds, self._num_skipped, self.feed.skipped)
 
     def _list_steps(self, call: Call, metrics: dict) -> _Steps:
         """The steps of a call; takes "skips" out of its metrics."""

@@ -36,10 +36,6 @@ def check_run(
       program: of an earlier run of the same task, whose seed may differ.
       has_begun: the run resumes from its own checkpoint.
       on_measures: receives the program and the names of the metrics that it will have.
-
-    Raises:
-      UserError: the run cannot be trained, initialised as asked, or measured at its
-        end. Nothing has been trained or written.
     """
     specs = [task.spec, *(phase.spec for phase in task.phases)]
     check_kernel(
@@ -64,10 +60,6 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
 
     Returns:
       the names of the metrics.
-
-    Raises:
-      UserError: as `measure` would: the text is too short, or the model cannot read the
-        rows that it is measured on.
     """
     task, params = program.task, program.abstract_state().params
     few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)

@@ -44,9 +44,6 @@ def dry_run(
       Memory is that of the largest call on each device, by XLA's plan: "state_bytes"
       and "rows_bytes" are its arguments, "temporary_bytes" is additional. "timed_rows"
       of the rows of a step were timed; "step_seconds" is proportional.
-
-    Raises:
-      UserError: `jaxpt train` would refuse the config, or it trains a teacher first.
     """
     plan = make_plan(config, explicit_names, is_run=True)
     if lacks_teacher(plan):

@@ -118,10 +118,6 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
     Labels and words, predicted by a linear layer from frozen states, bigram-matched
     pairs, and multiple choice. The probe, if there is one, is that of "trained"
     parameters.
-
-    Raises:
-      UserError: a setting asks for longer text than the model reads in training, or for
-        words that the text lacks.
     """
     spec = program.task.plan.eval
     examples: dict[str, Examples] = {}
@@ -228,11 +224,7 @@ def _check_length(
 
 
 def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
-    """The multiple-choice questions: the same for all runs on this text.
-
-    Raises:
-      UserError: the text has too few tokens.
-    """
+    """The multiple-choice questions: the same for all runs on this text."""
     spec, size = task.plan.eval, task.vocab.size
     choices = find_choices(
         corpora["valid"],
@@ -254,11 +246,7 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
 def list_questions(
     task: Task, corpora: dict[str, Split]
 ) -> tuple[Questions, Questions]:
-    """The masked-word questions: the same for all runs on this text.
-
-    Raises:
-      UserError: the text has too few frequent words.
-    """
+    """The masked-word questions: the same for all runs on this text."""
     spec = task.plan.eval
     # Without counts, in which the vocabularies of objectives differ.
     vocab = dataclasses.replace(task.vocab, counts=())

@@ -40,10 +40,6 @@ class MetricWriter:
       resume_step: the restored step; 0 starts a new file.
       trackers: names of trackers (`jaxpt.training.trackers`).
       config: the run's settings by full name, for trackers.
-
-    Raises:
-      UserError: a file cannot be read or written (also raised by the methods), or a
-        tracker refuses the run.
     """
 
     def __init__(

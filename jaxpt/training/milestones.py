@@ -68,9 +68,6 @@ def count_words_of_row(
 def plan_milestones(spec: TrainSpec, words_of_row: float) -> dict[int, list[str]]:
     """The names of the milestones after each step that has any.
 
-    Raises:
-      ConfigError: the run reads fewer words.
-
     >>> spec = TrainSpec(steps=100, batch_size=2, checkpoint_words=(101, 2_000))
     >>> plan_milestones(spec, 10.0)
     {10: ['101'], 100: ['2000']}

@@ -12,11 +12,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 
 
 def write_tokenizer(config, path: Path) -> None:
-    """Trains the config's tokenizer and writes it as a `tokenizer.json`.
-
-    Raises:
-      UserError: the text cannot give it, or the file cannot be written.
-    """
+    """Trains the config's tokenizer and writes it as a `tokenizer.json`."""
     spec, reporter = make_plan(config).text, make_reporter()
     if spec.tokenizer.kind == "file":
         raise ConfigError(
@@ -43,11 +39,7 @@ def write_tokenizer(config, path: Path) -> None:
 
 
 def prepare_text(config, folder: Path | None, workers: int) -> None:
-    """Prepares every text of the config that is not prepared yet.
-
-    Raises:
-      UserError: a text cannot be read or tokenized, or a folder cannot be written.
-    """
+    """Prepares every text of the config that is not prepared yet."""
     if workers < 0:
         raise ConfigError(f"--workers={workers}: must be at least 0")
     open_stores(

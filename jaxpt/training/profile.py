@@ -24,11 +24,7 @@ class Profiler:
         self._is_open, self._has_begun = False, False
 
     def begin(self, step: int) -> contextlib.AbstractContextManager:
-        """A context for the call that begins at a step, with its name in the trace.
-
-        Raises:
-          UserError: the trace cannot be written.
-        """
+        """A context for the call that begins at a step, with its name in the trace."""
         if self._has_begun and self._left > 0 and not self._is_open:
             try:
                 jax.profiler.start_trace(str(self._folder))

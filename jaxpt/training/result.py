@@ -21,7 +21,7 @@ OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
 CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT)
 
 
-class Cost(NamedTuple):
+class RunCost(NamedTuple):
     """What a run took, and what it left out.
 
     Attributes:
@@ -53,7 +53,7 @@ def write_result(
     task: Task,
     program: Program,
     params: Any,
-    cost: Cost,
+    cost: RunCost,
     measured: Measured,
 ) -> dict:
     """Writes a run's entry in a report and its values by example; returns the entry.
@@ -97,7 +97,7 @@ def write_result(
 
 
 @processes.from_first
-def write_divergence(workdir: Path, task: Task, reason: str, cost: Cost) -> None:
+def write_divergence(workdir: Path, task: Task, reason: str, cost: RunCost) -> None:
     """Records that a run has diverged (`workdir.load_divergence` reads it).
 
     Args:

@@ -7,7 +7,7 @@ from jaxpt.errors import DivergedError
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.task import Task
 from jaxpt.text.feed import MAX_RANGES, Ranges, add_range
-from jaxpt.training.result import Cost, write_divergence
+from jaxpt.training.result import RunCost, write_divergence
 from jaxpt.training.run_log import RunLog
 
 
@@ -34,7 +34,7 @@ class Rewinder:
         self._task, self._workdir = task, workdir
         self._checkpointer, self._log = checkpointer, log
 
-    def refuse(self, reason: str, cost: Cost) -> NoReturn:
+    def refuse(self, reason: str, cost: RunCost) -> NoReturn:
         """Goes back, or records that the run has diverged; on all processes together.
 
         Steps between the restored state and the batches that are left out are repeated

@@ -8,7 +8,7 @@ from jaxpt.runs.signals import Stopped
 from jaxpt.runs.task import Task
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.milestones import write_milestone
-from jaxpt.training.result import Cost
+from jaxpt.training.result import RunCost
 from jaxpt.training.rewind import Rewinder
 from jaxpt.training.run_log import RunLog
 
@@ -36,7 +36,7 @@ class Saver:
         self._rewinder = rewinder
 
     def save(
-        self, state: TrainState, cost: Cost, is_due: bool, signum: int | None
+        self, state: TrainState, cost: RunCost, is_due: bool, signum: int | None
     ) -> None:
         """Writes a milestone and a checkpoint if they are due.
 

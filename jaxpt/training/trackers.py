@@ -65,9 +65,6 @@ def make_trackers(
 
     Args:
       config: the run's settings by full name, logged as its hyperparameters.
-
-    Raises:
-      UserError: a tracker is not installed, or refuses the run.
     """
     check_installed(names)
     trackers: list[Tracker] = []

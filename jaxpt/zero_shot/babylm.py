@@ -37,7 +37,13 @@ from jaxpt.zero_shot.multiple_choice import (
     score_options,
     sum_options,
 )
-from jaxpt.zero_shot.outcomes import EvalContext, Figure, Outcome, Task, make_figures
+from jaxpt.zero_shot.outcomes import (
+    EvalContext,
+    Figure,
+    Outcome,
+    ZeroShotTask,
+    make_figures,
+)
 from jaxpt.zero_shot.questions import Question
 
 # The names of COMPS' files in the pipeline's results; others are "base".
@@ -49,7 +55,7 @@ COMPS = {
 }
 
 
-class Choice(NamedTuple):
+class BabyLMQuestion(NamedTuple):
     """A question whose first option is correct, and its groups; "" for none."""
 
     question: Question
@@ -73,7 +79,7 @@ def _text(row: Mapping, name: str, where: str) -> str:
     return value
 
 
-def ask_entity(row: Mapping, stem: str, where: str) -> Choice:
+def ask_entity(row: Mapping, stem: str, where: str) -> BabyLMQuestion:
     """Entity tracking (Kim and Schuster 2023): the content of a box after a story."""
     context, options = _text(row, "input_prefix", where), row.get("options")
     texts = options if isinstance(options, list) else []
@@ -83,40 +89,34 @@ def ask_entity(row: Mapping, stem: str, where: str) -> Choice:
     if type(number) is not int:
         raise DataError(f"{where}: numops must be a whole number, is {number!r:.40}")
     question = Question((context,) * len(texts), tuple(texts), 0)
-    return Choice(question, f"{stem}_{number}_ops", stem)
+    return BabyLMQuestion(question, f"{stem}_{number}_ops", stem)
 
 
-def ask_comps(row: Mapping, stem: str, where: str) -> Choice:
+def ask_comps(row: Mapping, stem: str, where: str) -> BabyLMQuestion:
     """COMPS (Misra et al. 2023): the concept that a property is likelier for."""
     names = "prefix_acceptable", "prefix_unacceptable"
     contexts = tuple(_text(row, name, where) for name in names)
     phrase = " " + _text(row, "property_phrase", where)
-    return Choice(Question(contexts, (phrase, phrase), 0), COMPS.get(stem, stem))
+    return BabyLMQuestion(
+        Question(contexts, (phrase, phrase), 0), COMPS.get(stem, stem)
+    )
 
 
-def ask_ewok(row: Mapping, stem: str, where: str) -> Choice:
+def ask_ewok(row: Mapping, stem: str, where: str) -> BabyLMQuestion:
     """EWoK (Ivanova et al. 2024): the target that a context makes likelier."""
     context = _text(row, "Context1", where)
     options = tuple(" " + _text(row, name, where) for name in ("Target1", "Target2"))
     paradigm = str(row.get("Domain") or stem)
-    return Choice(Question((context, context), options, 0), paradigm)
+    return BabyLMQuestion(Question((context, context), options, 0), paradigm)
 
 
-def read_choices(ask: Callable, path: str) -> list[Choice]:
-    """The questions of a file, or of all files of a folder or an archive.
-
-    Raises:
-      UserError: the file does not exist or has no question, or a field is invalid.
-    """
+def read_choices(ask: Callable, path: str) -> list[BabyLMQuestion]:
+    """The questions of a file, or of all files of a folder or an archive."""
     return [ask(*each) for each in pairs.read_rows(path, "question")]
 
 
 def read_wugs(path: str) -> list[Wug]:
-    """The pairs of forms of a file, folder or archive.
-
-    Raises:
-      UserError: the file does not exist or has no pair, or a field is invalid.
-    """
+    """The pairs of forms of a file, folder or archive."""
     return [_make_wug(*each) for each in pairs.read_rows(path, "pair of forms")]
 
 
@@ -135,13 +135,9 @@ def _make_wug(row: Mapping, stem: str, where: str) -> Wug:
 
 
 def evaluate_choices(
-    eval_context: EvalContext, items: Sequence[Choice], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[BabyLMQuestion], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """The accuracy of the likeliest option by paradigm.
-
-    Raises:
-      UserError: no question fits the model's window, or a score is not finite.
-    """
+    """The accuracy of the likeliest option by paradigm."""
     outcomes = {}
     for rule in rules:
         score = make_score(eval_context.scorer, eval_context.encode, rule)
@@ -179,7 +175,7 @@ def evaluate_choices(
 
 
 def judge_choices(
-    items: Sequence[Choice | pairs.Pair], hits: Float[np.ndarray, "N"]
+    items: Sequence[BabyLMQuestion | pairs.TextPair], hits: Float[np.ndarray, "N"]
 ) -> tuple[dict[str, Figure], dict]:
     """Accuracy by paradigm and by item with intervals, and by group."""
     judged = pairs.judge_hits(items, hits)
@@ -191,12 +187,8 @@ def judge_choices(
 def evaluate_wugs(
     eval_context: EvalContext, items: Sequence[Wug], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """Spearman's correlation of the preferences of a model and of humans.
-
-    Raises:
-      UserError: a text is too long for the model, or a score is not finite.
-    """
-    forms = [pairs.Pair(item.first, item.second, "") for item in items]
+    """Spearman's correlation of the preferences of a model and of humans."""
+    forms = [pairs.TextPair(item.first, item.second, "") for item in items]
     sums, _ = pairs.score_pairs(eval_context.scorer, eval_context.encode, forms, rules)
     ratios = np.array([item.ratio for item in items])
     outcomes = {}
@@ -239,11 +231,11 @@ def spread(values: Float[np.ndarray, "N"], others: Float[np.ndarray, "N"]) -> In
     return Interval(*find_ends(_correlate(*ranks)), "bootstrap over items")
 
 
-def make_tasks() -> dict[str, Task]:
+def make_tasks() -> dict[str, ZeroShotTask]:
     """The tasks of this module by name."""
     asks = {"entity_tracking": ask_entity, "comps": ask_comps, "ewok": ask_ewok}
     tasks = {
-        name: Task(functools.partial(read_choices, ask), evaluate_choices)
+        name: ZeroShotTask(functools.partial(read_choices, ask), evaluate_choices)
         for name, ask in asks.items()
     }
-    return tasks | {"wug": Task(read_wugs, evaluate_wugs)}
+    return tasks | {"wug": ZeroShotTask(read_wugs, evaluate_wugs)}

@@ -29,7 +29,7 @@ PREFERRED = ("causal", "prefix", "suffix", "pll_word_l2r", "mntp_word_l2r", "bot
 LEFT_TO_RIGHT = frozenset({"causal", "prefix", "suffix", "forward"})
 
 
-class Pair(NamedTuple):
+class SplitText(NamedTuple):
     """A continuation with the texts before and after it."""
 
     context: str
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     after: str = ""
 
 
-class Answer(NamedTuple):
+class ContinuationScores(NamedTuple):
     """The scores of the tokens of a continuation.
 
     Attributes:
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
 
 
 # Texts -> answers; None if a text does not fit.
-Score = Callable[[Sequence[Pair]], list[Answer | None]]
+Score = Callable[[Sequence[SplitText]], list[ContinuationScores | None]]
 
 
 class Cut(NamedTuple):
@@ -68,7 +68,7 @@ class Cut(NamedTuple):
     stop: int
 
 
-def cut_pair(encode: Callable[[str], np.ndarray], pair: Pair) -> Cut:
+def cut_pair(encode: Callable[[str], np.ndarray], pair: SplitText) -> Cut:
     """The ids of the whole text of a pair, and the range of the continuation.
 
     If a token spans the border, the continuation begins after the number of ids that
@@ -116,12 +116,12 @@ def make_score(
     """
     room = scorer.room(rule)
 
-    def score(pairs: Sequence[Pair]) -> list[Answer | None]:
+    def score(pairs: Sequence[SplitText]) -> list[ContinuationScores | None]:
         whole = [cut_pair(encode, pair) for pair in pairs]
         cuts = [fit(cut, room) for cut in whole]
         fitting = [cut for cut in cuts if cut is not None]
         scores = _score_ids(scorer, fitting, rule, with_best)
-        answers: list[Answer | None] = []
+        answers: list[ContinuationScores | None] = []
         for cut, full in zip(cuts, whole, strict=True):
             if cut is None:
                 answers.append(None)
@@ -130,7 +130,7 @@ def make_score(
             num = cut.stop - cut.start
             count = None if rule in LEFT_TO_RIGHT else num
             is_cut = len(cut.ids) < len(full.ids)
-            answers.append(Answer(log_probs[:count], is_best[:num], is_cut))
+            answers.append(ContinuationScores(log_probs[:count], is_best[:num], is_cut))
         return answers
 
     return score

@@ -64,9 +64,6 @@ def draw_prompts(
 
     If all questions have the same options, the shots are balanced over classes as far
     as possible.
-
-    Raises:
-      UserError: there are too few questions.
     """
     spec.check(len(train))
     prompts = []

@@ -24,7 +24,7 @@ import numpy as np
 from jaxpt.errors import DataError, UserError
 from jaxpt.judge.intervals import Interval, map_interval, mean_interval
 from jaxpt.text.labelled.tables import TableSpec, read_table
-from jaxpt.zero_shot.continuations import Answer, Pair, Score
+from jaxpt.zero_shot.continuations import ContinuationScores, Score, SplitText
 
 
 class Passage(NamedTuple):
@@ -39,9 +39,6 @@ def split_passage(text: str) -> Passage:
 
     >>> split_passage("to the\\nend\\n\\nShane")
     Passage(context='to', target=' the\\nend\\n\\nShane')
-
-    Raises:
-      UserError: the passage does not end with a word after a space.
     """
     context, space, word = text.rpartition(" ")
     if not space or not word.strip() or not context.strip():
@@ -50,11 +47,7 @@ def split_passage(text: str) -> Passage:
 
 
 def read_passages(path: str) -> list[Passage]:
-    """The passages of a table with the column "text", such as LAMBADA's JSONL.
-
-    Raises:
-      UserError: a passage has no last word.
-    """
+    """The passages of a table with the column "text", such as LAMBADA's JSONL."""
     table, passages = read_table(TableSpec(path), ("text",)), []
     for i, text in enumerate(table.texts("text")):
         try:
@@ -64,7 +57,7 @@ def read_passages(path: str) -> list[Passage]:
     return passages
 
 
-class Results(NamedTuple):
+class LastWordResults(NamedTuple):
     """The results on last words.
 
     Attributes:
@@ -82,32 +75,31 @@ class Results(NamedTuple):
     num_cut: int
 
 
-def evaluate(passages: Sequence[Passage], score: Score, has_empty: bool) -> Results:
+def evaluate(
+    passages: Sequence[Passage], score: Score, has_empty: bool
+) -> LastWordResults:
     """Evaluates the last words of all passages.
 
     Args:
       score: must determine the likeliest tokens.
       has_empty: whether a text can be scored without context.
-
-    Raises:
-      UserError: no target fits the model's window.
     """
-    scores = score([Pair(passage.context, passage.target) for passage in passages])
+    scores = score([SplitText(passage.context, passage.target) for passage in passages])
     evaluated = [i for i, answer in enumerate(scores) if answer is not None]
     answers = [answer for answer in scores if answer is not None]
     if not answers:
         raise DataError("no last word fits the model's window (model.max_len)")
     trivial = {}
     if has_empty:
-        empty = score([Pair("", passages[i].target) for i in evaluated])
+        empty = score([SplitText("", passages[i].target) for i in evaluated])
         alone = judge([answer for answer in empty if answer is not None])
         trivial = {f"{name}_empty": value for name, (value, _) in alone.items()}
     words = np.array([float(answer.is_best.all()) for answer in answers])
     num_cut = sum(answer.is_cut for answer in answers)
-    return Results(judge(answers), trivial, words, evaluated, num_cut)
+    return LastWordResults(judge(answers), trivial, words, evaluated, num_cut)
 
 
-def judge(answers: Sequence[Answer]) -> dict[str, tuple[float, Interval]]:
+def judge(answers: Sequence[ContinuationScores]) -> dict[str, tuple[float, Interval]]:
     """The metrics of the answers, with their intervals."""
     sums = np.array([answer.total for answer in answers])
     last = np.array([float(a.log_probs[-1]) for a in answers])

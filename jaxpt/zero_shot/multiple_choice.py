@@ -26,11 +26,11 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxpt.errors import DataError
-from jaxpt.zero_shot.continuations import Answer, Pair, Score
+from jaxpt.zero_shot.continuations import ContinuationScores, Score, SplitText
 from jaxpt.zero_shot.questions import Question
 
 
-class Results(NamedTuple):
+class QuestionResults(NamedTuple):
     """The results on questions.
 
     Attributes:
@@ -48,14 +48,13 @@ class Results(NamedTuple):
     num_cut: int
 
 
-def evaluate(questions: Sequence[Question], score: Score, has_empty: bool) -> Results:
+def evaluate(
+    questions: Sequence[Question], score: Score, has_empty: bool
+) -> QuestionResults:
     """Evaluates all questions that fit the model's window.
 
     Args:
       has_empty: whether a text can be scored without context.
-
-    Raises:
-      UserError: no question fits.
     """
     scores = score_options(questions, score, is_empty=False)
     evaluated = [i for i, answers in enumerate(scores) if None not in answers]
@@ -72,7 +71,7 @@ def evaluate(questions: Sequence[Question], score: Score, has_empty: bool) -> Re
         ]
     hits, num_ties = judge(fitting, sums, empty)
     num_cut = sum(any(answer.is_cut for answer in each) for each in answers)
-    return Results(hits, trivial_answers(fitting), evaluated, num_ties, num_cut)
+    return QuestionResults(hits, trivial_answers(fitting), evaluated, num_ties, num_cut)
 
 
 def score_options(
@@ -80,7 +79,7 @@ def score_options(
 ) -> list[list]:
     """The answers to each question's options."""
     pairs = [
-        Pair("" if is_empty else context, option, question.after)
+        SplitText("" if is_empty else context, option, question.after)
         for question in questions
         for context, option in zip(question.contexts, question.options, strict=True)
     ]
@@ -88,7 +87,7 @@ def score_options(
     return [[next(answers) for _ in question.options] for question in questions]
 
 
-def sum_options(answers: Sequence[Answer]) -> Float[np.ndarray, "N"]:
+def sum_options(answers: Sequence[ContinuationScores]) -> Float[np.ndarray, "N"]:
     return np.array([answer.total for answer in answers], np.float64)
 
 

@@ -9,7 +9,7 @@ from jaxpt.judge.intervals import Interval
 from jaxpt.zero_shot.scoring import TextScorer
 
 
-class Options(NamedTuple):
+class TaskOptions(NamedTuple):
     """Options of tasks; a task names those that it reads.
 
     Attributes:
@@ -46,7 +46,7 @@ class EvalContext(NamedTuple):
     scorer: TextScorer
     encode: Callable[[str], np.ndarray]
     encode_sized: Callable[[str], tuple[np.ndarray, np.ndarray]]
-    options: Options = Options()
+    options: TaskOptions = TaskOptions()
     shots: Sequence = ()
     count_unknown: Callable[[str], int] = lambda text: 0
     unknown_bits: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda ids, sizes: (
@@ -88,7 +88,7 @@ class Outcome(NamedTuple):
     notes: list[str]
 
 
-class Task(NamedTuple):
+class ZeroShotTask(NamedTuple):
     """A downstream task without training.
 
     Attributes:

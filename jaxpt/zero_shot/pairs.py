@@ -29,7 +29,7 @@ METHOD = "bootstrap over the pairs of each paradigm"
 FIELDS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 
 
-class Pair(NamedTuple):
+class TextPair(NamedTuple):
     """Two texts and their groups; "" for none."""
 
     good: str
@@ -58,7 +58,7 @@ class Grouped(Protocol):
         ...
 
 
-def read_pairs(path: str) -> list[Pair]:
+def read_pairs(path: str) -> list[TextPair]:
     """The pairs of a file, a glob, a folder, an archive, or a data set.
 
     JSON lines, Parquet, or tables with a header (.tsv, .csv), compressed or not;
@@ -66,9 +66,6 @@ def read_pairs(path: str) -> list[Pair]:
     `zeroshot.tar.xz/blimp_filtered`, or a data set, `hf:nyu-mll/blimp:adjunct_island`.
     The texts are the fields `sentence_good` and `sentence_bad`, or `good` and `bad`; a
     paradigm is named by `UID`, else by its file.
-
-    Raises:
-      UserError: the file does not exist or has no pair, or a pair lacks a text.
     """
     return [_make_pair(*each) for each in read_rows(path, "pair of texts")]
 
@@ -81,9 +78,6 @@ def read_rows(path: str, kind: str) -> list[tuple[Mapping, str, str]]:
 
     Returns:
       for each row its fields, the name of its file without suffixes, and its location.
-
-    Raises:
-      UserError: the file does not exist or has no row.
     """
     how = Reading(nothing=f"holds no {kind}", find_kind=_find_kind, suffixes=_SUFFIXES)
     return [
@@ -106,7 +100,7 @@ def _find_kind(name: str) -> str:
     return kind
 
 
-def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
+def _make_pair(row: Mapping, stem: str, where: str) -> TextPair:
     names = next((names for names in FIELDS if names[0] in row), FIELDS[0])
     for field in names:
         if not isinstance(row.get(field), str) or not row[field].strip():
@@ -117,7 +111,7 @@ def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
             )
     # BLiMP has two spellings of one field.
     field = str(row.get("field") or "").replace("/", "_")
-    return Pair(
+    return TextPair(
         row[names[0]],
         row[names[1]],
         str(row.get("UID") or stem),
@@ -144,15 +138,12 @@ class Judged(NamedTuple):
 def score_pairs(
     scorer: TextScorer,
     encode: Callable[[str], np.ndarray],
-    pairs: Sequence[Pair],
+    pairs: Sequence[TextPair],
     rules: Sequence[str],
 ) -> tuple[dict[str, Float[np.ndarray, "N 2"]], Float[np.ndarray, "N 2"]]:
     """The scores of the good and the bad text of each pair by rule, and their lengths.
 
     Random rules score both texts of a pair with the same draws.
-
-    Raises:
-      UserError: a text has no token or is too long for the model.
     """
     texts = [encode(text) for pair in pairs for text in (pair.good, pair.bad)]
     for i, text in enumerate(texts):
@@ -179,12 +170,8 @@ def find_hits(scores: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N"]:
     return (good > bad) + 0.5 * (good == bad)
 
 
-def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
-    """The accuracy of pairs, overall and by group (`judge_hits`).
-
-    Raises:
-      UserError: a score is not finite.
-    """
+def judge(pairs: Sequence[TextPair], scores: Float[np.ndarray, "N 2"]) -> Judged:
+    """The accuracy of pairs, overall and by group (`judge_hits`)."""
     check_finite(scores, "pairs")
     return judge_hits(pairs, find_hits(scores))
 
@@ -258,7 +245,7 @@ def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
 
 
 def weigh_hits(
-    pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]
+    pairs: Sequence[TextPair], scores: Float[np.ndarray, "N 2"]
 ) -> tuple[Float[np.ndarray, "N"], Float[np.ndarray, "N"]]:
     """The hit and weight of each pair; their weighted mean is the mean of paradigms.
 

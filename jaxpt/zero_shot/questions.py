@@ -64,11 +64,7 @@ def plain(context: str, options: list[str], answer: int, after: str = "") -> Que
 
 
 def _find(value: Any, allowed: list, where: str, column: str) -> int:
-    """The index of a label, which may be a string, among the allowed ones.
-
-    Raises:
-      UserError: the label is not allowed.
-    """
+    """The index of a label, which may be a string, among the allowed ones."""
     texts = [str(each).lower() for each in allowed]
     if str(value).lower() not in texts:
         listed = ", ".join(map(str, allowed))
@@ -160,7 +156,7 @@ def ask_cb(row: dict, where: str) -> Question:
     return plain(question, ["True", "False", "Neither"], answer)
 
 
-class Form(NamedTuple):
+class QuestionForm(NamedTuple):
     """The columns of a data set, and the conversion of a row to a question."""
 
     columns: tuple[str, ...]
@@ -168,14 +164,20 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    "arc": Form(("question", "choices", "answerKey"), ask_arc),
-    "boolq": Form(("passage", "question", "answer"), ask_boolq),
-    "cb": Form(("premise", "hypothesis", "label"), ask_cb),
-    "copa": Form(("premise", "question", "choice1", "choice2", "label"), ask_copa),
-    "openbookqa": Form(("question_stem", "choices", "answerKey"), ask_openbookqa),
-    "piqa": Form(("goal", "sol1", "sol2", "label"), ask_piqa),
-    "sciq": Form(("question", "support", *SCIQ_OPTIONS), ask_sciq),
-    "winogrande": Form(("sentence", "option1", "option2", "answer"), ask_winogrande),
+    "arc": QuestionForm(("question", "choices", "answerKey"), ask_arc),
+    "boolq": QuestionForm(("passage", "question", "answer"), ask_boolq),
+    "cb": QuestionForm(("premise", "hypothesis", "label"), ask_cb),
+    "copa": QuestionForm(
+        ("premise", "question", "choice1", "choice2", "label"), ask_copa
+    ),
+    "openbookqa": QuestionForm(
+        ("question_stem", "choices", "answerKey"), ask_openbookqa
+    ),
+    "piqa": QuestionForm(("goal", "sol1", "sol2", "label"), ask_piqa),
+    "sciq": QuestionForm(("question", "support", *SCIQ_OPTIONS), ask_sciq),
+    "winogrande": QuestionForm(
+        ("sentence", "option1", "option2", "answer"), ask_winogrande
+    ),
 }
 
 
@@ -184,9 +186,6 @@ def read_questions(name: str, path: str) -> list[Question]:
 
     Args:
       name: of `FORMS`.
-
-    Raises:
-      UserError: the file does not exist, or a row is invalid.
     """
     form = FORMS[name]
     table = read_table(TableSpec(path), form.columns)

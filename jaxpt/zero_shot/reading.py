@@ -33,7 +33,7 @@ from jaxpt.errors import DataError
 from jaxpt.judge.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.continuations import hide_rest
-from jaxpt.zero_shot.outcomes import EvalContext, Outcome, Task, make_figures
+from jaxpt.zero_shot.outcomes import EvalContext, Outcome, ZeroShotTask, make_figures
 from jaxpt.zero_shot.pairs import check_finite
 from jaxpt.zero_shot.scoring import TextScorer
 
@@ -54,7 +54,7 @@ MISSING = ("", "NA", "NaN", "nan")
 NO_CONTEXT = "None"  # the pipeline's text before a first word
 
 
-class Reading(NamedTuple):
+class WordReading(NamedTuple):
     """A word that was read.
 
     Attributes:
@@ -72,12 +72,8 @@ class Reading(NamedTuple):
     numbers: dict[str, float]
 
 
-def read_readings(path: str) -> list[Reading]:
-    """The words of the pipeline's reading_data.csv.
-
-    Raises:
-      UserError: the file does not exist, lacks a column, or a value is not a number.
-    """
+def read_readings(path: str) -> list[WordReading]:
+    """The words of the pipeline's reading_data.csv."""
     spec = TableSpec(path)
     names = (*TEXTS, *NUMBERS, *SPILLOVER, *EYE, SELF_PACED)
     table = read_table(spec, ())
@@ -101,7 +97,7 @@ def read_readings(path: str) -> list[Reading]:
         sentence = str(sentences[i] or f"row {i}")
         context, word, prev_context, prev_word = texts
         readings.append(
-            Reading(context, word, prev_context, prev_word, sentence, numbers)
+            WordReading(context, word, prev_context, prev_word, sentence, numbers)
         )
     return readings
 
@@ -112,13 +108,9 @@ def _clean(value: object) -> str:
 
 
 def evaluate_readings(
-    eval_context: EvalContext, items: Sequence[Reading], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[WordReading], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """The scores by each rule.
-
-    Raises:
-      UserError: a surprisal is not finite, or too few words have a time.
-    """
+    """The scores by each rule."""
     encode = eval_context.encode
     places = [(item.context, item.word) for item in items]
     places += [(item.prev_context, item.prev_word) for item in items]
@@ -205,15 +197,11 @@ def find_surprisals(
 
 
 def judge_readings(
-    items: Sequence[Reading],
+    items: Sequence[WordReading],
     surprisals: Float[np.ndarray, "N"],
     previous: Float[np.ndarray, "N"],
 ) -> dict[str, tuple[float, Interval]]:
-    """The two scores with their intervals.
-
-    Raises:
-      UserError: fewer words have all values than a regression has terms.
-    """
+    """The two scores with their intervals."""
     columns = {
         name: np.array([item.numbers[name] for item in items])
         for name in (*NUMBERS, *SPILLOVER, *EYE, SELF_PACED)
@@ -255,9 +243,6 @@ def explain(
     Args:
       predictors: columns, which the baseline has with all their products of two.
       groups, weights: the group of each word, and how often a draw has each group.
-
-    Raises:
-      UserError: fewer words have all values than the regression has terms.
     """
     used = [columns[name] for name in (*predictors, time)] + [surprisals]
     is_whole = np.isfinite(used).all(0)
@@ -294,6 +279,6 @@ def _residual(gram: Float[np.ndarray, "K K"]) -> tuple[float, float]:
     return float(rests[0]), float(rests[1])
 
 
-def make_tasks() -> dict[str, Task]:
+def make_tasks() -> dict[str, ZeroShotTask]:
     """The task of this module by name."""
-    return {"reading": Task(read_readings, evaluate_readings)}
+    return {"reading": ZeroShotTask(read_readings, evaluate_readings)}

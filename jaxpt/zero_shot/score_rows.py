@@ -28,7 +28,7 @@ from jaxpt.nn.text_form import TextForm
 BOUND_SAMPLES = 32
 
 
-class Rows(NamedTuple):
+class ScoredRows(NamedTuple):
     """Inputs of equal length, and the positions to score.
 
     Attributes:
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     places: Int[np.ndarray, "n P"]
     weights: Float[np.ndarray, "n P"]
 
-    def pick(self, part: slice) -> "Rows":
+    def pick(self, part: slice) -> "ScoredRows":
         """Some of the rows."""
         return self._replace(
             arrays={name: values[part] for name, values in self.arrays.items()},
@@ -55,7 +55,7 @@ class Rows(NamedTuple):
         )
 
 
-class Text(NamedTuple):
+class ScoredText(NamedTuple):
     """A text to score.
 
     Attributes:
@@ -88,25 +88,25 @@ class Text(NamedTuple):
         arrays: dict[str, np.ndarray],
         places: np.ndarray,
         weights: np.ndarray | None = None,
-    ) -> list[Rows]:
+    ) -> list[ScoredRows]:
         """The rows, or an empty list if nothing is read from them."""
         if not places.size:
             return []
         weights = np.ones(places.shape) if weights is None else weights
         arrays = arrays | {"targets": self.tokens[places]}
         arrays = {name: values.astype(np.int32) for name, values in arrays.items()}
-        return [Rows(view, self.rules, arrays, places, weights)]
+        return [ScoredRows(view, self.rules, arrays, places, weights)]
 
 
-Planner = Callable[[Text], list[Rows]]
+Planner = Callable[[ScoredText], list[ScoredRows]]
 
 
-def plan_causal(text: Text) -> list[Rows]:
+def plan_causal(text: ScoredText) -> list[ScoredRows]:
     """Each token is predicted at the token before it."""
     return _plan_directed(text, "causal")
 
 
-def plan_both(text: Text) -> list[Rows]:
+def plan_both(text: ScoredText) -> list[ScoredRows]:
     """Each token is predicted at the token before it, and at the token after it."""
     rows = []
     for view in ("forward", "backward"):
@@ -116,7 +116,7 @@ def plan_both(text: Text) -> list[Rows]:
     return rows
 
 
-def _plan_directed(text: Text, view: str) -> list[Rows]:
+def _plan_directed(text: ScoredText, view: str) -> list[ScoredRows]:
     first, places = len(text.form.left), text.scored
     inputs = np.concatenate([text.form.left, text.tokens])
     if view == "backward":
@@ -131,12 +131,12 @@ def _plan_directed(text: Text, view: str) -> list[Rows]:
     return text.make_rows(view, arrays, places[None])
 
 
-def plan_masked(text: Text) -> list[Rows]:
+def plan_masked(text: ScoredText) -> list[ScoredRows]:
     """Each token is predicted with it masked, alone or with the rest of its word."""
     return _plan_fills(text, text.around, len(text.form.before), 0)
 
 
-def plan_mntp(text: Text) -> list[Rows]:
+def plan_mntp(text: ScoredText) -> list[ScoredRows]:
     """As `plan_masked`, but predicted one position before the mask.
 
     The first token is not scored if no token precedes it.
@@ -147,7 +147,9 @@ def plan_mntp(text: Text) -> list[Rows]:
     return _plan_fills(text, around, len(before), -1)
 
 
-def _plan_fills(text: Text, around: np.ndarray, first: int, offset: int) -> list[Rows]:
+def _plan_fills(
+    text: ScoredText, around: np.ndarray, first: int, offset: int
+) -> list[ScoredRows]:
     """Rows of masked copies of a text that begins at position `first` of `around`."""
     words, places = text.form.words(text.tokens), text.scored
     follows = np.append(words[1:] == words[:-1], False)[places]
@@ -174,7 +176,7 @@ def _plan_fills(text: Text, around: np.ndarray, first: int, offset: int) -> list
     return rows
 
 
-def plan_infill(text: Text) -> list[Rows]:
+def plan_infill(text: ScoredText) -> list[ScoredRows]:
     """Each token where the encoder has a gap and the decoder generates it.
 
     The input of a decoder that rewrites the text is the text before the token.
@@ -196,7 +198,7 @@ def plan_infill(text: Text) -> list[Rows]:
     return text.make_rows("seq2seq", arrays, places[:, None])
 
 
-def plan_suffix(text: Text) -> list[Rows]:
+def plan_suffix(text: ScoredText) -> list[ScoredRows]:
     """The encoder reads the given text and a mark; the decoder generates the rest."""
     tokens, start, form = text.tokens, text.start, text.form
     source = np.concatenate([form.lead, tokens[:start], form.mark, form.tail])
@@ -214,7 +216,7 @@ def plan_suffix(text: Text) -> list[Rows]:
     return text.make_rows("seq2seq", arrays, text.scored[None])
 
 
-def plan_prefix(text: Text) -> list[Rows]:
+def plan_prefix(text: ScoredText) -> list[ScoredRows]:
     """The given text, with the ids that precede texts, is the prefix."""
     tokens, start, form, places = text.tokens, text.start, text.form, text.scored
     source = np.concatenate([form.lead, tokens[:start], form.mark])
@@ -228,14 +230,14 @@ def plan_prefix(text: Text) -> list[Rows]:
     return text.make_rows("prefix", arrays, places[None])
 
 
-def plan_discriminator(text: Text) -> list[Rows]:
+def plan_discriminator(text: ScoredText) -> list[ScoredRows]:
     """The unmodified text, with all tokens at once."""
     places = text.scored[None]
     arrays = {"inputs": text.around[None], "positions": places + len(text.form.before)}
     return text.make_rows("discriminator", arrays, places)
 
 
-def plan_bound(text: Text) -> list[Rows]:
+def plan_bound(text: ScoredText) -> list[ScoredRows]:
     """l of a block's n tokens are masked, l evenly spread over 1..n, the weight n / l.
 
     The block is the whole text, or each of the text's blocks after the clean ones

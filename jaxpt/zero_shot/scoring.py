@@ -20,7 +20,13 @@ from jaxpt.errors import ConfigError, DataError
 from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
-from jaxpt.zero_shot.score_rows import NEED_LEFT, RANDOM_RULES, RULES, Rows, Text
+from jaxpt.zero_shot.score_rows import (
+    NEED_LEFT,
+    RANDOM_RULES,
+    RULES,
+    ScoredRows,
+    ScoredText,
+)
 
 AUTO = "auto"  # the first of a network's rules
 BEST = "best"  # the name of the result that marks the likeliest tokens
@@ -43,9 +49,6 @@ class TextScorer:
       compile_reader: compiles a function of parameters and host rows.
       batch_tokens: the positions of a batch; 0 chooses by device.
       unusable: rules that its parameters do not allow.
-
-    Raises:
-      UserError: the network has no scoring rule.
     """
 
     def __init__(
@@ -79,11 +82,7 @@ class TextScorer:
         return other
 
     def find_rule(self, rule: str = AUTO) -> str:
-        """The rule of this name; `auto` is the first rule.
-
-        Raises:
-          UserError: the network does not have the rule.
-        """
+        """The rule of this name; `auto` is the first rule."""
         if rule == AUTO:
             return self.rules[0]
         if rule not in self.rules:
@@ -119,7 +118,7 @@ class TextScorer:
         probe, rules = np.zeros(2, np.int32), (self.find_rule(rule),)
         plan = RULES[rules[0]][0]
         # Given tokens may be in the encoder only.
-        texts = [Text(probe, start, self.form, rules, 0) for start in (0, 1)]
+        texts = [ScoredText(probe, start, self.form, rules, 0) for start in (0, 1)]
         rows = [each for text in texts for each in plan(text)]
         most = max(_lengths(each.arrays)[0] for each in rows)
         return self.form.max_len and self.form.max_len - (most - len(probe))
@@ -160,9 +159,6 @@ class TextScorer:
         Returns:
           float32 [len(text) - start] for each text; 0 for a first token that a rule
           does not score (`is_first_scored`).
-
-        Raises:
-          UserError: the network does not have a rule, or a text is too long for it.
         """
         rules = tuple(dict.fromkeys(self.find_rule(rule) for rule in rules))
         if with_best:
@@ -179,14 +175,14 @@ class TextScorer:
             key = data, int(first), seed if is_sampled else 0
             index.append(places.setdefault(key, len(places)))
         unique = [
-            Text(np.frombuffer(data, np.int32), first, self.form, rules, seed)
+            ScoredText(np.frombuffer(data, np.int32), first, self.form, rules, seed)
             for data, first, seed in places
         ]
         scores = self._score_unique(unique, rules, with_best)
         return {name: [values[i] for i in index] for name, values in scores.items()}
 
     def _score_unique(
-        self, texts: list[Text], rules: tuple[str, ...], with_best: bool
+        self, texts: list[ScoredText], rules: tuple[str, ...], with_best: bool
     ) -> dict[str, list[np.ndarray]]:
         sizes = np.array([len(text.tokens) - text.start for text in texts], int)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -210,7 +206,7 @@ class TextScorer:
         }
         return scores if hits is None else scores | {BEST: np.split(hits[:-1], cuts)}
 
-    def _check(self, rows: Rows, size: int, rule: str) -> None:
+    def _check(self, rows: ScoredRows, size: int, rule: str) -> None:
         """Raises UserError if a stack has too few positions for the rows."""
         longest, _ = _lengths(rows.arrays)
         if self.form.max_len and longest > self.form.max_len:
@@ -288,7 +284,7 @@ class _Batches:
         self.running: list[tuple] = []
         self.is_whole: set[_Shape] = set()  # shapes of which a full batch was run
 
-    def add(self, rows: Rows, offset: int) -> None:
+    def add(self, rows: ScoredRows, offset: int) -> None:
         """Adds rows to those of their shape; runs full batches.
 
         Args:
@@ -311,7 +307,7 @@ class _Batches:
         if len(rows.places):
             self._put(shape, rows, offset)
 
-    def _put(self, shape: _Shape, rows: Rows, offset: int) -> None:
+    def _put(self, shape: _Shape, rows: ScoredRows, offset: int) -> None:
         self.waiting[shape].append((rows, offset))
         self.counts[shape] += len(rows.places)
 

@@ -72,9 +72,6 @@ def cut_windows(
     [(0, 0, 6), (2, 6, 8), (4, 8, 9)]
     >>> [tuple(w) for w in cut_windows(7, 4, 3, has_start=False)]
     [(0, 1, 4), (3, 4, 7)]
-
-    Raises:
-      UserError: the stride is not within 1 and the window.
     """
     limit = window if has_start else window - 1
     if not 1 <= stride <= limit:
@@ -147,7 +144,7 @@ def unigram_nats(texts: Sequence[np.ndarray]) -> float:
     return float(-(counts * np.log(counts / counts.sum())).sum())
 
 
-class Reading(NamedTuple):
+class WindowScores(NamedTuple):
     """The scores of texts in windows.
 
     Attributes:
@@ -194,16 +191,13 @@ def read_texts(
     window: int,
     stride: int,
     unknown_bits: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
-) -> Reading:
+) -> WindowScores:
     """Scores every token of the texts once, in windows.
 
     Args:
       encode_sized: text -> ids and the bytes of each.
       unknown_bits: (ids, bytes of each) -> the bits of the text that unknown tokens
         replace (`Vocab.unknown_bits`), which are added to the scores.
-
-    Raises:
-      UserError: the stride is invalid for the window, or no token is scored.
     """
     has_start = scorer.is_first_scored(rule)
     parts, starts, sizes, charges = [], [], [], []
@@ -234,7 +228,7 @@ def read_texts(
         piece = slice(at, at + CHUNK)
         scores = scorer.score(parts[piece], starts[piece], (rule,))[rule]
         nats += [-float(values.sum(dtype=np.float64)) for values in scores]
-    return Reading(
+    return WindowScores(
         np.array(nats) + charges,
         np.array(sizes),
         Counts(*total.tolist()),
@@ -243,11 +237,7 @@ def read_texts(
 
 
 def pick_rule(rules: Sequence[str]) -> str:
-    """The default rule for texts.
-
-    Raises:
-      UserError: no rule determines the likelihood of a text.
-    """
+    """The default rule for texts."""
     for rule in ALLOWED:
         if rule in rules:
             return rule

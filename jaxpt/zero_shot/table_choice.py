@@ -46,11 +46,7 @@ class ChoiceSpec(NamedTuple):
 
 
 def read_spec(path: str) -> ChoiceSpec:
-    """Reads a task file.
-
-    Raises:
-      UserError: the file does not exist, or a field is missing or invalid.
-    """
+    """Reads a task file."""
     values = read_task_file(path, FIELDS, ("first", "shots"))
     context, options = values["context"], values["options"]
     if not isinstance(context, str) or not list_slots(context):
@@ -89,12 +85,7 @@ def read_choice_shots(path: str) -> list[Question]:
 
 
 def make_questions(spec: ChoiceSpec, table_spec: TableSpec) -> list[Question]:
-    """The questions of a table, `spec.table` or `spec.shots`.
-
-    Raises:
-      UserError: a column is missing, or a row has no text, fewer than two options or an
-        invalid label.
-    """
+    """The questions of a table, `spec.table` or `spec.shots`."""
     slots = list_slots(spec.context)
     names = dict.fromkeys([*slots, *spec.options, spec.label])
     table = read_table(table_spec, names)

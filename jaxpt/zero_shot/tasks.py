@@ -9,7 +9,13 @@ from typing import Any
 from jaxpt.errors import ConfigError
 from jaxpt.zero_shot import babylm, pairs, reading
 from jaxpt.zero_shot.names import NAMES
-from jaxpt.zero_shot.outcomes import EvalContext, Options, Outcome, Task, make_figures
+from jaxpt.zero_shot.outcomes import (
+    EvalContext,
+    Outcome,
+    TaskOptions,
+    ZeroShotTask,
+    make_figures,
+)
 from jaxpt.zero_shot.scoring import TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
 
@@ -17,11 +23,7 @@ ALL = "all"  # all rules of the network
 
 
 def find_rules(scorer: TextScorer, rule: str) -> tuple[str, ...]:
-    """The rules of a flag: all rules of the network, `auto`, or one.
-
-    Raises:
-      UserError: the network does not have the rule.
-    """
+    """The rules of a flag: all rules of the network, `auto`, or one."""
     return scorer.rules if rule == ALL else (scorer.find_rule(rule),)
 
 
@@ -30,9 +32,6 @@ def list_tasks(arguments: Sequence[str]) -> list[tuple[str, str]]:
 
     >>> list_tasks(["blimp:data/blimp"])
     [('blimp', 'data/blimp')]
-
-    Raises:
-      UserError: a path is missing, or a task is unknown or given twice.
     """
     tasks = []
     for each in arguments:
@@ -58,7 +57,7 @@ def spread_items(items: Sequence, num: int) -> list[int]:
 
 
 def evaluate_pairs(
-    eval_context: EvalContext, items: Sequence[pairs.Pair], rules: Sequence[str]
+    eval_context: EvalContext, items: Sequence[pairs.TextPair], rules: Sequence[str]
 ) -> dict[str, Outcome]:
     """Minimal pairs (`jaxpt.zero_shot.pairs`)."""
     sums, lengths = pairs.score_pairs(
@@ -81,28 +80,24 @@ def evaluate_pairs(
     return outcomes
 
 
-_MADE: dict[str, Task] = {
-    "blimp": Task(pairs.read_pairs, evaluate_pairs),
-    "pairs": Task(pairs.read_pairs, evaluate_pairs),
+_MADE: dict[str, ZeroShotTask] = {
+    "blimp": ZeroShotTask(pairs.read_pairs, evaluate_pairs),
+    "pairs": ZeroShotTask(pairs.read_pairs, evaluate_pairs),
     **make_tasks(),
     **babylm.make_tasks(),
     **reading.make_tasks(),
 }
-TASKS: dict[str, Task] = {name: _MADE[name] for name in NAMES}
+TASKS: dict[str, ZeroShotTask] = {name: _MADE[name] for name in NAMES}
 
 
-def pick_options(task: Task, options: Options) -> dict[str, Any]:
+def pick_options(task: ZeroShotTask, options: TaskOptions) -> dict[str, Any]:
     """The options that a task reads."""
     return {name: getattr(options, name) for name in task.options}
 
 
-def check_options(names: Sequence[str], options: Options) -> None:
-    """Checks that a task reads each of the given options.
-
-    Raises:
-      UserError: no task reads an option, or several tasks would share a file of shots.
-    """
-    for name, default in Options()._asdict().items():
+def check_options(names: Sequence[str], options: TaskOptions) -> None:
+    """Checks that a task reads each of the given options."""
+    for name, default in TaskOptions()._asdict().items():
         value = getattr(options, name)
         readers = [task for task in names if name in TASKS[task].options]
         if value != default and not readers:

@@ -25,9 +25,9 @@ from jaxpt.zero_shot.few_shot import ShotSpec, draw_prompts, find_spread
 from jaxpt.zero_shot.outcomes import (
     EvalContext,
     Figure,
-    Options,
     Outcome,
-    Task,
+    TaskOptions,
+    ZeroShotTask,
     make_figures,
 )
 from jaxpt.zero_shot.questions import FORMS, Question, read_questions
@@ -81,7 +81,7 @@ def evaluate_questions(
     return outcomes
 
 
-def _join_prompts(results: list[multiple_choice.Results], num: int) -> Outcome:
+def _join_prompts(results: list[multiple_choice.QuestionResults], num: int) -> Outcome:
     """The means over prompts, of the questions that fit with all prompts."""
     evaluated = sorted(set.intersection(*(set(each.evaluated) for each in results)))
     if not evaluated:
@@ -108,7 +108,9 @@ def _join_prompts(results: list[multiple_choice.Results], num: int) -> Outcome:
     return Outcome(figures, results[0].trivial, {}, columns, notes)
 
 
-def _group_prompts(results: list[multiple_choice.Results], spec: ShotSpec) -> dict:
+def _group_prompts(
+    results: list[multiple_choice.QuestionResults], spec: ShotSpec
+) -> dict:
     """The spread of the metrics over prompts, and the metrics of each prompt."""
     shape = spec.num_draws, spec.num_orders
     means = {
@@ -131,11 +133,7 @@ def _group_prompts(results: list[multiple_choice.Results], spec: ShotSpec) -> di
 def evaluate_last_words(
     eval_context: EvalContext, items: Sequence[last_word.Passage], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """The last word of passages (`jaxpt.zero_shot.last_word`).
-
-    Raises:
-      UserError: no rule determines a likeliest token.
-    """
+    """The last word of passages (`jaxpt.zero_shot.last_word`)."""
     eval_context.scorer.check_best(rules)
     outcomes = {}
     for rule in rules:
@@ -179,11 +177,7 @@ def _note_unknown(eval_context: EvalContext, texts: Sequence[str]) -> list[str]:
 
 
 def read_texts(path: str) -> list[str]:
-    """The documents of a file, folder or glob, as `data.path` reads them.
-
-    Raises:
-      UserError: they cannot be read, or have more than `MAX_CHARS` characters.
-    """
+    """The documents of a file, folder or glob, as `data.path` reads them."""
     parts: list[list[str]] = []
     num_chars = 0
     for document in read_documents(SourceSpec(path)):
@@ -199,11 +193,7 @@ def read_texts(path: str) -> list[str]:
 def evaluate_texts(
     eval_context: EvalContext, items: Sequence[str], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """Perplexity in overlapping windows (`jaxpt.zero_shot.sliding_window`).
-
-    Raises:
-      UserError: no rule determines a likelihood, or a window does not fit the model.
-    """
+    """Perplexity in overlapping windows (`jaxpt.zero_shot.sliding_window`)."""
     allowed = [rule for rule in rules if rule in sliding_window.ALLOWED]
     if not allowed:
         sliding_window.pick_rule(rules)
@@ -264,31 +254,27 @@ def _find_window(eval_context: EvalContext, rule: str) -> tuple[int, int]:
     return window, eval_context.options.stride or max(1, window // 2)
 
 
-def make_tasks() -> dict[str, Task]:
+def make_tasks() -> dict[str, ZeroShotTask]:
     """The tasks of this module by name."""
     tasks = {
-        "lambada": Task(last_word.read_passages, evaluate_last_words),
-        "text": Task(read_texts, evaluate_texts, ("window", "stride")),
-        "choice": Task(
+        "lambada": ZeroShotTask(last_word.read_passages, evaluate_last_words),
+        "text": ZeroShotTask(read_texts, evaluate_texts, ("window", "stride")),
+        "choice": ZeroShotTask(
             table_choice.read_choices,
             evaluate_questions,
             SHOTS,
             table_choice.read_choice_shots,
         ),
-        "cloze": Task(read_cloze, evaluate_questions, SHOTS, read_cloze_shots),
+        "cloze": ZeroShotTask(read_cloze, evaluate_questions, SHOTS, read_cloze_shots),
     }
     for name in FORMS:
         read = functools.partial(read_questions, name)
-        tasks[name] = Task(read, evaluate_questions, SHOTS)
+        tasks[name] = ZeroShotTask(read, evaluate_questions, SHOTS)
     return tasks
 
 
-def read_shots(task: Task, options: Options) -> Sequence:
-    """The solved items of the options' file.
-
-    Raises:
-      UserError: a number of shots is given without a file, or vice versa.
-    """
+def read_shots(task: ZeroShotTask, options: TaskOptions) -> Sequence:
+    """The solved items of the options' file."""
     if bool(options.shots) != bool(options.num_shots):
         raise ConfigError(
             f"--num_shots={options.num_shots}, --shots={options.shots}: both must be "
@@ -308,7 +294,7 @@ def read_shots(task: Task, options: Options) -> Sequence:
     return shots
 
 
-def find_shot_spec(options: Options) -> ShotSpec:
+def find_shot_spec(options: TaskOptions) -> ShotSpec:
     """The few-shot settings of the options."""
     return ShotSpec(
         options.num_shots, options.num_draws, options.num_orders, options.shot_seed

@@ -48,11 +48,7 @@ class ClozeSpec(NamedTuple):
 
 
 def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) -> dict:
-    """The fields of a task file.
-
-    Raises:
-      UserError: the file does not exist, lacks one of `fields`, or has an unknown one.
-    """
+    """The fields of a task file."""
     values = parse_object(read_whole(Path(path), ""), path)
     if not set(fields) <= set(values):
         raise DataError(f"{path}: must be an object with {', '.join(fields)}")
@@ -63,11 +59,7 @@ def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) ->
 
 
 def read_cloze(path: str) -> ClozeSpec:
-    """Reads a task file.
-
-    Raises:
-      UserError: the file does not exist, or a field is missing or invalid.
-    """
+    """Reads a task file."""
     values = read_task_file(path, FIELDS, ("shots",))
     template, words = values["template"], values["words"]
     if not isinstance(template, str) or list_slots(template).count(ANSWER) != 1:
@@ -118,11 +110,7 @@ def require_shots(path: str, shots: TableSpec | None) -> TableSpec:
 
 
 def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
-    """The questions of a table, `spec.table` or `spec.shots`.
-
-    Raises:
-      UserError: a column is missing, a label has no word, or a row has no text.
-    """
+    """The questions of a table, `spec.table` or `spec.shots`."""
     slots = [name for name in list_slots(spec.template) if name != ANSWER]
     table = read_table(table_spec, (*dict.fromkeys(slots), spec.label))
     before, after = spec.template.split("{answer}")

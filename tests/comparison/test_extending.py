@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxpt.comparison.extending import (
-    Scale,
+    ValueScale,
     extend,
     find_best,
     find_beyond,
@@ -157,7 +157,7 @@ def test_divergence_beyond_an_edge_is_inside():
     assert list_added(trials, "optim.lr") == [4.0, 8.0]
     assert best == {"optim.lr": 4.0} and at_edge == []
     diverged = [{"settings": {"optim.lr": 1.0}, "value": None}]
-    extend(diverged, 8, False, {"optim.lr": Scale()}, allow, None)
+    extend(diverged, 8, False, {"optim.lr": ValueScale()}, allow, None)
     assert len(diverged) == 1 and find_best(diverged, True) is None
 
 
@@ -250,10 +250,10 @@ def test_a_search_is_bounded_and_ends_inside_or_at_the_cap(values_of, optimum, n
 @given(st.floats(1e-6, 1e6), st.floats(1.0001, 10), st.sampled_from([1, -1]))
 def test_the_next_value_is_beyond(value, factor, side):
     """Also where three digits would step back: 10.02 * 1.002 is not 10.0."""
-    scale = Scale(factor, factor)
+    scale = ValueScale(factor, factor)
     for signed in (value, -value):
         assert (scale.find_next(signed, side) - signed) * side > 0
-    assert Scale(above=1.002).find_next(10.02, 1) == pytest.approx(10.04004)
+    assert ValueScale(above=1.002).find_next(10.02, 1) == pytest.approx(10.04004)
 
 
 @given(LISTS, st.integers(1, 9), st.sampled_from([1, -1]))

@@ -238,7 +238,7 @@ def test_what_is_kept_is_the_plan(name, speech, tmp_path):
     config = to_dict(make_config(speech, compare__amount=1e9))
     (plan,) = make_plans(config, [name]).values()
     plan = plan.change({"train": {"steps": 6}}).add_filled("a line")
-    kept = plan_runs.Prepared(
+    kept = plan_runs.ComparisonPlan(
         config, make_compare_spec(config), {name: plan}, *[{}] * 4
     )
     write_plans(tmp_path, kept)

@@ -385,7 +385,7 @@ def choose(values, spec, labelled, tmp_path, monkeypatch):
         return {"metrics": {spec.tune_by: value}} | costs
 
     monkeypatch.setattr(tuning, "train", give)
-    text = tuning.Text(tokenizer.vocab, tokenizer, corpora)
+    text = tuning.TrainingText(tokenizer.vocab, tokenizer, corpora)
     fit = lambda plan, index: plan  # noqa: E731
     return tuning.tune("clm", plan, spec, fit, text, tmp_path)
 
@@ -480,7 +480,7 @@ def test_what_cannot_be_trained_ends_a_search(
         return plan
 
     monkeypatch.setattr(tuning, "train", give)
-    text = tuning.Text(tokenizer.vocab, tokenizer, corpora)
+    text = tuning.TrainingText(tokenizer.vocab, tokenizer, corpora)
     _, record = tuning.tune("clm", plan, spec, fit, text, tmp_path)
     assert record["at_edge"] == [] and record["at_limit"] == [tune.partition("=")[0]]
     least = min(trial["settings"].get("model.d_model", 2) for trial in record["trials"])

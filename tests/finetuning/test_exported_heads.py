@@ -7,7 +7,7 @@ from tiny import slow_but
 
 from jaxpt.config.settings import default_config
 from jaxpt.finetuning.base import load_base
-from jaxpt.finetuning.evaluation import Examples, read_outputs
+from jaxpt.finetuning.evaluation import LabelledRows, read_outputs
 from jaxpt.finetuning.export import export_finetuned, load_finetuned
 from jaxpt.finetuning.grid import make_program
 from jaxpt.hub.convert import HEAD, flatten
@@ -166,9 +166,11 @@ def test_an_export_comes_back_with_all_its_numbers(
             np.testing.assert_array_equal(held, value, path)
     assert again.encoder.frame == base.encoder.frame
     assert again.head.form in ("", again.form)
-    program = make_program(plan, again, result.program.labels, Examples([], made.rows))
+    program = make_program(
+        plan, again, result.program.labels, LabelledRows([], made.rows)
+    )
     assert program.keeps_head
-    ours = read_outputs(program, program.init_params(0), Examples([], made.rows))
+    ours = read_outputs(program, program.init_params(0), LabelledRows([], made.rows))
     same(ours, made.outputs)
 
 
@@ -202,7 +204,7 @@ def test_a_head_of_another_form_does_not_go_on(exports, tmp_path):
     plan = made.finetuned.program.plan
     base = load_base(str(tmp_path / "run"), "electra", plan.spec.max_len, 0.0)
     labels = made.finetuned.program.labels
-    program = make_program(plan, base, labels, Examples([], made.rows))
+    program = make_program(plan, base, labels, LabelledRows([], made.rows))
     assert not program.keeps_head
 
 

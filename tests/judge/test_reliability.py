@@ -10,7 +10,7 @@ from jaxpt.comparison.studies import load_study
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import FEWEST, LEAST, split_half
 from jaxpt.report.metrics import list_reliability, measure_reliability
-from jaxpt.report.types import Run
+from jaxpt.report.types import RunEntry
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -118,7 +118,7 @@ def test_of_archived_studies(study, metric, low, high):
     """Objectives are ranked; of one objective's options the choice is noise."""
     values = load_study(RESULTS / study).values
     examples = {key: x for key, x in values.items() if len(key) == 2}
-    runs = [Run(name, name, seed) for name, seed in examples]
+    runs = [RunEntry(name, name, seed) for name, seed in examples]
     if study == "quickstart":
         assert len({run.name for run in runs}) == 4
     reliability = measure_reliability(runs, examples)

@@ -5,11 +5,13 @@ import pytest
 from scipy.optimize import minimize
 
 from jaxpt.judge import scaling_laws
-from jaxpt.judge.scaling_laws import Law, Points
+from jaxpt.judge.scaling_laws import Points, ScalingLaw
 
-CHINCHILLA = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
-UNROUNDED = Law(*np.exp([6.0073404, 6.0179186, 0.5267228]), 0.33917084, 0.2849083)
-REFIT = Law(A=482.01, B=2085.43, E=1.8172, alpha=0.3478, beta=0.3658)
+CHINCHILLA = ScalingLaw(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
+UNROUNDED = ScalingLaw(
+    *np.exp([6.0073404, 6.0179186, 0.5267228]), 0.33917084, 0.2849083
+)
+REFIT = ScalingLaw(A=482.01, B=2085.43, E=1.8172, alpha=0.3478, beta=0.3658)
 
 
 def make_points(law=REFIT, noise=0.0, num=24, seed=0):
@@ -37,7 +39,7 @@ def test_the_best_size_is_the_lowest_of_all():
     sizes = params * np.linspace(0.9, 1.1, 2001)
     lowest = sizes[CHINCHILLA.loss(sizes, 1e19 / 6 / sizes).argmin()]
     assert lowest == pytest.approx(params, rel=2e-4)
-    law = Law(477.8, 2143.0, 1.81722, 0.34731, 0.36717)
+    law = ScalingLaw(477.8, 2143.0, 1.81722, 0.34731, 0.36717)
     assert law.exponents[0] == pytest.approx(0.5139, abs=1e-4)
     assert sum(law.exponents) == pytest.approx(1)
 
@@ -120,7 +122,7 @@ def test_the_fit_is_converged_where_a_mean_and_loose_tolerances_stop_early():
         minimize(mean, start, method="L-BFGS-B").x
         for start in ([5, 5, 0.5, 0.5, 0.5], [10, 10, 0.5, 0.5, 0.5])
     ]
-    loose = [Law(*np.exp(x[:3]), *x[3:]) for x in results]
+    loose = [ScalingLaw(*np.exp(x[:3]), *x[3:]) for x in results]
     assert all(scaling_laws.objective(x, points) > 1.001 * law.objective for x in loose)
     # No small move from what was found is better.
     theta = np.array([*np.log(law[:3]), *law[3:5]])
@@ -128,7 +130,7 @@ def test_the_fit_is_converged_where_a_mean_and_loose_tolerances_stop_early():
     for size in (1e-2, 1e-4):
         for move in rng.normal(0, size, (50, 5)):
             moved = theta + move
-            near = Law(*np.exp(moved[:3]), *moved[3:])
+            near = ScalingLaw(*np.exp(moved[:3]), *moved[3:])
             assert scaling_laws.objective(near, points) >= law.objective
 
 

@@ -10,9 +10,11 @@ from scipy import stats
 from tiny import run_on_devices
 
 from jaxpt.ops import packing
-from jaxpt.ops.packing import Law, exactly, mix, uniform, uniform_rate
+from jaxpt.ops.packing import PredictionCounts, exactly, mix, uniform, uniform_rate
 
-TWO_OF_FOUR = Law((0.0, 0.0, 1.0, 0.0, 0.0))  # two of a row, which has room for four
+TWO_OF_FOUR = PredictionCounts(
+    (0.0, 0.0, 1.0, 0.0, 0.0)
+)  # two of a row, which has room for four
 
 
 def make(weights):
@@ -41,7 +43,9 @@ def test_what_has_no_slot_is_counted():
     assert [float(x) for x in result.overflow] == [8, 16]
 
 
-LAWS = [Law(tuple(float(k == num) for k in range(7))) for num in (0, 2, 3, 6)]
+LAWS = [
+    PredictionCounts(tuple(float(k == num) for k in range(7))) for num in (0, 2, 3, 6)
+]
 pack = jax.jit(packing.pack, static_argnums=3)
 
 

@@ -10,7 +10,7 @@ from tiny import make_config, write_run
 
 from jaxpt.cli.main import main
 from jaxpt.report import babylm
-from jaxpt.zero_shot.pairs import Pair
+from jaxpt.zero_shot.pairs import TextPair
 from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED
 
 WORDS = "to the people of all the senate and the city we have".split()
@@ -183,6 +183,6 @@ def test_a_part_with_a_question_left_out_is_not_submitted():
     assert babylm.predict_part("comps", [None, None], columns) is None
     columns = {"good": np.array([1.0, 0]), "bad": np.array([1.0, 1])}
     made = babylm.predict_part(
-        "blimp", [Pair("a", "b", "u"), Pair("c", "d", "u")], columns
+        "blimp", [TextPair("a", "b", "u"), TextPair("c", "d", "u")], columns
     )
     assert [x["pred"] for x in made["u"]["predictions"]] == ["a", "d"]

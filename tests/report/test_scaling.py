@@ -10,11 +10,11 @@ from tiny import make_config, prepare
 
 from jaxpt.cli import main as cli
 from jaxpt.judge import scaling_laws as laws
-from jaxpt.judge.scaling_laws import Law
+from jaxpt.judge.scaling_laws import ScalingLaw
 from jaxpt.report import scaling
 from jaxpt.runs.finished_runs import FoundRun
 
-LAW = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
+LAW = ScalingLaw(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 1e19, 1e20)
 
 

@@ -8,7 +8,7 @@ from tiny import slow_but
 from jaxpt.config.finetuning import default_finetune_config, make_finetune_plan
 from jaxpt.errors import UserError
 from jaxpt.finetuning.base import load_base
-from jaxpt.finetuning.evaluation import Examples, read_outputs
+from jaxpt.finetuning.evaluation import LabelledRows, read_outputs
 from jaxpt.finetuning.grid import make_program
 from jaxpt.tasks import model, text_to_text
 from tests.tasks.tuned import fit, make_run, write_lines
@@ -31,7 +31,7 @@ def make_writer(folder, objective, positions, **settings):
     text = " ".join(["slowest", *["the cat sat on the mat"] * 6])
     items = [text_to_text.Example(text, "slowest", ("slowest",))]
     rows = text_to_text.encode(items, base.encoder, plan.spec, is_training=True)
-    program = make_program(plan, base, (), Examples(items * 2, rows * 2))
+    program = make_program(plan, base, (), LabelledRows(items * 2, rows * 2))
     return program, items, rows
 
 
@@ -48,12 +48,12 @@ def test_a_text_longer_than_the_model_is_read_whole(objective, tmp_path, monkeyp
     assert len(tokens) > program.base.task.model_spec.max_len + 4
     np.testing.assert_array_equal(rows[0]["tokens"][: len(tokens)], tokens)
     params = program.init_params(0)
-    (written,) = read_outputs(program, params, Examples(items, encoded))
+    (written,) = read_outputs(program, params, LabelledRows(items, encoded))
     assert written["tokens"].shape == (4,)
     with monkeypatch.context() as patch:
         patch.setattr(model, "generate", lambda *args, **_: (args[2], args[3]))
         (read,) = read_outputs(
-            program, params, Examples(items, encoded), jax.jit(program._outputs)
+            program, params, LabelledRows(items, encoded), jax.jit(program._outputs)
         )
     np.testing.assert_array_equal(read["tokens"][-read["counts"] :], tokens)
 

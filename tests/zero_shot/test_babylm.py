@@ -9,8 +9,8 @@ from scipy import stats
 from shared import find_shared
 
 from jaxpt.zero_shot import babylm
-from jaxpt.zero_shot.babylm import Choice, Wug
-from jaxpt.zero_shot.continuations import Answer
+from jaxpt.zero_shot.babylm import BabyLMQuestion, Wug
+from jaxpt.zero_shot.continuations import ContinuationScores
 from jaxpt.zero_shot.outcomes import EvalContext
 from jaxpt.zero_shot.questions import Question
 from jaxpt.zero_shot.tasks import TASKS
@@ -34,15 +34,15 @@ def test_each_form_of_file_is_read(tmp_path):
     path = write(tmp_path / "regular.jsonl", ENTITY)
     question = Question(("Box 0 has ",) * 3, ("a.", "b.", "c."), 0)
     assert TASKS["entity_tracking"].read(path) == [
-        Choice(question, "regular_2_ops", "regular")
+        BabyLMQuestion(question, "regular_2_ops", "regular")
     ]
     question = Question(("It rains.",) * 2, (" Wet.", " Dry."), 0)
     assert TASKS["ewok"].read(write(tmp_path / "x.jsonl", EWOK)) == [
-        Choice(question, "d")
+        BabyLMQuestion(question, "d")
     ]
     question = Question(("A bird", "A bee"), (" has a beak.",) * 2, 0)
     path = write(tmp_path / "comps_wugs_dist-before.jsonl", COMPS)
-    assert TASKS["comps"].read(path) == [Choice(question, "wugs_dist_before")]
+    assert TASKS["comps"].read(path) == [BabyLMQuestion(question, "wugs_dist_before")]
     path = write(tmp_path / "wug.jsonl", {"sentences": "ab\tb", "ratio": 0.25})
     assert TASKS["wug"].read(path) == [Wug("ab", "b", 0.25)]
 
@@ -73,13 +73,15 @@ class Sums:
         return [
             None
             if pair.continuation == "-"
-            else Answer(np.array([float(pair.continuation)]), np.array([False]))
+            else ContinuationScores(
+                np.array([float(pair.continuation)]), np.array([False])
+            )
             for pair in pairs
         ]
 
 
 def ask(paradigm, *options):
-    return Choice(Question(("",) * len(options), options, 0), paradigm)
+    return BabyLMQuestion(Question(("",) * len(options), options, 0), paradigm)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from jaxpt.objectives import block_diffusion, masked_diffusion
 from jaxpt.ops import masks
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.zero_shot import score_rows
-from jaxpt.zero_shot.pairs import Pair, score_pairs
+from jaxpt.zero_shot.pairs import TextPair, score_pairs
 from jaxpt.zero_shot.scoring import TextScorer
 
 VOCAB = Vocab(size=8, mask=4)
@@ -125,7 +125,7 @@ def test_both_texts_of_a_pair_are_scored_under_the_same_masks(size):
     scorer = TextScorer(Recorder(), {}, form, "a", lambda function: function)
     # The tokens of a text have its number as their first digit.
     texts = [np.arange(10 * i, 10 * i + 8) for i in range(1, 5)]
-    pairs = [Pair(*pair, "a") for pair in (("0", "1"), ("2", "3"))]
+    pairs = [TextPair(*pair, "a") for pair in (("0", "1"), ("2", "3"))]
     score_pairs(scorer, lambda text: texts[int(text)], pairs, ["bound"])
     masked = [sorted(rows[i]) for i in range(1, 5)]
     assert masked[0] == masked[1] and masked[2] == masked[3]

@@ -5,7 +5,7 @@ import pytest
 
 from jaxpt.zero_shot.continuations import (
     Cut,
-    Pair,
+    SplitText,
     cut_pair,
     fit,
     make_score,
@@ -20,29 +20,29 @@ def encode(text):
 
 
 def test_white_space_at_a_border_is_the_continuations():
-    for pair in (Pair("the cat", " sat"), Pair("the cat ", "sat")):
+    for pair in (SplitText("the cat", " sat"), SplitText("the cat ", "sat")):
         cut = cut_pair(encode, pair)
         assert cut.ids.tolist() == [3, 4, 4] and cut[1:] == (2, 3)
 
 
 def test_white_space_that_is_a_token_is_the_continuations():
     """Of a tokenizer of characters, too."""
-    for pair in (Pair("ab", " c"), Pair("ab ", "c"), Pair("ab \n", "c")):
+    for pair in (SplitText("ab", " c"), SplitText("ab ", "c"), SplitText("ab \n", "c")):
         cut = cut_pair(lambda text: np.array(list(map(ord, text))), pair)
         assert cut.start == 2 and cut.stop == len(cut.ids)
 
 
 def test_what_follows_stands_behind():
-    cut = cut_pair(encode, Pair("the", " cat", " sat down"))
+    cut = cut_pair(encode, SplitText("the", " cat", " sat down"))
     assert cut.ids.tolist() == [3, 4, 4, 5] and cut[1:] == (1, 2)
 
 
 def test_nothing_before():
-    assert cut_pair(encode, Pair("", " cat"))[1:] == (0, 1)
+    assert cut_pair(encode, SplitText("", " cat"))[1:] == (0, 1)
 
 
 def test_a_token_over_the_border_is_the_continuations():
-    cut = cut_pair(encode, Pair("the ca", "t"))
+    cut = cut_pair(encode, SplitText("the ca", "t"))
     assert cut.ids.tolist() == [3, 4] and cut[1:] == (1, 2)
 
 
@@ -70,7 +70,7 @@ class Scorer:
 @pytest.mark.parametrize("rule, total", [("causal", -10), ("pll", -4)])
 def test_what_a_rule_sees_does_not_count(rule, total):
     score = make_score(Scorer(), encode, rule, with_best=True)
-    pairs = [Pair("a b c", " xyz", " uvwxy"), Pair("a", " b" * 5)]
+    pairs = [SplitText("a b c", " xyz", " uvwxy"), SplitText("a", " b" * 5)]
     answer, none = score(pairs)
     assert none is None
     assert answer.total == total and answer.is_cut

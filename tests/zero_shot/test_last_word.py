@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from shared import find_shared
 
-from jaxpt.zero_shot.continuations import Answer
+from jaxpt.zero_shot.continuations import ContinuationScores
 from jaxpt.zero_shot.last_word import (
     Passage,
     evaluate,
@@ -19,9 +19,9 @@ from jaxpt.zero_shot.last_word import (
 
 def test_words_and_tokens_are_told_apart():
     answers = [
-        Answer(np.array([-1.0, -2.0]), np.array([False, True])),
-        Answer(np.array([-0.5]), np.array([True])),
-        Answer(np.array([-3.0, -1.5]), np.array([False, False])),
+        ContinuationScores(np.array([-1.0, -2.0]), np.array([False, True])),
+        ContinuationScores(np.array([-0.5]), np.array([True])),
+        ContinuationScores(np.array([-3.0, -1.5]), np.array([False, False])),
     ]
     result = {name: value for name, (value, _) in judge(answers).items()}
     assert result["accuracy"] == pytest.approx(1 / 3)
@@ -35,7 +35,7 @@ def test_words_and_tokens_are_told_apart():
 
 
 def test_a_hopeless_model_has_no_number():
-    answers = [Answer(np.array([-2000.0]), np.array([False]))]
+    answers = [ContinuationScores(np.array([-2000.0]), np.array([False]))]
     assert judge(answers)["perplexity"][0] == math.inf
 
 
@@ -73,7 +73,9 @@ def test_a_passage_that_does_not_fit_counts_nowhere():
         return [
             None
             if pair.context == "much too long"
-            else Answer(np.array([-1.0]), np.array(["end" in pair.continuation]))
+            else ContinuationScores(
+                np.array([-1.0]), np.array(["end" in pair.continuation])
+            )
             for pair in pairs
         ]
 
@@ -89,7 +91,7 @@ def test_asking():
         return [
             None
             if "enormous" in pair.continuation
-            else Answer(
+            else ContinuationScores(
                 np.full(2, -0.5 if pair.context else -1.0), np.array([True, False])
             )
             for pair in pairs

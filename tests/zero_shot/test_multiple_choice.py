@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxpt.zero_shot.continuations import Answer, Pair
+from jaxpt.zero_shot.continuations import ContinuationScores, SplitText
 from jaxpt.zero_shot.multiple_choice import (
     count_ties,
     evaluate,
@@ -62,11 +62,13 @@ def test_trivial_answers():
 
 def score_by_length(pairs):
     """Longer options are likelier; a "huge" one does not fit."""
-    assert all(type(pair) is Pair for pair in pairs)
+    assert all(type(pair) is SplitText for pair in pairs)
     return [
         None
         if "huge" in pair.continuation
-        else Answer(np.full(3, len(pair.continuation) - len(pair.context)), np.ones(3))
+        else ContinuationScores(
+            np.full(3, len(pair.continuation) - len(pair.context)), np.ones(3)
+        )
         for pair in pairs
     ]
 

@@ -12,14 +12,14 @@ import pytest
 from shared import find_shared
 
 from jaxpt.zero_shot import pairs, tasks
-from jaxpt.zero_shot.pairs import Pair, find_hits, judge, read_pairs
+from jaxpt.zero_shot.pairs import TextPair, find_hits, judge, read_pairs
 
 ROWS = [
     {"sentence_good": "a b", "sentence_bad": "b a", "UID": "u1", "field": "x/y"},
     {"sentence_good": "c", "sentence_bad": "d", "linguistics_term": "t"},
 ]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
-WANTED = [Pair("a b", "b a", "u1", "", "x_y"), Pair("c", "d", "file", "t", "")]
+WANTED = [TextPair("a b", "b a", "u1", "", "x_y"), TextPair("c", "d", "file", "t", "")]
 
 
 def write_archive(path, files):
@@ -57,14 +57,14 @@ def test_pairs_are_read_from_files_folders_and_archives(tmp_path):
 )
 def test_tables_are_pairs_too(name, text, tmp_path):
     (tmp_path / name).write_text(text, encoding="utf-8", newline="")
-    assert read_pairs(str(tmp_path / name)) == [Pair('say "a, b"', "b", "file")]
+    assert read_pairs(str(tmp_path / name)) == [TextPair('say "a, b"', "b", "file")]
 
 
 def test_between_tabs_quotation_marks_are_characters(tmp_path):
     (tmp_path / "a.tsv").write_text('good\tbad\n"a" b\tc\n"so\tb\n')
     assert read_pairs(str(tmp_path / "a.tsv")) == [
-        Pair('"a" b', "c", "a"),
-        Pair('"so', "b", "a"),
+        TextPair('"a" b', "c", "a"),
+        TextPair('"so', "b", "a"),
     ]
 
 
@@ -109,9 +109,9 @@ def test_json_lines_end_at_newlines_alone(tmp_path):
     table = f"good\tbad\n{odd}\tx\n"
     (tmp_path / "a.tsv").write_text(table, encoding="utf-8")
     (tmp_path / "a.csv").write_text(table.replace("\t", ","), encoding="utf-8")
-    assert read_pairs(str(tmp_path / "a.jsonl")) == [Pair(odd, "x", "a")] * 2
-    assert read_pairs(str(tmp_path / "a.tsv")) == [Pair(odd, "x", "a")]
-    assert read_pairs(str(tmp_path / "a.csv")) == [Pair(odd, "x", "a")]
+    assert read_pairs(str(tmp_path / "a.jsonl")) == [TextPair(odd, "x", "a")] * 2
+    assert read_pairs(str(tmp_path / "a.tsv")) == [TextPair(odd, "x", "a")]
+    assert read_pairs(str(tmp_path / "a.csv")) == [TextPair(odd, "x", "a")]
 
 
 def test_a_field_of_a_table_may_be_long(tmp_path):
@@ -186,7 +186,7 @@ def test_babylm_whole():
 
 
 def make_pairs(*paradigms):
-    return [Pair("g", "b", name, name[0]) for name in paradigms]
+    return [TextPair("g", "b", name, name[0]) for name in paradigms]
 
 
 def test_ties_are_one_half_and_paradigms_count_alike():
@@ -262,7 +262,7 @@ def encode(text):
 
 
 def test_a_task_finds_figures_baselines_and_columns(refuses):
-    items = [Pair("ab", "b", "p"), Pair("a", "b", "p"), Pair("a", "a", "p")]
+    items = [TextPair("ab", "b", "p"), TextPair("a", "b", "p"), TextPair("a", "a", "p")]
     asker = tasks.EvalContext(Spelling(), encode, encode)
     result = tasks.evaluate_pairs(asker, items, ("pll", "x"))
     assert list(result) == ["pll", "x"]
@@ -274,7 +274,7 @@ def test_a_task_finds_figures_baselines_and_columns(refuses):
     assert outcome.columns["good"].tolist() == [-195.0, -97.0, -97.0]
     assert "1 pairs are two identical texts." in outcome.notes
     assert "Ties: 1; each counts one half." in outcome.notes
-    two = [Pair("ab", "b", "p"), Pair("a", "b", "q")]
+    two = [TextPair("ab", "b", "p"), TextPair("a", "b", "q")]
     (outcome,) = tasks.evaluate_pairs(asker, two, ("pll",)).values()
     assert outcome.figures["accuracy"].method == pairs.METHOD
     output = tasks.to_json(outcome)
@@ -282,7 +282,9 @@ def test_a_task_finds_figures_baselines_and_columns(refuses):
     assert output["figures"]["accuracy"]["low"] is not None
     json.dumps(output, allow_nan=False)
     with refuses("''", "has no token"):
-        pairs.score_pairs(asker.scorer, asker.encode, [Pair("", "b", "p")], ("pll",))
+        pairs.score_pairs(
+            asker.scorer, asker.encode, [TextPair("", "b", "p")], ("pll",)
+        )
 
 
 def test_tasks_are_named_with_paths(refuses):

@@ -10,7 +10,7 @@ from tiny import make_config, prepare
 from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot import reading
 from jaxpt.zero_shot.outcomes import EvalContext
-from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED, Reading
+from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED, WordReading
 from jaxpt.zero_shot.scoring import TextScorer
 
 COLUMNS = (*reading.TEXTS, "sentence", *NUMBERS, "prev_length", *EYE, SELF_PACED)
@@ -34,7 +34,7 @@ def make_readings(num=60):
     values = [frequency, length, place, before, *times]
     names = (*NUMBERS, "prev_length", *EYE, SELF_PACED)
     items = [
-        Reading("a", "b", "", "", f"s{i // 4}", dict(zip(names, row, strict=True)))
+        WordReading("a", "b", "", "", f"s{i // 4}", dict(zip(names, row, strict=True)))
         for i, row in enumerate(np.transpose(values).tolist())
     ]
     return items, surprisal, previous, values

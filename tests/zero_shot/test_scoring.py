@@ -18,7 +18,7 @@ from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     RANDOM_RULES,
-    Text,
+    ScoredText,
     plan_bound,
 )
 from jaxpt.zero_shot.scoring import TextScorer
@@ -322,7 +322,9 @@ def test_the_bound_is_the_mean_over_all_that_can_be_masked():
     assert len(set(drawn)) > 1
     # The same masks for texts of one length and seed; others for another seed.
     masked = [
-        plan_bound(Text(np.array(ids), 0, form, ("bound",), seed))[0].arrays["inputs"]
+        plan_bound(ScoredText(np.array(ids), 0, form, ("bound",), seed))[0].arrays[
+            "inputs"
+        ]
         == MASK
         for ids, seed in (([5, 7, 11], 3), ([8, 9, 6], 3), ([5, 7, 11], 4))
     ]

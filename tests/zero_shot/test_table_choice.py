@@ -9,7 +9,7 @@ import pytest
 from shared import find_shared
 
 from jaxpt.zero_shot import multiple_choice, tasks
-from jaxpt.zero_shot.continuations import Answer
+from jaxpt.zero_shot.continuations import ContinuationScores
 from jaxpt.zero_shot.questions import Question, read_questions
 from jaxpt.zero_shot.table_choice import read_choice_shots, read_choices
 
@@ -101,7 +101,7 @@ def test_it_is_scored_as_other_questions(write):
 
     def score(pairs):
         lengths = [float(len(pair.continuation.strip())) for pair in pairs]
-        return [Answer(np.array([-n]), np.array([False])) for n in lengths]
+        return [ContinuationScores(np.array([-n]), np.array([False])) for n in lengths]
 
     result = multiple_choice.evaluate(read_choices(write(options="list")), score, False)
     # Of cold, hot it is hot (wrong); of wet, hot, red a tie of three.

@@ -11,7 +11,7 @@ from tiny import make_config, prepare
 from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot import text_tasks
 from jaxpt.zero_shot.last_word import Passage
-from jaxpt.zero_shot.outcomes import EvalContext, Options
+from jaxpt.zero_shot.outcomes import EvalContext, TaskOptions
 from jaxpt.zero_shot.questions import Question, plain
 from jaxpt.zero_shot.scoring import TextScorer
 
@@ -178,7 +178,7 @@ def test_few_shot_means_and_spread(clm):
         plain(f"it is {c} and", ["no", "yes"], i % 2) for i, c in enumerate("abcdef")
     ]
     items = [plain("it is so and", ["no", "yes"], 1), plain("we are", ["no", "yes"], 0)]
-    options = Options(num_shots=1, num_draws=2, num_orders=1)
+    options = TaskOptions(num_shots=1, num_draws=2, num_orders=1)
     scorer = clm.scorer.with_form(clm.scorer.form)
     asker = clm._replace(scorer=scorer, options=options, shots=train)
     outcome = text_tasks.evaluate_questions(asker, items, ("causal",))["causal"]
@@ -193,7 +193,7 @@ def test_few_shot_means_and_spread(clm):
 
 def test_windows_by_a_loop(clm):
     text = "of the people and for the people"
-    options = Options(window=8, stride=3)
+    options = TaskOptions(window=8, stride=3)
     outcome = text_tasks.evaluate_texts(
         clm._replace(options=options), [text], ("causal",)
     )["causal"]
@@ -219,7 +219,7 @@ def test_what_the_vocabulary_lacks_is_said(clm):
 
 def test_windows_that_do_not_fit(clm, refuses):
     with refuses("--window=99", "at most"):
-        asker = clm._replace(options=Options(window=99))
+        asker = clm._replace(options=TaskOptions(window=99))
         text_tasks.evaluate_texts(asker, ["a"], ("causal",))
 
 
@@ -233,12 +233,12 @@ def test_rules_that_cannot_answer(clm, refuses):
 def test_shots_come_with_their_number(tmp_path, refuses):
     tasks = text_tasks.make_tasks()
     with refuses("--num_shots=2", "--shots="):
-        text_tasks.read_shots(tasks["piqa"], Options(num_shots=2))
+        text_tasks.read_shots(tasks["piqa"], TaskOptions(num_shots=2))
     with refuses("--num_shots=0", "--shots=x"):
-        text_tasks.read_shots(tasks["piqa"], Options(shots="x"))
+        text_tasks.read_shots(tasks["piqa"], TaskOptions(shots="x"))
     path = tmp_path / "t.jsonl"
     row = {"goal": "g", "sol1": "a", "sol2": "b", "label": 1}
     path.write_text(json.dumps(row))
-    options = Options(shots=str(path), num_shots=1)
+    options = TaskOptions(shots=str(path), num_shots=1)
     (shot,) = text_tasks.read_shots(tasks["piqa"], options)
     assert shot.solved == "Question: g\nAnswer: b"

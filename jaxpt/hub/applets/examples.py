@@ -19,14 +19,14 @@ SENTENCE = re.compile(r"[A-Z][^.!?\n]*[.!?]")
 NUM_TOKENS = 100_000  # of held-out text, from which sentences are taken
 
 
-class Examples(NamedTuple):
+class ExampleTexts(NamedTuple):
     """Example sentences, and whether they are from the run's held-out text."""
 
     texts: list[str]
     are_own: bool
 
 
-def choose_examples(run: LoadedRun, workdir: Path, num: int) -> Examples:
+def choose_examples(run: LoadedRun, workdir: Path, num: int) -> ExampleTexts:
     """Whole sentences of the run's held-out text, evenly spread.
 
     They have a length that the model reads at once. A run without its text, or with too
@@ -36,9 +36,9 @@ def choose_examples(run: LoadedRun, workdir: Path, num: int) -> Examples:
     step = max(1, len(fitting) // num)
     chosen = fitting[::step][:num]
     if len(chosen) >= min(num, len(DEFAULT)):
-        return Examples(chosen, are_own=True)
+        return ExampleTexts(chosen, are_own=True)
     general = [text for text in DEFAULT if _fits(run, text)]
-    return Examples(general or list(DEFAULT), are_own=False)
+    return ExampleTexts(general or list(DEFAULT), are_own=False)
 
 
 def _heldout_sentences(run: LoadedRun, workdir: Path) -> list[str]:

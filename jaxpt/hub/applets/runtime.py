@@ -64,9 +64,6 @@ def load_runtime(runtime: Runtime, source: str = "") -> bytes:
     Args:
       source: the .wasm file or the package's .tgz; "" is the cache, or a download
         into it.
-
-    Raises:
-      UserError: the file is missing or another one, or it cannot be downloaded.
     """
     if source:
         return _read_file(runtime, source)
@@ -87,11 +84,7 @@ def load_runtime(runtime: Runtime, source: str = "") -> bytes:
 
 
 def find_url(runtime: Runtime) -> str:
-    """The address of the package's archive.
-
-    Raises:
-      ConfigError: the registry is no web address.
-    """
+    """The address of the package's archive."""
     registry = os.environ.get("NPM_CONFIG_REGISTRY") or _ask_npm() or REGISTRY
     if urllib.parse.urlsplit(registry).scheme not in ("http", "https"):
         raise ConfigError(

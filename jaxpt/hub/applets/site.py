@@ -48,10 +48,6 @@ def write_site(
     Returns:
       Lines to print: each model with its size and its difference from JAX, and where
       the page is.
-
-    Raises:
-      UserError: a folder is not that of a run or its run has no graph, a package is
-        missing, the folder is not empty or cannot be written, or as `load_runtime`.
     """
     onnx_files.require(precision)
     with new_folder(folder) as place:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.hub.entries import Entry, Table, map_layers, map_norm, name_attention
+from jaxpt.hub.entries import Table, TensorEntry, map_layers, map_norm, name_attention
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import CAUSAL, NO_ROPE, activation, field, fixed, same, size
 from jaxpt.hub.task_names import TEXTS, pooled
@@ -15,7 +15,7 @@ _BIAS = "final_logits_bias"
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield Entry("model.shared.weight", ("embed/tokens",))
+    yield TensorEntry("model.shared.weight", ("embed/tokens",))
     cross = name_attention("encoder_attn.{}_proj", "cross", out="out")
     cross["encoder_attn_layer_norm"] = "cross_norm"
     for stack, num, embed in (
@@ -23,7 +23,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
         ("decoder", spec.num_decoder_layers, "decoder_embed"),
     ):
         hf_prefix = f"model.{stack}"
-        yield Entry(
+        yield TensorEntry(
             f"{hf_prefix}.embed_positions.weight", (f"{embed}/positions/table",)
         )
         yield from map_norm(spec, f"{hf_prefix}.layernorm_embedding", f"{embed}/norm")
@@ -33,7 +33,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
         modules |= {"fc1": "mlp/up", "fc2": "mlp/down", "final_layer_norm": "mlp_norm"}
         yield from map_layers(spec, num, f"{hf_prefix}.layers", stack, modules)
     if spec.head_bias:
-        yield Entry(_BIAS, ("head/bias",), is_row=True)
+        yield TensorEntry(_BIAS, ("head/bias",), is_row=True)
 
 
 def _has_head_bias(tensors: Mapping[str, Any]) -> bool | None:

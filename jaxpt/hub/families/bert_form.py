@@ -1,15 +1,15 @@
 """What BERT, RoBERTa, ELECTRA, MPNet and their relatives share."""
 
 from jaxpt.hub.entries import (
-    Entry,
     Modules,
     Table,
+    TensorEntry,
     map_head,
     map_layers,
     map_linear,
     map_norm,
 )
-from jaxpt.hub.fields import Row, field, fixed
+from jaxpt.hub.fields import FieldRow, field, fixed
 from jaxpt.nn.model_spec import ModelSpec
 
 # transformers' classes cannot be without segment types.
@@ -44,7 +44,7 @@ def list_rows(
     mlp_width: int = 3072,
     layers: int = 12,
     has_types: bool = True,
-) -> tuple[Row, ...]:
+) -> tuple[FieldRow, ...]:
     """The rows that all share, with the defaults of a class."""
     types = (_TYPES,) if has_types else ()
     return (
@@ -71,10 +71,12 @@ def list_rows(
 def list_body(spec: ModelSpec, prefix: str, modules: Modules = MODULES) -> Table:
     """The entries of embeddings and layers."""
     hf_prefix = f"{prefix}.embeddings"
-    yield Entry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
-    yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
+    yield TensorEntry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
+    yield TensorEntry(
+        f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",)
+    )
     if spec.num_types:
-        yield Entry(f"{hf_prefix}.token_type_embeddings.weight", ("embed/types",))
+        yield TensorEntry(f"{hf_prefix}.token_type_embeddings.weight", ("embed/types",))
     if spec.norm_position == "post":
         yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     if spec.embedding_dim != spec.d_model:

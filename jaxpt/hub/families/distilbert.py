@@ -1,8 +1,8 @@
 """DistilBERT."""
 
 from jaxpt.hub.entries import (
-    Entry,
     Table,
+    TensorEntry,
     map_head,
     map_layers,
     map_norm,
@@ -25,8 +25,10 @@ from jaxpt.nn.model_spec import ModelSpec
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
     hf_prefix = "distilbert.embeddings"
-    yield Entry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
-    yield Entry(f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",))
+    yield TensorEntry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
+    yield TensorEntry(
+        f"{hf_prefix}.position_embeddings.weight", ("embed/positions/table",)
+    )
     yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     modules = name_attention("attention.{}_lin", out="out") | {
         "sa_layer_norm": "attention_norm",

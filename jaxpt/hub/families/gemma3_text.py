@@ -10,7 +10,7 @@ from jaxpt.hub.families.gemma_form import (
 )
 from jaxpt.hub.families.llama_form import COPIES, RATE
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, Row, Values, fixed
+from jaxpt.hub.fields import Config, FieldRow, Values, fixed
 from jaxpt.hub.rotary import read_layer_base, write_rope
 from jaxpt.hub.windows import FULL, LOCAL
 from jaxpt.nn.model_spec import ModelSpec
@@ -40,7 +40,7 @@ FAMILY = Family(
     {"causal": "Gemma3ForCausalLM"},
     (
         *list_gemma_rows(
-            Row(_read_bases, _write_bases),
+            FieldRow(_read_bases, _write_bases),
             vocab_size=262208,
             max_position_embeddings=131072,
         ),

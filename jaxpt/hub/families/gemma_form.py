@@ -6,7 +6,7 @@ from jaxpt.hub.entries import ATTENTION, GATED, HEAD_NORMS, Table
 from jaxpt.hub.families.llama_form import LLAMA_FORM, list_rows, map_form
 from jaxpt.hub.fields import (
     Config,
-    Row,
+    FieldRow,
     Values,
     activation,
     check_type,
@@ -40,13 +40,13 @@ def _read_layers(config: Config) -> Values:
     return read_last_global(config, name, config.get(name, 2))
 
 
-def local_layers(**more: Any) -> Row:
+def local_layers(**more: Any) -> FieldRow:
     """The row of windows; `more` are defaults of the class."""
     defaults = {"sliding_window": 4096, **more}
-    return Row(_read_layers, write_last_global, defaults, ("sliding_window",))
+    return FieldRow(_read_layers, write_last_global, defaults, ("sliding_window",))
 
 
-def cap(name: str, spec_field: str, default: float | None) -> Row:
+def cap(name: str, spec_field: str, default: float | None) -> FieldRow:
     """A soft cap; null is none."""
 
     def read(config: Config) -> Values:
@@ -58,7 +58,7 @@ def cap(name: str, spec_field: str, default: float | None) -> Row:
             raise refusal(name, value, "null or above 0")
         return {spec_field: float(value)}
 
-    return Row(read, lambda spec: {name: getattr(spec, spec_field) or None})
+    return FieldRow(read, lambda spec: {name: getattr(spec, spec_field) or None})
 
 
 def _read_causal(config: Config) -> Values:
@@ -68,10 +68,10 @@ def _read_causal(config: Config) -> Values:
     return {}
 
 
-ONE_WAY = Row(_read_causal, lambda _: {"use_bidirectional_attention": False})
+ONE_WAY = FieldRow(_read_causal, lambda _: {"use_bidirectional_attention": False})
 
 
-def list_gemma_rows(rotary: Row, **defaults: Any) -> tuple[Row, ...]:
+def list_gemma_rows(rotary: FieldRow, **defaults: Any) -> tuple[FieldRow, ...]:
     """The rows that Gemma 2 and 3 share, without those of windows and caps."""
     return (
         fixed(is_causal=True, attention_chunk_size=None),

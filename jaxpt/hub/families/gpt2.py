@@ -1,6 +1,6 @@
 """GPT-2."""
 
-from jaxpt.hub.entries import QKV, Entry, Table, map_layers, map_norm, map_untied
+from jaxpt.hub.entries import QKV, Table, TensorEntry, map_layers, map_norm, map_untied
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import CAUSAL, NO_ROPE, activation, field, fixed, size
 from jaxpt.hub.task_names import ANSWERS, QUESTIONS, TAGS, TEXTS, TOKENS, HeadNames
@@ -8,8 +8,8 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield Entry("transformer.wte.weight", ("embed/tokens",))
-    yield Entry("transformer.wpe.weight", ("embed/positions/table",))
+    yield TensorEntry("transformer.wte.weight", ("embed/tokens",))
+    yield TensorEntry("transformer.wpe.weight", ("embed/positions/table",))
     modules = {
         "ln_1": "attention_norm",
         "ln_2": "mlp_norm",

@@ -1,8 +1,8 @@
 """GPT-Neo and TinyStories."""
 
 from jaxpt.hub.entries import (
-    Entry,
     Table,
+    TensorEntry,
     map_layers,
     map_norm,
     map_untied,
@@ -13,7 +13,7 @@ from jaxpt.hub.fields import (
     CAUSAL,
     NO_ROPE,
     Config,
-    Row,
+    FieldRow,
     Values,
     activation,
     field,
@@ -28,8 +28,8 @@ _MOST_LAYERS = 1000  # as the config lists all layers
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield Entry("transformer.wte.weight", ("embed/tokens",))
-    yield Entry("transformer.wpe.weight", ("embed/positions/table",))
+    yield TensorEntry("transformer.wte.weight", ("embed/tokens",))
+    yield TensorEntry("transformer.wpe.weight", ("embed/positions/table",))
     modules = {
         "ln_1": "attention_norm",
         **name_attention("attn.attention.{}_proj", out="out"),
@@ -85,7 +85,7 @@ FAMILY = Family(
             "intermediate_size", "d_ff", None, lambda config: 4 * config["hidden_size"]
         ),
         field("max_position_embeddings", "max_len", 2048),
-        Row(_read_layers, _write_layers, {"window_size": 256}),
+        FieldRow(_read_layers, _write_layers, {"window_size": 256}),
         field("layer_norm_epsilon", "norm_epsilon", 1e-5),
         activation("activation_function", "gelu_new"),
         field("tie_word_embeddings", "tie_embeddings", True),

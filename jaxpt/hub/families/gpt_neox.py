@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from jaxpt.hub.entries import QKV, Entry, Table, map_layers, map_norm, map_untied
+from jaxpt.hub.entries import QKV, Table, TensorEntry, map_layers, map_norm, map_untied
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import CAUSAL, activation, field, fixed
 from jaxpt.hub.rotary import rope
@@ -10,7 +10,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield Entry("gpt_neox.embed_in.weight", ("embed/tokens",))
+    yield TensorEntry("gpt_neox.embed_in.weight", ("embed/tokens",))
     modules = {
         "input_layernorm": "attention_norm",
         "attention.query_key_value": QKV,

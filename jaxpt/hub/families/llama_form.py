@@ -6,14 +6,14 @@ from jaxpt.hub.entries import (
     ATTENTION,
     GATED,
     HEAD_NORMS,
-    Entry,
     Modules,
     Table,
+    TensorEntry,
     map_layers,
     map_norm,
     map_untied,
 )
-from jaxpt.hub.fields import Row, activation, field, fixed, size
+from jaxpt.hub.fields import FieldRow, activation, field, fixed, size
 from jaxpt.hub.rotary import rope
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -41,7 +41,7 @@ _DEFAULTS = {
 }
 
 
-def list_heads(values: dict[str, Any]) -> tuple[Row, ...]:
+def list_heads(values: dict[str, Any]) -> tuple[FieldRow, ...]:
     """The rows of the numbers of heads and of their width, with these defaults."""
     return (
         size("num_attention_heads", "num_heads", values["num_attention_heads"]),
@@ -63,8 +63,8 @@ def list_heads(values: dict[str, Any]) -> tuple[Row, ...]:
 
 
 def list_rows(
-    rotary: Row | None = None, activations: Row | None = None, **defaults: Any
-) -> tuple[Row, ...]:
+    rotary: FieldRow | None = None, activations: FieldRow | None = None, **defaults: Any
+) -> tuple[FieldRow, ...]:
     """The rows that all share.
 
     Args:
@@ -74,7 +74,7 @@ def list_rows(
     """
     values = _DEFAULTS | defaults
 
-    def plain(name: str, spec_field: str) -> Row:
+    def plain(name: str, spec_field: str) -> FieldRow:
         return field(name, spec_field, values[name])
 
     return (
@@ -96,7 +96,7 @@ def list_rows(
 
 def map_form(spec: ModelSpec, modules: Modules) -> Table:
     """The entries of a model with these modules in its layers."""
-    yield Entry("model.embed_tokens.weight", ("embed/tokens",))
+    yield TensorEntry("model.embed_tokens.weight", ("embed/tokens",))
     yield from map_layers(spec, spec.num_layers, "model.layers", "encoder", modules)
     yield from map_norm(spec, "model.norm", "encoder/norm")
     yield from map_untied(spec)

@@ -11,7 +11,7 @@ from jaxpt.hub.families.modernbert_form import (
     write_layers,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, Row, Values
+from jaxpt.hub.fields import Config, FieldRow, Values
 from jaxpt.hub.task_names import CHOICES, QUESTIONS, TEXTS, TOKENS, HeadNames
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -43,7 +43,7 @@ _TASK_HEADS = tuple(
 FAMILY = Family(
     "modernbert",
     {"masked": "ModernBertForMaskedLM"},
-    list_rows(Row(_read_layers, _write_layers, LAYER_DEFAULTS)),
+    list_rows(FieldRow(_read_layers, _write_layers, LAYER_DEFAULTS)),
     list_tensors,
     body="model.",
     constants=FORM,

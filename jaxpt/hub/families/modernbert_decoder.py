@@ -11,7 +11,7 @@ from jaxpt.hub.families.modernbert_form import (
     write_layers,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, Row, Values, fixed
+from jaxpt.hub.fields import Config, FieldRow, Values, fixed
 from jaxpt.nn.model_spec import ModelSpec
 
 
@@ -32,7 +32,7 @@ FAMILY = Family(
     (
         fixed(is_causal=True),
         *list_rows(
-            Row(
+            FieldRow(
                 _read_layers,
                 _write_layers,
                 LAYER_DEFAULTS,

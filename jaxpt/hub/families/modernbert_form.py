@@ -2,16 +2,16 @@
 
 from jaxpt.hub.entries import (
     QKV,
-    Entry,
     Modules,
     Table,
+    TensorEntry,
     map_head,
     map_layers,
     map_norm,
 )
 from jaxpt.hub.fields import (
     Config,
-    Row,
+    FieldRow,
     Values,
     activation,
     field,
@@ -46,7 +46,7 @@ COPIES = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
     is_causal = head == "causal"
-    yield Entry("model.embeddings.tok_embeddings.weight", ("embed/tokens",))
+    yield TensorEntry("model.embeddings.tok_embeddings.weight", ("embed/tokens",))
     yield from map_norm(spec, "model.embeddings.norm", "embed/norm")
     inputs: Modules = {"attn.Wqkv": QKV}
     if is_causal:
@@ -93,11 +93,7 @@ def read_layers(config: Config, width: int, least: int) -> Values:
 
 
 def _read_layer_types(config: Config) -> int:
-    """`ModelSpec.global_every`; 1 if every layer has full attention.
-
-    Raises:
-      UserError: the kinds of layers follow no such rule.
-    """
+    """`ModelSpec.global_every`; 1 if every layer has full attention."""
     kinds, every = config.get("layer_types"), config["global_attn_every_n_layers"]
     layers = config["num_hidden_layers"]
     if kinds is None:
@@ -117,7 +113,7 @@ def write_layers(spec: ModelSpec) -> Config:
     }
 
 
-def list_rows(layers: Row) -> tuple[Row, ...]:
+def list_rows(layers: FieldRow) -> tuple[FieldRow, ...]:
     """The rows that ModernBERT and its decoder share."""
     return (
         # The last bias is the head's.

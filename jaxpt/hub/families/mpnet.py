@@ -3,7 +3,7 @@
 Position 0 is the row after that of padding, which is always 1.
 """
 
-from jaxpt.hub.entries import Entry, Table, map_head, name_attention
+from jaxpt.hub.entries import Table, TensorEntry, map_head, name_attention
 from jaxpt.hub.families.bert_form import (
     BERT_FORM,
     GELU,
@@ -25,7 +25,7 @@ _MODULES = name_attention("attention.attn.{}") | {
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
     bias = "mpnet.encoder.relative_attention_bias.weight"
-    yield Entry(bias, ("encoder/relative/table",))
+    yield TensorEntry(bias, ("encoder/relative/table",))
     yield from list_body(spec, "mpnet", _MODULES)
     yield from map_head(spec, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 

@@ -21,7 +21,7 @@ from jaxpt.hub.families.t5_form import (
     list_tensors,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Row
+from jaxpt.hub.fields import FieldRow
 
 
 def _is_head_tied(tensors: Mapping[str, Any]) -> bool:
@@ -33,7 +33,9 @@ FAMILY = Family(
     "mt5",
     {"seq2seq": "MT5ForConditionalGeneration"},
     list_rows(
-        Row(lambda _: {}, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}),
+        FieldRow(
+            lambda _: {}, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}
+        ),
         vocab_size=250112,
         num_layers=8,
         num_heads=6,

@@ -3,7 +3,7 @@
 from jaxpt.hub.families.llama_form import COPIES, RATE, list_rows
 from jaxpt.hub.families.olmo_form import OLMO_FORM, list_tensors
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, Row, Values, fixed
+from jaxpt.hub.fields import Config, FieldRow, Values, fixed
 from jaxpt.hub.rotary import read_layer_base, write_rope
 from jaxpt.hub.windows import FULL, LOCAL, read_last_global, write_last_global
 from jaxpt.nn.model_spec import ModelSpec
@@ -36,7 +36,7 @@ FAMILY = Family(
         fixed(is_causal=True, attention_chunk_size=None),
         fixed(attention_bias=False, is_written=True),
         *list_rows(
-            Row(
+            FieldRow(
                 _read_layers,
                 _write_layers,
                 {"sliding_window": 4096},

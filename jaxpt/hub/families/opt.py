@@ -5,8 +5,8 @@ counterpart: its positions are added behind the projection.
 """
 
 from jaxpt.hub.entries import (
-    Entry,
     Table,
+    TensorEntry,
     map_layers,
     map_norm,
     map_untied,
@@ -17,7 +17,7 @@ from jaxpt.hub.fields import (
     CAUSAL,
     NO_ROPE,
     Config,
-    Row,
+    FieldRow,
     Values,
     activation,
     field,
@@ -29,8 +29,8 @@ from jaxpt.nn.model_spec import ModelSpec
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
     prefix = "model.decoder"
-    yield Entry(f"{prefix}.embed_tokens.weight", ("embed/tokens",))
-    yield Entry(f"{prefix}.embed_positions.weight", ("embed/positions/table",))
+    yield TensorEntry(f"{prefix}.embed_tokens.weight", ("embed/tokens",))
+    yield TensorEntry(f"{prefix}.embed_positions.weight", ("embed/positions/table",))
     modules = {
         **name_attention("self_attn.{}_proj", out="out"),
         "self_attn_layer_norm": "attention_norm",
@@ -65,7 +65,7 @@ FAMILY = Family(
         field("vocab_size", "vocab_size", 50272),
         field("num_hidden_layers", "num_layers", 12),
         field("hidden_size", "d_model", 768),
-        Row(
+        FieldRow(
             _read_table,
             lambda spec: {"word_embed_proj_dim": spec.d_model},
             {"word_embed_proj_dim": None},

@@ -1,6 +1,6 @@
 """Phi 1, 1.5 and 2."""
 
-from jaxpt.hub.entries import Entry, Table, map_layers, map_linear, map_norm
+from jaxpt.hub.entries import Table, TensorEntry, map_layers, map_linear, map_norm
 from jaxpt.hub.families.llama_form import BUFFERS, COPIES, RATE, list_heads
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import CAUSAL, activation, field, fixed
@@ -11,7 +11,7 @@ _HEADS = {"num_attention_heads": 32, "num_key_value_heads": None, "head_dim": No
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield Entry("model.embed_tokens.weight", ("embed/tokens",))
+    yield TensorEntry("model.embed_tokens.weight", ("embed/tokens",))
     modules = {
         "input_layernorm": "attention_norm",
         **{
@@ -25,7 +25,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
     yield from map_layers(spec, spec.num_layers, "model.layers", "encoder", modules)
     yield from map_norm(spec, "model.final_layernorm", "encoder/norm")
     if spec.tie_embeddings:
-        yield Entry("lm_head.bias", ("head/bias",))
+        yield TensorEntry("lm_head.bias", ("head/bias",))
     else:
         yield from map_linear(spec, "lm_head", "head/out", bias=True)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from jaxpt.hub.families.llama_form import list_rows
-from jaxpt.hub.fields import Config, Row, Values, fixed, refusal
+from jaxpt.hub.fields import Config, FieldRow, Values, fixed, refusal
 from jaxpt.hub.windows import LOCAL, decode_window, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -42,7 +42,7 @@ def _write_windows(spec: ModelSpec) -> Config:
     }
 
 
-def list_qwen_rows(**defaults: Any) -> tuple[Row, ...]:
+def list_qwen_rows(**defaults: Any) -> tuple[FieldRow, ...]:
     """The rows that both share.
 
     Args:
@@ -57,7 +57,7 @@ def list_qwen_rows(**defaults: Any) -> tuple[Row, ...]:
             max_position_embeddings=32768,
             **defaults,
         ),
-        Row(
+        FieldRow(
             _read_windows,
             _write_windows,
             {

@@ -12,7 +12,7 @@ from jaxpt.hub.families.bert_form import (
     name_copies,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import NO_ROPE, Config, Row, field, refusal
+from jaxpt.hub.fields import NO_ROPE, Config, FieldRow, field, refusal
 from jaxpt.hub.task_names import ANSWERS, QUESTIONS, TAGS, TEXTS, TOKENS, pooled
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -28,7 +28,7 @@ def _decode_pad(pad: int, config: Config) -> int:
     return pad + 1
 
 
-def list_all_rows(vocab_size: int) -> tuple[Row, ...]:
+def list_all_rows(vocab_size: int) -> tuple[FieldRow, ...]:
     """The rows of a family with this default."""
     return (
         *list_rows(vocab_size),

@@ -9,7 +9,7 @@ from jaxpt.hub.families.llama_form import (
     list_tensors,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, Row, Values, fixed, refusal
+from jaxpt.hub.fields import Config, FieldRow, Values, fixed, refusal
 from jaxpt.hub.rotary import rope
 from jaxpt.hub.windows import FULL
 from jaxpt.nn.model_spec import ModelSpec
@@ -70,7 +70,7 @@ FAMILY = Family(
             max_position_embeddings=32768,
             tie_word_embeddings=True,
         ),
-        Row(_read_unrotated, _write_unrotated, {"no_rope_layer_interval": 4}),
+        FieldRow(_read_unrotated, _write_unrotated, {"no_rope_layer_interval": 4}),
     ),
     list_tensors,
     body="model.",

@@ -12,7 +12,7 @@ from jaxpt.hub.families.t5_form import (
     list_tensors,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, Row, Values, require
+from jaxpt.hub.fields import Config, FieldRow, Values, require
 
 
 def _read_tie(config: Config) -> Values:
@@ -27,7 +27,7 @@ FAMILY = Family(
     "t5",
     {"seq2seq": "T5ForConditionalGeneration"},
     list_rows(
-        Row(_read_tie, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}),
+        FieldRow(_read_tie, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}),
         vocab_size=32128,
         num_layers=6,
         num_heads=8,

@@ -3,9 +3,9 @@
 from typing import Any
 
 from jaxpt.hub.entries import (
-    Entry,
     Modules,
     Table,
+    TensorEntry,
     map_layers,
     map_norm,
     map_untied,
@@ -16,7 +16,7 @@ from jaxpt.hub.fields import (
     CAUSAL,
     NO_ROPE,
     Config,
-    Row,
+    FieldRow,
     Values,
     field,
     fixed,
@@ -52,7 +52,7 @@ IDS = {"eos_token_id": 1, "decoder_start_token_id": 0}
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
-    yield Entry("shared.weight", ("embed/tokens",))
+    yield TensorEntry("shared.weight", ("embed/tokens",))
     mlp = {"wi": "up", "wo": "down"}
     if spec.gated_mlp:
         mlp = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
@@ -72,7 +72,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
             modules[f"layer.{place}.layer_norm"] = f"{part}_norm"
         hf_prefix = f"{stack}.block"
         bias = f"{hf_prefix}.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        yield Entry(bias, (f"{stack}/relative/table",))
+        yield TensorEntry(bias, (f"{stack}/relative/table",))
         yield from map_layers(spec, num, hf_prefix, stack, modules)
         yield from map_norm(spec, f"{stack}.final_layer_norm", f"{stack}/norm")
     yield from map_untied(spec)
@@ -113,14 +113,14 @@ def _write_mlp(spec: ModelSpec) -> Config:
     return {"feed_forward_proj": f"gated-{name}"}
 
 
-def list_rows(tie: Row, **defaults: Any) -> tuple[Row, ...]:
+def list_rows(tie: FieldRow, **defaults: Any) -> tuple[FieldRow, ...]:
     """The rows of a family with the defaults of its class.
 
     Args:
       tie: whether its head is tied.
     """
 
-    def plain(name: str, *spec_fields: str) -> Row:
+    def plain(name: str, *spec_fields: str) -> FieldRow:
         return field(name, spec_fields, defaults[name])
 
     mlp_default = {"feed_forward_proj": defaults["feed_forward_proj"]}
@@ -128,7 +128,7 @@ def list_rows(tie: Row, **defaults: Any) -> tuple[Row, ...]:
         CAUSAL,
         fixed(is_encoder_decoder=True, is_written=True),
         fixed(is_decoder=False),
-        Row(_read_mlp, _write_mlp, mlp_default),
+        FieldRow(_read_mlp, _write_mlp, mlp_default),
         tie,
         plain("vocab_size", "vocab_size"),
         plain("num_layers", "num_layers"),

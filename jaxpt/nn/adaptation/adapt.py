@@ -37,9 +37,6 @@ def init_extra(
         of a batch. Only modules that it calls get additions. Layers are unrolled.
       params: those of the network.
       label_ids: the tokens of each label's name.
-
-    Raises:
-      UserError: the method is not applicable to the network.
     """
     if spec.method == "bitfit" and not any(
         is_trained(spec, f"network/{name}") for name in find_read(run, params)
@@ -77,11 +74,7 @@ def adapted(spec: AdaptSpec, extra: dict) -> Iterator[None]:
 
 
 def merge(spec: AdaptSpec, params: PyTree, extra: dict) -> PyTree:
-    """The parameters of an equivalent network without additions: merges LoRA.
-
-    Raises:
-      UserError: the additions of the method cannot be merged.
-    """
+    """The parameters of an equivalent network without additions: merges LoRA."""
     if not extra:
         return params
     if spec.method != "lora":

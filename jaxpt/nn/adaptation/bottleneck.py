@@ -35,11 +35,7 @@ ACTIVATIONS = {"houlsby": "gelu_tanh", "pfeiffer": "relu"}
 
 
 def init(spec: AdaptSpec, places: Places, rng: jax.Array) -> dict:
-    """The parameters of every adapter, by the path of its sublayer.
-
-    Raises:
-      UserError: the network has no layers of attention and MLP.
-    """
+    """The parameters of every adapter, by the path of its sublayer."""
     extra: dict = {}
     for path, width in places.sublayers:
         if spec.method == "pfeiffer" and path[-1] != "mlp":

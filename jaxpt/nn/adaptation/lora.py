@@ -37,11 +37,7 @@ def is_target(path: Path, targets: tuple[str, ...]) -> bool:
 
 
 def init(spec: AdaptSpec, places: Places, params: PyTree, rng: jax.Array) -> dict:
-    """A and B of every target matrix, by the path of the matrix.
-
-    Raises:
-      UserError: a target matches no matrix of the network.
-    """
+    """A and B of every target matrix, by the path of the matrix."""
     extra: dict = {}
     for name in spec.targets:
         if not any(is_target(path, (name,)) for path in places.dense):

@@ -33,9 +33,6 @@ def init(
     Args:
       label_ids: the tokens of each label's name; with `prompt_init` "labels" the first
         vectors are the means of their rows; the others are drawn at random.
-
-    Raises:
-      UserError: the network reads no token table, or the labels have no names.
     """
     if not places.tables:
         raise ConfigError(

@@ -17,7 +17,7 @@ from jaxpt.nn.stacks import INTERMEDIATES, list_states
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits, masks
 from jaxpt.ops.losses import Scores, SumWeight
-from jaxpt.ops.packing import Law, pack
+from jaxpt.ops.packing import PredictionCounts, pack
 
 # The end of a parameter's path -> the mesh axis over which each of its axes is split.
 Rules = tuple[tuple[str, tuple[str | None, ...]], ...]
@@ -161,7 +161,7 @@ class TransformerNetwork(Network, Transformer):
         number in a row.
     """
 
-    packed: tuple[tuple[str, Law], ...] = ()
+    packed: tuple[tuple[str, PredictionCounts], ...] = ()
 
     def score_term(
         self, term: str, states: Array, targets: Array, weights: Array

@@ -170,9 +170,6 @@ def begin(params: Any, teacher_params: Any, student_layers: tuple[int, ...]) -> 
       params: random ones of both.
       teacher_params: the teacher's, in either form of `jaxpt.nn.scan`.
       student_layers: which of its layers; () leaves the student as it is.
-
-    Raises:
-      UserError: a parameter of the student does not exist in the teacher.
     """
     is_scanned = "layers" in params["teacher"]["encoder"]
     form = scan.stack_layers if is_scanned else lambda tree: tree

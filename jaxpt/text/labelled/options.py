@@ -8,7 +8,7 @@ from jaxpt.text.labelled.tables import Table
 from jaxpt.text.sources.missing import is_empty
 
 
-class Options(NamedTuple):
+class AnswerOptions(NamedTuple):
     """The options of one row.
 
     Attributes:
@@ -20,15 +20,12 @@ class Options(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
+def read_options(table: Table, columns: Sequence[str], row: int) -> AnswerOptions:
     """Reads the options of a row from several columns, or from one column of lists.
 
     Args:
       columns: a column for each option; or one column, whose value is a list of texts
         or ARC's {"text": [...], "label": [...]}.
-
-    Raises:
-      UserError: there are fewer than two, or one is not a text.
     """
     values: Any = [table.columns[name][row] for name in columns]
     keys: Any = ()
@@ -46,20 +43,17 @@ def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
         )
     if any(map(is_empty, [*values, *keys])):
         raise DataError(f"{table.where(row)}: {', '.join(columns)}: an option is blank")
-    return Options(tuple(values), tuple(map(str, keys)))
+    return AnswerOptions(tuple(values), tuple(map(str, keys)))
 
 
 def find_right(
-    table: Table, column: str, row: int, options: Options, first: int = 0
+    table: Table, column: str, row: int, options: AnswerOptions, first: int = 0
 ) -> int:
     """Reads the number of the right option, from 0.
 
     Args:
       column: has one of the options' keys; without keys, a number, or a letter from A.
       first: the number of the first option in that column.
-
-    Raises:
-      UserError: the value names no option.
     """
     value = table.columns[column][row]
     if options.keys:

@@ -101,11 +101,7 @@ class Table:
         return " ".join(self.places[row]) if self.places else f"{self.name} row {row}"
 
     def texts(self, column: str, may_be_blank: bool = False) -> list[str]:
-        """A column of strings.
-
-        Raises:
-          UserError: a value is not a string or, unless it may be, blank.
-        """
+        """A column of strings."""
         for row, value in enumerate(self.columns[column]):
             if not isinstance(value, str):
                 kind = "null" if value is None else f"{value!r:.40}"
@@ -143,10 +139,6 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
 
     Args:
       columns: their names; if empty, all columns, with None where a row has no value.
-
-    Raises:
-      UserError: the file is missing or damaged, does not have a column or any row, or a
-        row does not have one field per column.
     """
     if spec.missing not in MISSING:
         allowed = " or ".join(MISSING)
@@ -199,11 +191,7 @@ def _add_split(path: str, split: str, kind: str) -> str:
 
 
 def find_format(spec: TableSpec, path: str) -> str:
-    """The format of a file or a TFDS data set, by its name if `spec.format` is "auto".
-
-    Raises:
-      UserError: it is not one of FORMATS, or does not have a setting that is set.
-    """
+    """The format of a file or TFDS data set, by its name if `spec.format` is "auto"."""
     kind = spec.format
     if kind not in FORMATS:
         raise DataError(f"format={kind!r}: must be one of {', '.join(FORMATS)}")

@@ -27,9 +27,6 @@ def fill(template: str, row: Mapping[str, str]) -> str:
 def read_texts(table: Table, text: str) -> list[str]:
     """A column of texts; or, if `text` names columns in braces, the filled template.
 
-    Raises:
-      UserError: a value is not a string.
-
     >>> table = Table("a.tsv", {"a": ["x", "y"], "b": ["1", "2"]})
     >>> read_texts(table, "b"), read_texts(table, "{b}: {a}")
     (['1', '2'], ['1: x', '2: y'])

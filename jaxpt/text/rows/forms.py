@@ -58,9 +58,6 @@ class RowsSpec(Settings):
       dupe_factor: the number of passes over the text in an epoch of pairs.
       short_seq_prob: the probability that pairs aim at a random shorter length.
       seed: of the random choices of pairs.
-
-    Raises:
-      UserError: a setting is not allowed.
     """
 
     SECTION: ClassVar[str] = "data"
@@ -103,7 +100,7 @@ class RowsSpec(Settings):
         return keys + ("sentence_ids",) * self.sentence_ids
 
 
-class Rows(Protocol):
+class PlannedRows(Protocol):
     """Planned rows of a corpus, which are read by index.
 
     Attributes:
@@ -125,13 +122,8 @@ class Rows(Protocol):
         ...
 
 
-def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
-    """Plans the rows of a corpus.
-
-    Raises:
-      UserError: the vocabulary or the text does not have what the form needs, or the
-        text is too short for a row.
-    """
+def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> PlannedRows:
+    """Plans the rows of a corpus."""
     needs_sentences = spec.sentence_ids or spec.rows in (*PACKED[1:], *PAIRS)
     if needs_sentences and corpus.sentence_starts is None:
         setting = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
@@ -179,11 +171,7 @@ def _check_sentences(corpus: Corpus, spec: RowsSpec) -> None:
 
 
 def find_frame(spec: RowsSpec, vocab: Vocab) -> Frame:
-    """The special tokens at the beginning and the end of each row, if it has any.
-
-    Raises:
-      UserError: the vocabulary lacks them, or they leave no room for text.
-    """
+    """The special tokens at the beginning and the end of each row, if it has any."""
     if not spec.add_special_tokens:
         return (), ()
     if vocab.framing is not None:
@@ -338,9 +326,6 @@ def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
 
     Args:
       num: the number of rows, which may overlap; 0 for all consecutive rows.
-
-    Raises:
-      UserError: the corpus is shorter than one row.
     """
     starts = window_starts(corpus, length, num)
     if num == 0:

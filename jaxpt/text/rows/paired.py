@@ -45,10 +45,6 @@ def plan_pair_rows(
 
     Args:
       form: one of `PAIRS`.
-
-    Raises:
-      UserError: a special token is missing, there are too few documents, or
-        the text gives no pair.
     """
     specials = [vocab.require(name) for name in ("cls", "sep", "pad")]
     doc_starts = _without_empty(corpus.doc_starts)
@@ -190,7 +186,7 @@ def plan_pairs(
         most,
     )
     steps, num_single = [], 0
-    planner = _Planner(sentence_starts, first, most, random)
+    planner = _PairPlanner(sentence_starts, first, most, random)
     step = planner.ordered_step if is_ordered else planner.step
     while len(lanes):
         is_pair, pairs, cursors = step(docs, cursors, targets)
@@ -214,7 +210,7 @@ def plan_pairs(
 
 
 @dataclass(frozen=True, eq=False)
-class _Planner:
+class _PairPlanner:
     """Makes the next pair of each lane (a document in one pass).
 
     Attributes:

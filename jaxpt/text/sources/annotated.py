@@ -22,9 +22,6 @@ def read_squad(text: str, where: str) -> Iterator[Record]:
     Each question becomes a row with the columns of TFDS's "squad": id, title, context,
     question, answers {text: [...], answer_start: [...]}, and is_impossible, which is
     False in version 1.1.
-
-    Raises:
-      UserError: the file has another form.
     """
     whole, number = parse_object(text, where), 0
     try:
@@ -57,11 +54,7 @@ def read_squad(text: str, where: str) -> Iterator[Record]:
 
 
 def split_labels(text: str, where: str) -> Iterator[Record]:
-    """Reads lines of a label, a space and a text.
-
-    Raises:
-      UserError: a line has another form.
-    """
+    """Reads lines of a label, a space and a text."""
     for number, line in split_lines(text):
         label, blank, rest = line.partition(" ")
         if not label or not blank:
@@ -70,11 +63,7 @@ def split_labels(text: str, where: str) -> Iterator[Record]:
 
 
 def name_sts(text: str, where: str) -> Iterator[Record]:
-    """Reads the lines of STS-B: tabs between the fields `STS`, without a header.
-
-    Raises:
-      UserError: a line has another form.
-    """
+    """Reads the lines of STS-B: tabs between the fields `STS`, without a header."""
     for number, fields in split_tsv(text.split("\n")):
         if len(fields) < len(STS):
             raise DataError(

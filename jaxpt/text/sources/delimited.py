@@ -53,9 +53,6 @@ def split_csv(
       lines: with their ends.
       where: the file, which begins an error message.
 
-    Raises:
-      UserError: a quote is not closed, or text follows a closed one.
-
     >>> list(split_csv(['1,"a ""b"", c"\\n'], "a.csv", ","))
     [(1, ['1', 'a "b", c'])]
     """
@@ -112,9 +109,6 @@ def name_fields(
 
     Args:
       where: the file, which begins an error message.
-
-    Raises:
-      UserError: the header has a name twice, or a row another number of fields.
 
     >>> list(name_fields([(1, ["a", "b"]), (2, ["x", "y"])], "a.csv"))
     [(2, {'a': 'x', 'b': 'y'})]

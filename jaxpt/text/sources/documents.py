@@ -104,9 +104,6 @@ def cut_documents(
       rule: `SourceSpec.documents`.
       name: the file's name; unless the rule is "file", the number of a document's first
         line is added, "name:1".
-
-    Raises:
-      UserError: the rule is not valid.
     """
     marked = mark_documents(blocks, rule)
     for number, group in itertools.groupby(marked, itemgetter(0)):
@@ -118,11 +115,7 @@ def cut_documents(
 
 
 def mark_documents(blocks: Iterable[str], rule: str) -> Iterator[tuple[int, str]]:
-    """Yields pieces of text with the number of their document's first line (file: 0).
-
-    Raises:
-      UserError: the rule is not valid.
-    """
+    """Pieces of text with the number of their document's first line (file: 0)."""
     pattern = check_rule(rule)
     if rule == "file":
         return ((0, block) for block in blocks)
@@ -135,11 +128,7 @@ def mark_documents(blocks: Iterable[str], rule: str) -> Iterator[tuple[int, str]
 
 
 def check_rule(rule: str) -> re.Pattern | None:
-    """The pattern of "start:REGEX" and "heading:REGEX"; None for the other rules.
-
-    Raises:
-      UserError: the rule is not valid, or REGEX is not a regular expression.
-    """
+    """The pattern of "start:REGEX" and "heading:REGEX"; None for the other rules."""
     if rule in ("file", "line", "paragraph"):
         return None
     kind, _, pattern = rule.partition(":")

@@ -90,9 +90,6 @@ def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
 
     Args:
       setting: the text before the file's name in the message.
-
-    Raises:
-      UserError: the file is missing, unreadable, truncated or damaged.
     """
     packing = split_suffixes(file)[1] or file.suffix
     try:
@@ -107,11 +104,7 @@ def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
 
 
 def need_pyarrow(file: Path | str, setting: str = "data.path=") -> Any:
-    """Imports pyarrow, which is slow and so done only when needed.
-
-    Raises:
-      UserError: it is not installed.
-    """
+    """Imports pyarrow, which is slow and so done only when needed."""
     return optional.need("pyarrow.parquet", "", f"{setting}{file}")
 
 
@@ -126,9 +119,6 @@ def open_parquet(
 
     Args:
       data: the content, if the file is one of an archive.
-
-    Raises:
-      UserError: as `reading`.
     """
     pyarrow = need_pyarrow(file, setting)
     try:
@@ -144,12 +134,7 @@ def open_parquet(
 
 @contextlib.contextmanager
 def open_archive(file: Path) -> Iterator[tarfile.TarFile]:
-    """Opens a tar archive, packed or not, with files of at most `disk.WHOLE_BYTES`.
-
-    Raises:
-      UserError: they are larger.
-      OSError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error: it is damaged.
-    """
+    """Opens a tar archive, packed or not, with files of at most `disk.WHOLE_BYTES`."""
     with disk.open_regular(file) as raw, tarfile.open(fileobj=raw) as archive:
         num_bytes = 0
         for member in archive:  # which reads no more of it than is needed
@@ -164,9 +149,6 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
 
     Args:
       where: the file and the line, which begin an error message.
-
-    Raises:
-      UserError: the text is not a JSON object.
     """
     try:
         return schema.parse(text, {str: object})
@@ -175,21 +157,13 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
 
 
 def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
-    """Reads a file in blocks of at most BLOCK_BYTES, decompressed by its suffix.
-
-    Raises:
-      UserError: as `reading`; or it unpacks to more than `MAX_RATIO` times its size.
-    """
+    """Reads a file in blocks of at most BLOCK_BYTES, decompressed by its suffix."""
     with reading(file, setting), disk.open_regular(file) as raw:
         yield from unpack(raw, file, setting)
 
 
 def read_whole(file: Path, setting: str = "data.path=") -> bytes:
-    """Reads a whole file of at most `disk.WHOLE_BYTES`, decompressed by its suffix.
-
-    Raises:
-      UserError: as `read_bytes`, or it is larger.
-    """
+    """Reads a whole file of at most `disk.WHOLE_BYTES`, decompressed by its suffix."""
     if not split_suffixes(file)[1]:
         with reading(file, setting):
             return disk.read(file)
@@ -213,12 +187,7 @@ def _join(blocks: Iterable[bytes], file: Path, setting: str) -> bytes:
 
 
 def unpack(raw: BinaryIO, file: Path, setting: str = "data.path=") -> Iterator[bytes]:
-    """Decompresses an open file by its suffix, in blocks of at most BLOCK_BYTES.
-
-    Raises:
-      UserError: it unpacks to more than `MAX_RATIO` times its size.
-      OSError, EOFError, lzma.LZMAError, zlib.error: it is damaged.
-    """
+    """Decompresses an open file by its suffix, in blocks of at most BLOCK_BYTES."""
     packing = split_suffixes(file)[1]
     num_bytes = 0
     for block in _unpack(raw, packing, file, setting):
@@ -277,10 +246,6 @@ def read_text(file: Path, data: bytes | None = None) -> Iterator[str]:
 
     Args:
       data: the content, decompressed, if the file is one of an archive.
-
-    Raises:
-      UserError: as `reading`; the file is empty; it is of a binary format, by its first
-        bytes; it is not UTF-8 or has a NUL (names the byte).
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_bytes, is_empty, is_first = 0, True, True
@@ -362,10 +327,6 @@ def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]
 
 
 def hash_file(file: Path) -> str:
-    """The sha256 of a file's bytes, not decompressed, in hex.
-
-    Raises:
-      UserError: as `reading`.
-    """
+    """The sha256 of a file's bytes, not decompressed, in hex."""
     with reading(file), disk.open_regular(file) as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()

@@ -22,11 +22,7 @@ _FORM = {"sha256": str, "files": {str: [object]}}
 
 
 def stamp(file: Path) -> list[int]:
-    """Metadata that change with a file: size, mtime_ns, ctime_ns and inode.
-
-    Raises:
-      UserError: the file is missing or its metadata cannot be read.
-    """
+    """Metadata that change with a file: size, mtime_ns, ctime_ns and inode."""
     with reading(file):
         stat = os.stat(file)
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
@@ -45,11 +41,7 @@ class Hashes:
         self._requested: dict[str, list] = {}
 
     def __call__(self, file: Path) -> str:
-        """The sha256 of a file's bytes, in hex.
-
-        Raises:
-          UserError: the file cannot be read.
-        """
+        """The sha256 of a file's bytes, in hex."""
         name, before, now = os.path.abspath(file), stamp(file), time.time_ns()
         known = self._known.get(name)
         if known and known[:-1] == before:

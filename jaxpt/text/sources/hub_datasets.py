@@ -44,12 +44,7 @@ def _reporting(where: str) -> Iterator[None]:
 
 
 def _open(path: str, setting: str = "data.path=") -> tuple[Any, str]:
-    """The builder of a data set, and the split.
-
-    Raises:
-      UserError: the data set or config does not exist, or cannot be reached; or the
-        user has not named it (`jaxpt.trust`).
-    """
+    """The builder of a data set, and the split."""
     trust.check_place(path)
     datasets = optional.need("datasets", "datasets", f"{setting}{path}")
     name, config, split = split_name(path)
@@ -59,22 +54,14 @@ def _open(path: str, setting: str = "data.path=") -> tuple[Any, str]:
 
 
 def describe_hub(path: str) -> dict[str, str]:
-    """The identity of a data set's content: it changes if a file changes.
-
-    Raises:
-      UserError: as `read_hub`.
-    """
+    """The identity of a data set's content: it changes if a file changes."""
     builder, split = _open(path)
     about = {"hf": builder.dataset_name, "config": builder.config.name}
     return about | {"split": split, "hash": builder.hash}
 
 
 def read_hub(path: str, how: Reading) -> Iterator[Record]:
-    """The records of a data set, from number 0.
-
-    Raises:
-      UserError: the data set, split or column does not exist, or it cannot be read.
-    """
+    """The records of a data set, from number 0."""
     builder, split = _open(path, how.setting)
     where, name = f"{how.setting}{path}", path.removeprefix(PREFIX)
     with _reporting(where):

@@ -20,9 +20,6 @@ def read_json_lines(
       blocks: the characters of the file.
       where: the file, which begins an error message.
       first: the number of the first line.
-
-    Raises:
-      UserError: a line is not a JSON object.
     """
     for number, (line, _) in enumerate(read_lines(blocks, schema.MAX_BYTES), first):
         if line.strip(BLANKS):
@@ -36,9 +33,6 @@ def read_json(blocks: Iterable[str], where: str) -> Iterator[Record]:
 
     Unless the first line is an object, all of the file is held in memory, of at most
     `schema.MAX_BYTES` characters.
-
-    Raises:
-      UserError: the file is neither.
 
     >>> [record.fields for record in read_json(['[{"a": 1},', '{"a": 2}]'], "a.json")]
     [{'a': 1}, {'a': 2}]

@@ -19,10 +19,6 @@ def read_parquet(file: File, how: Reading) -> Iterator[Record]:
 
     Only the columns of `how` are read. A whole page of the file is held in memory: 1 MB
     of short texts, more of long ones.
-
-    Raises:
-      UserError: the file is damaged, lacks a column or has one that is not of strings
-        though `how.is_strict`; or is too large for a table, which is held in memory.
     """
     where = f"{how.setting}{file.path}"
     number = 0

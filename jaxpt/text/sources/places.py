@@ -49,9 +49,6 @@ def find_files(path: str, how: Reading) -> tuple[list[File], list[str]]:
     """The files of a path, sorted by name, and the names of those that are not read.
 
     An archive is one file (`open_files`).
-
-    Raises:
-      UserError: a folder or glob has no file to read.
     """
     if "\0" in path:
         raise DataError(f"{how.setting or 'path='}{path!r}: a path cannot hold a NUL")
@@ -130,11 +127,7 @@ def _list_glob(pattern: str, setting: str) -> tuple[list[File], list[str]]:
 
 
 def open_files(file: File, how: Reading) -> Iterator[File]:
-    """The file itself, or the files of an archive, sorted by name.
-
-    Raises:
-      UserError: the archive cannot be read, or has no such file.
-    """
+    """The file itself, or the files of an archive, sorted by name."""
     if not is_archive(file.path):
         yield file
         return

@@ -91,11 +91,7 @@ class Reading:
     is_partial: bool = False
 
     def choose_columns(self, names: Iterable[str], where: str) -> list[str]:
-        """The columns that are read, in their order in the data.
-
-        Raises:
-          UserError: the data lack one.
-        """
+        """The columns that are read, in their order in the data."""
         names = list(names)
         for column, note in self.columns.items():
             if column not in names:
@@ -110,9 +106,6 @@ class Reading:
 
         Args:
           feature: of the field. Class -1 (no class) becomes None.
-
-        Raises:
-          UserError: a text is not UTF-8.
         """
         if isinstance(value, dict):
             return {

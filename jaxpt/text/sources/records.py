@@ -36,9 +36,6 @@ def read_records(path: str, how: Reading) -> Iterator[Record]:
     Args:
       path: a file, a glob, a folder, a tar archive or a folder in one, "tfds:NAME" or
         "hf:NAME". Files are decompressed by their suffix.
-
-    Raises:
-      UserError: the path does not exist, or cannot be read as `how` says.
     """
     if path.startswith(TFDS):
         yield from _check_some(read_tfds(path, how), path, how)
@@ -56,11 +53,7 @@ def is_data_set(path: str) -> bool:
 
 
 def read_file(file: File, how: Reading) -> Iterator[Record]:
-    """Reads the records of one file.
-
-    Raises:
-      UserError: as `read_records`; or it has no record.
-    """
+    """Reads the records of one file."""
     try:
         kind = how.find_kind(str(file.path))
     except DataError:

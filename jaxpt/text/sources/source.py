@@ -81,9 +81,6 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
     Files are streamed: only a part, a JSON line or a page of Parquet is in memory. A
     document of more than PART_CHARS characters is yielded in parts (`split_long`), with
     is_start=False after the first. Empty texts are yielded, too.
-
-    Raises:
-      UserError: the path does not exist, or cannot be read as the spec says.
     """
     check_rule(spec.documents)
     how = _make_reading(spec)
@@ -167,9 +164,6 @@ def describe_source(spec: SourceSpec) -> dict:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
       the data set's full name with its version, "split", and the number of "records";
       for a data set of the Hub what `hub_datasets.describe_hub` returns.
-
-    Raises:
-      UserError: the path does not exist.
     """
     about, files = _describe(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
@@ -187,9 +181,6 @@ def list_contents(
     Returns:
       for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS and
       the Hub, the data set's entries of `describe_source` come first.
-
-    Raises:
-      UserError: the path does not exist, or cannot be read.
     """
     about, files = _describe(spec)
     contents = [about] if about else []
@@ -212,9 +203,6 @@ def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
 
 def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
     """Parses entries "PATH=WEIGHT"; the last "=" separates.
-
-    Raises:
-      UserError: an entry has no path, or its weight is not a number above 0.
 
     >>> parse_mixture(("a=b.txt=2", "tfds:c4=.5"))
     [('a=b.txt', 2.0), ('tfds:c4', 0.5)]

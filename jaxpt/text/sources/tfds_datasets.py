@@ -15,11 +15,7 @@ TFDS = "tfds:"
 
 
 def read_tfds(path: str, how: Reading) -> Iterator[Record]:
-    """Reads the records of "tfds:NAME" (train) or "tfds:NAME:SPLIT", from number 0.
-
-    Raises:
-      UserError: as `open_tfds`, or a column does not exist.
-    """
+    """Reads the records of "tfds:NAME" (train) or "tfds:NAME:SPLIT", from number 0."""
     source = open_tfds(path, how.data_dir, how.setting)
     features, where = source.dataset_info.features, f"{how.setting}{path}"
     columns = how.choose_columns(sorted(features), where)
@@ -46,10 +42,6 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
 
     Args:
       setting: the text before the path in an error message.
-
-    Raises:
-      UserError: the data set or split does not exist, or TFDS cannot read it; or the
-        user has not named the data set (`jaxpt.trust`).
     """
     try:
         import tensorflow_datasets as tfds
@@ -104,9 +96,6 @@ def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
 
     The files are those of the split and those that describe its fields, as far as they
     are on this machine.
-
-    Raises:
-      UserError: as `open_tfds`.
     """
     source = open_tfds(path, data_dir)
     info, split = source.dataset_info, _split_tfds(path)[1]

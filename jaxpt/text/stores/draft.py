@@ -31,7 +31,7 @@ class Unusable(Exception):
 
 
 @dataclass
-class _File:
+class _StoreFile:
     """A growing file.
 
     Attributes:
@@ -52,7 +52,7 @@ class Draft:
 
     def __init__(self, path: Path):
         self.path = path
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _StoreFile] = {}
 
     @classmethod
     def begin(cls, path: Path) -> "Draft":
@@ -107,7 +107,7 @@ class Draft:
         with self.writing():
             file = self._files.get(name)
             if file is None:
-                file = self._files[name] = _File(None, 0, hashlib.sha256())
+                file = self._files[name] = _StoreFile(None, 0, hashlib.sha256())
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
                 file.handle = os.open(self.path / name, flags, 0o666)
             elif file.handle is None:
@@ -132,7 +132,7 @@ class Draft:
         path = self.path / name
         with self.writing():
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            self._files[name] = file = _File(handle, 0, hashlib.sha256())
+            self._files[name] = file = _StoreFile(handle, 0, hashlib.sha256())
             file.num_bytes = os.fstat(handle).st_size
             _read_into(file.digest, handle, file.num_bytes)
         self.end(name)
@@ -182,7 +182,7 @@ class Draft:
             file = error.filename or self.path
             raise DataError(f"{file}: cannot be written: {error.strerror}") from error
 
-    def _close(self, file: _File) -> None:
+    def _close(self, file: _StoreFile) -> None:
         handle, file.handle = file.handle, None
         if handle is not None:
             os.close(handle)
@@ -224,7 +224,7 @@ def _read_journal(path: Path) -> dict:
     return journal
 
 
-def _reopen(path: Path, entry: dict) -> _File:
+def _reopen(path: Path, entry: dict) -> _StoreFile:
     """Truncates a file to its length in the journal.
 
     Raises:
@@ -234,7 +234,7 @@ def _reopen(path: Path, entry: dict) -> _File:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
         raise Unusable(f"{path.name} cannot be opened: {error.strerror}") from error
-    file = _File(None, entry["bytes"], hashlib.sha256())
+    file = _StoreFile(None, entry["bytes"], hashlib.sha256())
     try:
         if os.fstat(handle).st_nlink > 1:
             raise Unusable(f"{path.name} is linked to a name elsewhere")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.text.stores.encode import Encoded, encode_texts
-from jaxpt.text.stores.tasks import Task
+from jaxpt.text.stores.tasks import EncodingJob
 from jaxpt.text.tokens.tokenizer import Tokenizer, load
 
 _LOOK_AHEAD = 2  # tasks in memory in addition to one per worker
@@ -44,14 +44,14 @@ def count_cores() -> int:
 
 
 def encode_tasks(
-    tasks: Iterable[Task],
+    tasks: Iterable[EncodingJob],
     tokenizer: Tokenizer,
     path: Path,
     *,
     sentences: str,
     dtype: str,
     workers: int,
-) -> Generator[tuple[Task, Encoded], None, None]:
+) -> Generator[tuple[EncodingJob, Encoded], None, None]:
     """Yields each task with its ids, in order, independent of the number of workers.
 
     Only a few tasks are in memory at a time. Closing the generator ends the workers.
@@ -75,7 +75,7 @@ def encode_tasks(
         return
     pool = _Pool([str(path), sentences, dtype])
     threads = ThreadPoolExecutor(workers, "jaxpt-encode")
-    pending: deque[tuple[Task, Future[Encoded]]] = deque()
+    pending: deque[tuple[EncodingJob, Future[Encoded]]] = deque()
     try:
         for task in tasks:
             pending.append((task, threads.submit(pool.encode, task)))
@@ -100,7 +100,7 @@ class _Pool:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def encode(self, task: Task) -> Encoded:
+    def encode(self, task: EncodingJob) -> Encoded:
         """The ids of a task."""
         try:
             process, connection = worker = self._idle.get_nowait()

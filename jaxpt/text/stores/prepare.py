@@ -43,7 +43,7 @@ from jaxpt.text.stores.store import (
     shard_name,
     token_dtype,
 )
-from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
+from jaxpt.text.stores.tasks import EncodingJob, Sizes, Tally, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
 
 _log = logging.getLogger(__name__)
@@ -92,10 +92,6 @@ def prepare(
       workers: tokenizing processes; 0 means one per core.
       is_keyed: whether the folder's name is a hash of all settings, so that an existing
         store is not compared with them.
-
-    Raises:
-      UserError: the source cannot be read, the folder has other files or cannot be
-        written, the disk is full, the text is shorter than the limits or has no token.
     """
     folder, log = Path(folder), reporter.log
     if folder.name in ("", ".."):
@@ -159,10 +155,6 @@ def write_store(
       about: the card's entries for settings, sources and tokenizer (`prepare`).
       progress: called repeatedly with (bytes of text, documents, tokens).
       check: called before the store is completed; may raise.
-
-    Raises:
-      UserError: as `prepare`. An unfinished folder is kept if the next call can resume
-        it.
     """
     _check_folder(folder)
     start = time.perf_counter()
@@ -303,7 +295,7 @@ class _Writing:
         )
         return line, share
 
-    def _skip(self, tasks: Iterator[Task], path: str) -> None:
+    def _skip(self, tasks: Iterator[EncodingJob], path: str) -> None:
         """Skips the tasks that are in the journal."""
         digest = ""
         for task in itertools.islice(tasks, self._num_tasks):

@@ -131,9 +131,6 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     Args:
       verify: whether to compare each file with its checksum (about 2 GB/s per core);
         False compares sizes only.
-
-    Raises:
-      UserError: the store is incomplete or was altered.
     """
     folder = fetch(folder)
     card = read_card(folder)
@@ -183,11 +180,7 @@ def seal_card(card: dict) -> bytes:
 
 
 def read_card(folder: Path) -> dict:
-    """Reads the card of a store.
-
-    Raises:
-      UserError: it is missing, was altered, or has an unknown format.
-    """
+    """Reads the card of a store."""
     path = folder / CARD
     try:
         card = schema.parse(disk.read(path))

@@ -40,7 +40,7 @@ class Tally:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class EncodingJob:
     """Texts that are encoded together.
 
     Attributes:
@@ -72,9 +72,6 @@ def take(
       heldout_chars: the number of characters after those that are held out.
       source: the name of the text in errors, "data.path=...".
       tally: counts the documents that are left out or cut.
-
-    Raises:
-      UserError: the text is shorter than the limits.
     """
     tally = tally or Tally()
     num_needed = limit_chars + heldout_chars
@@ -116,7 +113,7 @@ def take(
 
 def make_tasks(
     taken: Iterable[tuple[Document, bool]], sentences: str, sizes: Sizes
-) -> Iterator[Task]:
+) -> Iterator[EncodingJob]:
     """Groups the documents of `take` into tasks, independent of anything else."""
     digest, tail = hashlib.sha256(), ""
     batch: list[tuple] = []
@@ -137,7 +134,7 @@ def make_tasks(
         yield _make_task(batch, digest)
 
 
-def _make_task(batch: list[tuple], digest: Any) -> Task:
+def _make_task(batch: list[tuple], digest: Any) -> EncodingJob:
     docs, is_heldout, data, is_sentence, heads = zip(*batch, strict=True)
     digest.update(
         b"".join(itertools.chain.from_iterable(zip(heads, data, strict=True)))
@@ -149,4 +146,4 @@ def _make_task(batch: list[tuple], digest: Any) -> Task:
         num_bytes=np.array(list(map(len, data)), np.int64),
     )
     texts = [doc.text for doc in docs]
-    return Task(texts, pieces, np.array(is_sentence), digest.hexdigest())
+    return EncodingJob(texts, pieces, np.array(is_sentence), digest.hexdigest())

@@ -81,10 +81,6 @@ class Tokenizer(Protocol):
         (`[MASK]`). If tokens include the space before a word (bpe), whitespace before a
         mask or sentinel is removed, as the `tokenizers` library does with `lstrip`.
         A character outside the vocabulary is read as [UNK], with a warning.
-
-        Raises:
-          UserError: a character is outside the vocabulary, and this has no [UNK] or
-            `allow_unknown` is false.
         """
         vocab = self.vocab
         ids = {SPECIALS[role]: getattr(vocab, role) for role in SPECIALS}

@@ -98,11 +98,7 @@ class FolderOptions:
     def apply(
         self, core: tokenizers.Tokenizer
     ) -> tuple[tokenizers.Tokenizer, dict[str, int]]:
-        """The tokenizer that transformers makes of the folder, and its special ids.
-
-        Raises:
-          UserError: the class does not fit, or an added token would have another id.
-        """
+        """The tokenizer that transformers makes of the folder, and its special ids."""
         if self.name is None:
             return core, self._find_roles(core)
         data = json.loads(core.to_str())
@@ -214,11 +210,7 @@ class FolderOptions:
 
 
 def read_options(folder: Path) -> FolderOptions | None:
-    """Reads the files next to a vocabulary; None if the folder has none of them.
-
-    Raises:
-      UserError: an option is unknown, or would change ids in a way that jaxpt lacks.
-    """
+    """Reads the files next to a vocabulary; None if the folder has none of them."""
     files = {name: _read(folder, name) for name in (*NAMES, "config.json")}
     general = files["config.json"] or {}
     kind = general.get("model_type")

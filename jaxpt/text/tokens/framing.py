@@ -49,11 +49,7 @@ class Framing:
 
 
 def from_json(values: dict) -> Framing:
-    """Restores a framing from its `to_json`.
-
-    Raises:
-      UserError: `to_json` does not write such values.
-    """
+    """Restores a framing from its `to_json`."""
     fields = {field.name: field.default for field in dataclasses.fields(Framing)}
     if not isinstance(values, dict) or set(values) != set(fields):
         raise DataError(f"must have {', '.join(fields)}")
@@ -77,9 +73,6 @@ def read_template(
     """The ids that a `tokenizer.json`'s post-processor adds before and after a text.
 
     The `tokenizers` library applies it, so any kind of post-processor works.
-
-    Raises:
-      UserError: it is not valid, changes the text's tokens, or gives type ids above 0.
     """
     try:
         encoding = _apply_template(post_processor)

@@ -67,9 +67,6 @@ def read_published(
       specials: keys of `vocab.SPECIALS` that the vocabulary must have.
       num_sentinels: the number of `<extra_id_*>` that it must have; added ones descend
         from the last id, as T5's do.
-
-    Raises:
-      UserError: the file is missing or not such a vocabulary.
     """
     path = Path(path)
     try:
@@ -87,11 +84,7 @@ def read_published(
 
 
 def read_json(data: dict) -> tokenizers.Tokenizer:
-    """The library's tokenizer of a parsed `tokenizer.json`.
-
-    Raises:
-      UserError: it is not valid.
-    """
+    """The library's tokenizer of a parsed `tokenizer.json`."""
     try:
         model = data["model"]
         if model["type"] == "Unigram":
@@ -121,9 +114,6 @@ def name_specials(
       is_own: whether jaxpt made the tokenizer; then all of these get the flag.
       options: what the files next to it state. If they name special tokens, `roles`
         are not used.
-
-    Raises:
-      UserError: the tokenizer cannot be used as a vocabulary.
     """
     check_ids(core)
     if options is not None:
@@ -248,11 +238,7 @@ def _append(core: tokenizers.Tokenizer, name: str) -> int:
 
 
 def _find_file(path: Path) -> tuple[Path, FolderOptions | None]:
-    """The file of a vocabulary (of two, the first), and what its folder states of it.
-
-    Raises:
-      UserError: a folder has none.
-    """
+    """A vocabulary's file (of two, the first), and what its folder states of it."""
     if not path.is_dir():
         is_standard = any(path.name in names for names in FOLDERS) and path.is_file()
         return path, read_options(path.parent) if is_standard else None

@@ -33,9 +33,6 @@ class SubwordTokenizer(Tokenizer):
         one of its special added tokens.
       roles: ids by keys of `vocab.SPECIALS`.
       sentinels: their ids, `<extra_id_0>` first.
-
-    Raises:
-      UserError: it cannot be used as a vocabulary.
     """
 
     def __init__(
@@ -180,9 +177,6 @@ def check_ids(core: tokenizers.Tokenizer) -> None:
     """Checks that ids are 0, 1, 2, ... and each is used once.
 
     Before `core.to_str`, whose memory is proportional to the largest id.
-
-    Raises:
-      UserError: an id is missing or used twice.
     """
     ids = core.get_vocab(with_added_tokens=True).values()
     known = set(ids)
@@ -198,11 +192,7 @@ def check_ids(core: tokenizers.Tokenizer) -> None:
 
 
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
-    """Checks a tokenizer of the library, whose JSON is `data`, and returns its kind.
-
-    Raises:
-      UserError: the model is of another kind, or its encoding is random or loses text.
-    """
+    """Checks a tokenizer of the library, whose JSON is `data`, and returns its kind."""
     model = data["model"]
     name = model.get("type")
     if name not in KINDS:

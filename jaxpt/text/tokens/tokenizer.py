@@ -74,9 +74,6 @@ class TokenizerSpec(Settings):
       strip_accents: whether wordpiece strips accents and other marks, "yes" or "no";
         "auto" does with `lowercase`, as BERT, unless at least 0.1 % of the characters
         are marks of letters that are not Latin, such as the vowels of Hindi and Thai.
-
-    Raises:
-      UserError: a setting is not allowed.
     """
 
     SECTION: ClassVar[str] = "tokenizer"
@@ -107,11 +104,7 @@ class TokenizerSpec(Settings):
 
 
 def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
-    """Makes the tokenizer of a spec; a trained one reads the texts once.
-
-    Raises:
-      UserError: the file is not a tokenizer, or the texts are empty.
-    """
+    """Makes the tokenizer of a spec; a trained one reads the texts once."""
     if spec.kind == "file":
         return _load_with(fetch(spec.path), spec.specials, spec.num_sentinels)
     if spec.kind == "byte":
@@ -156,9 +149,6 @@ def from_json(
 
     Args:
       specials, num_sentinels: are added if it lacks them.
-
-    Raises:
-      UserError: `save` does not write such values.
     """
     try:
         schema.check(data, {"model": {ROLES: ROLES_SCHEMA, str: object}, str: object})
@@ -170,11 +160,7 @@ def from_json(
 
 
 def load(path: str | os.PathLike) -> Tokenizer:
-    """Reads a tokenizer that `save` or `export` wrote, or any of `read_published`.
-
-    Raises:
-      UserError: the file is missing, not a tokenizer, or does not match its checksum.
-    """
+    """Reads a tokenizer that `save` or `export` wrote, or any of `read_published`."""
     return _load_with(fetch(path), (), 0)
 
 

@@ -59,9 +59,6 @@ def train_subword(
       lowercase: whether wordpiece removes case and accents, as BERT's uncased does.
       strip_accents: whether it strips accents ("yes", "no"); "auto" does with
         `lowercase`, unless the text has marks of letters that are not Latin.
-
-    Raises:
-      UserError: the text is empty, or `vocab_size` or `specials` do not allow it.
     """
     if kind != "bpe" and "unk" not in specials:
         raise DataError(
@@ -231,11 +228,7 @@ def _scale(counts: Counter) -> Counter:
 
 
 def _with_text(texts: Iterable[str], kind: str) -> Iterator[str]:
-    """Yields the texts with lone surrogates as U+FFFD.
-
-    Raises:
-      UserError: all texts are blank.
-    """
+    """Yields the texts with lone surrogates as U+FFFD."""
     is_blank = True
     for text in texts:
         is_blank = is_blank and not text.strip()

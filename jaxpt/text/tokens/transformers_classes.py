@@ -320,9 +320,6 @@ def choose_class(named: Any, kind: Any, is_byte_level: bool, where: str) -> str 
 
     Returns:
       a key of `CLASSES`; None if nothing determines it.
-
-    Raises:
-      UserError: the class is not one of these, or not known for the model.
     """
     name: str | None
     registered = KINDS.get(kind) if isinstance(kind, str) else None
@@ -361,9 +358,6 @@ def apply_class(name: str, data: dict, options: Options, where: str) -> dict:
     Args:
       data: the content of a tokenizer.json.
       options: those of tokenizer_config.json.
-
-    Raises:
-      UserError: the class has another kind of model, or an option another type.
     """
     each, kind = CLASSES[name], data["model"].get("type")
     if each.model not in ("", kind):

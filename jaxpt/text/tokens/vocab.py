@@ -67,11 +67,7 @@ class Vocab:
 
     @property
     def start(self) -> int:
-        """The first input of a decoder: the framing's `start`, else [PAD], as in T5.
-
-        Raises:
-          UserError: the framing names none, and the vocabulary has no [PAD].
-        """
+        """The first input of a decoder: the framing's `start`, else [PAD], as in T5."""
         if self.framing is None or self.framing.start is None:
             return self.require("pad")
         return self.framing.start
@@ -144,11 +140,7 @@ class Vocab:
         return all(len(text.decode("utf-8", "surrogatepass")) == 1 for text in texts)
 
     def require(self, name: str) -> int:
-        """The id of a special token that an objective needs.
-
-        Raises:
-          UserError: the vocabulary does not have it.
-        """
+        """The id of a special token that an objective needs."""
         id_ = getattr(self, name)
         if id_ is None:
             listed = [key for key in SPECIALS if getattr(self, key) is not None]

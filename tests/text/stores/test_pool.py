@@ -13,7 +13,7 @@ import pytest
 
 from jaxpt.text.stores.layout import Pieces
 from jaxpt.text.stores.pool import WorkerDied, _Pool, encode_tasks, serve
-from jaxpt.text.stores.tasks import Task
+from jaxpt.text.stores.tasks import EncodingJob
 from jaxpt.text.tokens.symbols import ByteTokenizer
 from jaxpt.text.tokens.tokenizer import save
 
@@ -25,7 +25,7 @@ def make_task(*texts):
     flags = np.ones(len(texts), bool)
     num_bytes = np.array(list(map(len, data)))
     pieces = Pieces(flags, ~flags, [""] * len(texts), num_bytes)
-    return Task(list(texts), pieces, flags, "")
+    return EncodingJob(list(texts), pieces, flags, "")
 
 
 def encode_all(tasks, path, dtype="<u2"):
