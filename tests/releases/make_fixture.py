@@ -32,7 +32,7 @@ from jaxpt.text.stores.store import open_store  # noqa: E402
 RUNS = (("clm", 0), ("clm", 1), ("mlm", 0))
 TEXTS = ["the state of", "the sky"]
 # Files that would make the archive large, and that nothing reads again.
-LEFT_OUT = ("run.log", "report.html", ".png", "results.tex")
+LEFT_OUT = ("run.log", "report.html", ".png", ".svg", "results.tex")
 WITHOUT = ("clm-seed1/checkpoints", "mlm-seed0/checkpoints/4")
 
 
