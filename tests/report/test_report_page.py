@@ -452,7 +452,7 @@ def test_the_legend_of_samples_has_no_block():
 def test_a_difference_by_hand():
     """From .1 to .3 around .2, on a scale from -.1 to .4, with a margin of .05."""
     row = forest.ForestRow("a", "b", 0.2, 0.1, 0.4, 0.01, "ahead", [0, 1])
-    scale = forest.Scale(-0.1, 0.4, 10, 310)
+    scale = forest.AxisScale(-0.1, 0.4, 10, 310)
     svg = ElementTree.fromstring(forest._draw_strip(row, scale, 0.05, "told"))
     kinds = {e.get("class"): e for e in svg}
     assert kinds["interval"].get("d").startswith("M130.0 11H310.0")
