@@ -40,7 +40,7 @@ from jaxpt.text.phases import Phase  # noqa: E402
 from jaxpt.text.rows.forms import RowsSpec, make_rows  # noqa: E402
 from jaxpt.text.sources.source import SourceSpec, read_documents  # noqa: E402
 from jaxpt.text.tokens import tokenizer as tok  # noqa: E402
-from jaxpt.training import data  # noqa: E402
+from jaxpt.runs import data  # noqa: E402
 
 FORMS = ("chunks", "windows", "packed", "full_sentences", "doc_sentences", "pairs")
 KINDS = ("bpe", "wordpiece", "unigram")
