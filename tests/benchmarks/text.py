@@ -32,6 +32,7 @@ import numpy as np  # noqa: E402
 from wikitext2 import get_config  # noqa: E402
 
 from jaxpt.config.plan import make_plan  # noqa: E402
+from jaxpt.runs import data  # noqa: E402
 from jaxpt.runs.program import Program  # noqa: E402
 from jaxpt.runs.task import make_task  # noqa: E402
 from jaxpt.text.dataset import load_text  # noqa: E402
@@ -40,7 +41,6 @@ from jaxpt.text.phases import Phase  # noqa: E402
 from jaxpt.text.rows.forms import RowsSpec, make_rows  # noqa: E402
 from jaxpt.text.sources.source import SourceSpec, read_documents  # noqa: E402
 from jaxpt.text.tokens import tokenizer as tok  # noqa: E402
-from jaxpt.runs import data  # noqa: E402
 
 FORMS = ("chunks", "windows", "packed", "full_sentences", "doc_sentences", "pairs")
 KINDS = ("bpe", "wordpiece", "unigram")
