@@ -21,7 +21,7 @@ TRUST = re.compile(r"--trust=.+? \(in Python: (trust=.*?)\)")
 class SettingsDict(dict):
     """Settings by section: a dict whose items are attributes, too.
 
-    >>> config = Settings({"objective": "mlm", "train": {"steps": 5}})
+    >>> config = SettingsDict({"objective": "mlm", "train": {"steps": 5}})
     >>> config.train.steps, config["train"]["steps"], config.objective
     (5, 5, 'mlm')
     """

@@ -29,7 +29,7 @@ class ValueScale(NamedTuple):
       is_whole: whether values are integers.
       limits: of the setting.
 
-    >>> Scale(2.0, 3.0).find_next(0.1, 1), Scale(2.0, 3.0).find_next(0.1, -1)
+    >>> ValueScale(2.0, 3.0).find_next(0.1, 1), ValueScale(2.0, 3.0).find_next(0.1, -1)
     (0.3, 0.05)
     """
 
@@ -52,10 +52,10 @@ class ValueScale(NamedTuple):
         A value has three digits where they are beyond the last one. A step that would
         pass an excluded limit halves the distance to it.
 
-        >>> dropout = Scale(limits=Limits(least=0, below=1))
+        >>> dropout = ValueScale(limits=Limits(least=0, below=1))
         >>> [dropout.find_next(value, 1) for value in (0.2, 0.5, 0.9)]
         [0.4, 0.75, 0.95]
-        >>> dropout.find_next(0.0, -1), Scale(is_whole=True).find_next(3, -1)
+        >>> dropout.find_next(0.0, -1), ValueScale(is_whole=True).find_next(3, -1)
         (None, 2)
         """
         factor = self.above if side > 0 else self.below
@@ -145,7 +145,7 @@ def find_beyond(
       For each setting at an edge, the settings with its next value beyond; and the
       settings that are at an edge with no allowed value beyond.
 
-    >>> tried, scales = [{"a": 1.0}, {"a": 2.0}, {"a": 4.0}], {"a": Scale()}
+    >>> tried, scales = [{"a": 1.0}, {"a": 2.0}, {"a": 4.0}], {"a": ValueScale()}
     >>> find_beyond({"a": 4.0}, tried, scales, lambda settings: True)
     ({'a': {'a': 8.0}}, [])
     >>> find_beyond({"a": 2.0}, tried, scales, lambda settings: True)

@@ -76,7 +76,7 @@ class ScalingLaw(NamedTuple):
     def loss(self, params: Any, tokens: Any) -> Any:
         """L(N, D).
 
-        >>> chinchilla = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
+        >>> chinchilla = ScalingLaw(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
         >>> round(float(chinchilla.loss(70e9, 1.4e12)), 6)
         1.936645
         """
@@ -91,7 +91,7 @@ class ScalingLaw(NamedTuple):
     def best(self, flops: Any, factor: float = 6.0) -> tuple[Any, Any]:
         """The best N and D of a budget C = factor N D, in closed form.
 
-        >>> chinchilla = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
+        >>> chinchilla = ScalingLaw(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
         >>> f"{chinchilla.best(1e19)[0]:.4e}"
         '2.2796e+08'
         """

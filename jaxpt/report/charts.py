@@ -160,9 +160,9 @@ def _write(value) -> str:
 class AxisScale(NamedTuple):
     """Where a value is drawn: `low` at `start`, `high` at `end`, both in units.
 
-    >>> Scale(0, 10, 100, 200)(2.5)
+    >>> AxisScale(0, 10, 100, 200)(2.5)
     125.0
-    >>> Scale(1, 100, 0, 50, is_log=True)(10)
+    >>> AxisScale(1, 100, 0, 50, is_log=True)(10)
     25.0
     """
 

@@ -249,7 +249,7 @@ def weigh_hits(
 ) -> tuple[Float[np.ndarray, "N"], Float[np.ndarray, "N"]]:
     """The hit and weight of each pair; their weighted mean is the mean of paradigms.
 
-    >>> pairs = [Pair("", "", name) for name in "aab"]
+    >>> pairs = [TextPair("", "", name) for name in "aab"]
     >>> hits, weights = weigh_hits(pairs, np.array([[1.0, 0], [0, 1], [1, 0]]))
     >>> float((hits * weights).sum() / weights.sum())
     0.75

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 from reports import make_full_report, make_report, make_runs, vary
 
+from jaxpt.comparison.studies import load_study
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.types import Report, load_report
 from jaxpt.report.wording import join, word_metric, word_outcome, word_pair
 
 RESULTS = Path(__file__).parents[2] / "results"
-STORED = sorted(RESULTS.rglob("report.json"))
+STUDIES = sorted(path.parent for path in RESULTS.rglob("study.json"))
 
 
-@pytest.mark.parametrize("path", STORED, ids=lambda path: path.parent.name)
-def test_a_stored_report_is_written_as_it_was_read(path):
-    content = json.loads(path.read_text())
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.name)
+def test_a_studys_report_is_written_as_it_was_read(path):
+    content = load_study(path).report
     assert Report.from_json(content).to_json() == content
 
 
