@@ -14,8 +14,71 @@ after the run was saved (129 SIGHUP, 130 Ctrl-C, 143 SIGTERM), 141 the reader of
 pipe is gone.
 """
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from typing import NamedTuple
+
+
+class Spelling(NamedTuple):
+    """How a message writes an argument for the one who called.
+
+    Attributes:
+      name: of the argument's name; that of a setting begins with "config.".
+      value: of a value that the caller may copy into the call.
+    """
+
+    name: Callable[[str], str]
+    value: Callable[[str], str]
+
+
+def _without_config(name: str) -> str:
+    return name.removeprefix("config.")
+
+
+PYTHON = Spelling(_without_config, ascii)
+_spelling = ContextVar("spelling", default=PYTHON)
+
+
+def argument(name: str, value: str | None = None) -> str:
+    """An argument, as the messages of errors and the log name it to the caller.
+
+    The library names arguments. The command line makes them flags, in one place
+    (`jaxpt.cli.main`), and a function of `jaxpt` its own parameters (`jaxpt.api`).
+
+    Args:
+      name: of the flag, without dashes; "config.SECTION.NAME" is a setting.
+      value: to be copied into the call, as code or quoted for a shell.
+
+    >>> f"{argument('top_k')}=0: must be at least 1"
+    'top_k=0: must be at least 1'
+    >>> f"use {argument('config.data.path')}=FILE, or add {argument('trust', 'a.b')}"
+    "use data.path=FILE, or add trust='a.b'"
+    """
+    spelling = _spelling.get()
+    written = spelling.name(name)
+    return written if value is None else f"{written}={spelling.value(value)}"
+
+
+def current_spelling() -> Spelling:
+    """The spelling of this call, to be passed to another process."""
+    return _spelling.get()
+
+
+@contextlib.contextmanager
+def spelled(spelling: Spelling) -> Iterator[None]:
+    """Within it, messages write arguments in this way (`argument`).
+
+    >>> with spelled(Spelling("--{}".format, repr)):
+    ...     argument("top_k")
+    '--top_k'
+    """
+    token = _spelling.set(spelling)
+    try:
+        yield
+    finally:
+        _spelling.reset(token)
 
 
 class UserError(Exception):

@@ -1,9 +1,9 @@
-"""Logging: what commands print while they work, and `--quiet`.
+"""Logging: what commands print while they work, unless they are quiet.
 
 Modules log to children of the logger "jaxpt". Importing jaxpt installs no handler. A
 command, or a function such as `jaxpt.train`, installs them while it runs:
 
-    INFO                 progress, to standard output; `--quiet` and `--json` drop it
+    INFO                 progress, to standard output; `set_quiet` drops it
     WARNING and above    to standard error, as "jaxpt: warning: ..."
     run.log              both, with the time, in the run's folder (`runs.log_file`)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 
 # hf:/data/set is a local data set of the library datasets (`data.path`), not hf://...
 URL = re.compile(r"(?!hf:/(?!/))([A-Za-z][A-Za-z0-9+.-]+):/+")
@@ -107,7 +107,7 @@ def check(name: str, setting: str) -> None:
 def check_place(place: str) -> None:
     """Refuses a remote place that the user has not named, nor a folder above it.
 
-    >>> trust_places("--workdir=gs://mine/runs")
+    >>> trust_places("gs://mine/runs")
     >>> check_place("gs://mine/runs/a/config.json")
     >>> check_place("gs://other/a")
     Traceback (most recent call last):
@@ -125,9 +125,7 @@ def check_place(place: str) -> None:
 
 
 def _advise(name: str) -> str:
-    return (
-        f"if you trust it, add --trust={_quote(name)} (in Python: trust={ascii(name)})"
-    )
+    return f"if you trust it, add {argument('trust', name)}"
 
 
 def _quote(name: str) -> str:

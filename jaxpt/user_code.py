@@ -22,13 +22,13 @@ def explain(name: str, reason: str) -> Iterator[None]:
     """Turns any error of the code within into a ConfigError.
 
     Args:
-      name: of the code, such as "--config=my.py".
+      name: of the code, such as "config=my.py".
       reason: such as "cannot be loaded".
 
-    >>> with explain("--config=my.py", "cannot be loaded"):
+    >>> with explain("config=my.py", "cannot be loaded"):
     ...     sys.exit("no data here")
     Traceback (most recent call last):
-    jaxpt.errors.ConfigError: --config=my.py: cannot be loaded: sys.exit: no data here
+    jaxpt.errors.ConfigError: config=my.py: cannot be loaded: sys.exit: no data here
     """
     try:
         yield

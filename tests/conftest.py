@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -146,7 +147,10 @@ hypothesis.settings.load_profile("no_deadline")
 
 @pytest.fixture
 def refuses():
-    """`with refuses("data.path", "x.txt"):` wants a UserError of one line with both."""
+    """`with refuses("data.path", "x.txt"):` wants a UserError of one line with both.
+
+    Without the command line, no argument in it has dashes.
+    """
     # Not above: what it imports may bring jax along, which reads the variables.
     from jaxpt.errors import UserError
 
@@ -158,6 +162,9 @@ def refuses():
         assert len(message.splitlines()) == 1
         for part in parts:
             assert part in message
+        if not any("--" in part for part in parts):
+            shown = re.sub(r"jaxpt \w+ --\w+", "", message)  # a command to type
+            assert not re.search(r"(?<![\w-])--[a-z]", shown), message
 
     return check
 

@@ -341,10 +341,10 @@ def test_errors_of_data_name_the_flag(monkeypatch, refuses):
         raise UserError(f"{path}: no network")
 
     monkeypatch.setattr("jaxpt.text.sources.tfds_datasets.open_tfds", fail)
-    with refuses("tfds:glue/rte:train: no network", "--config.data.train=FILE"):
+    with refuses("tfds:glue/rte:train: no network", "data.train=FILE"):
         read_splits(make_finetune_plan(load("tasks/rte").get_config()))
     output = f"{FOLDER / 'tasks/choice.py'}:FOLDER"
-    with refuses("choice.py:FOLDER: ", "'FOLDER' after the colon", "--config.data.dev"):
+    with refuses("choice.py:FOLDER: ", "'FOLDER' after the colon", "data.dev"):
         read_config_file(output)
 
 

@@ -310,7 +310,7 @@ def test_the_places_in_what_a_user_writes(words, place, is_named, refuses):
     if is_named:
         trust.check_place(place)
     else:
-        with refuses(f"--trust={place}"):
+        with refuses(f"trust={place!r}"):
             trust.check_place(place)
 
 

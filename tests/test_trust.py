@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -11,12 +12,13 @@ from tiny import make_config, write_config
 
 import jaxpt
 from jaxpt import trust
-from jaxpt.cli.main import main
+from jaxpt.cli.main import FLAGS, main
 from jaxpt.comparison.compare import Part
 from jaxpt.comparison.compared_tasks import list_compare_tasks, make_task_plan
 from jaxpt.comparison.on_ray import _do_part
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
+from jaxpt.errors import spelled
 from jaxpt.files import folder
 from jaxpt.hub import onnx_files
 
@@ -236,7 +238,7 @@ def test_a_stored_comparison_executes_no_config_file(place, capsys):
 def test_the_user_names_a_config_file_of_a_task(place, refuses):
     spec = CompareSpec(budget="steps", tasks=("finetune:evil_task.py",))
     (task,) = list_compare_tasks(spec)
-    with refuses("--trust=evil_task.py"):
+    with refuses("trust='evil_task.py'"):
         make_task_plan(task, 2, 0, {})
     config = to_dict(make_config("a", "mlm"))
     jaxpt.read_config(config, {"compare.tasks": ("finetune:evil_task.py",)})
@@ -257,7 +259,7 @@ def test_a_flag_names_a_config_file_of_a_task(place, capsys):
 
 def test_a_worker_of_ray_trusts_what_the_command_did(place):
     args = Part("list"), None, "compared", [], str(place)
-    output, fault = _do_part(*args, [])
+    output, fault = _do_part(*args, [], False, FLAGS)
     assert not output and f"--trust={EVIL}" in fault
     assert not (place / MARK).exists()
     output, fault = _do_part(*args, [EVIL])
@@ -265,5 +267,9 @@ def test_a_worker_of_ray_trusts_what_the_command_did(place):
 
 
 def test_a_hostile_name_stays_one_harmless_line(refuses):
-    with refuses("--trust='a.b; rm x\\n'"):
-        trust.check("a.b; rm x\n", "objective=a.b")
+    for name, quoted in (("a.b; rm x\n", "'a.b; rm x\\n'"), ("$(rm '`x`')", None)):
+        quoted = quoted or shlex.quote(name)
+        with spelled(FLAGS), refuses(f"add --trust={quoted}"):
+            trust.check(name, "objective=a.b")
+        with refuses(f"add trust={name!r}"):
+            trust.check(name, "objective=a.b")

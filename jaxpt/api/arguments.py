@@ -3,19 +3,16 @@
 import functools
 import inspect
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from jaxpt import trust as trust_list
 from jaxpt.config.settings import to_dict
-from jaxpt.errors import UserError
+from jaxpt.errors import PYTHON, Spelling, UserError, current_spelling, spelled
 from jaxpt.files import copies
 
 P = ParamSpec("P")
 R = TypeVar("R")
-FLAG = re.compile(r"--(config\.(?=\w)|[a-z_]+)")
-TRUST = re.compile(r"--trust=.+? \(in Python: (trust=.*?)\)")
 
 
 class SettingsDict(dict):
@@ -43,42 +40,42 @@ class SettingsDict(dict):
         self[name] = value
 
 
-def name_arguments(*names: str, **renamed: str) -> Callable:
-    """A decorator: errors name the function's arguments in place of flags.
+class _Parameters(Spelling):
+    """The spelling of a function of `jaxpt`, also within others that it calls."""
+
+
+def name_arguments(**renamed: str) -> Callable:
+    """A decorator: errors name the function's parameters (`jaxpt.errors.argument`).
 
     If the function has an argument `trust`, the remote places in its arguments are
     trusted, except those in a dict `config`, which may be a stored one.
 
     Args:
-      names: further arguments, which the function takes by `**`.
-      renamed: arguments that have another name than their flag.
+      renamed: {name in messages: parameter} of those that differ.
 
-    >>> @name_arguments()
-    ... def fill(text):
-    ...     raise UserError(f"--text={text}: must hold at least one [MASK]")
-    >>> fill("a")
+    >>> from jaxpt.errors import argument
+    >>> @name_arguments(prompt="prompts")
+    ... def generate(prompts):
+    ...     raise UserError(f"{argument('prompt')}='': must hold one character")
+    >>> generate("")
     Traceback (most recent call last):
-    jaxpt.errors.UserError: text=a: must hold at least one [MASK]
+    jaxpt.errors.UserError: prompts='': must hold one character
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
-        known = {name: name for name in (*signature.parameters, *names)}
-        known |= renamed
-
-        def rename(match: re.Match) -> str:
-            is_setting = match[1] == "config."
-            return "" if is_setting else known.get(match[1], match[0])
+        own = _Parameters(lambda name: renamed.get(name, PYTHON.name(name)), ascii)
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 if "trust" in signature.parameters:
                     trust_list.trust_places(_list_written(signature, args, kwargs))
-                return function(*args, **kwargs)
+                outer = current_spelling()
+                with spelled(outer if isinstance(outer, _Parameters) else own):
+                    return function(*args, **kwargs)
             except UserError as error:
-                text = TRUST.sub(r"\1", str(error))
-                error.args = (copies.describe(FLAG.sub(rename, text)),)
+                error.args = (copies.describe(error),)
                 raise
 
         return call

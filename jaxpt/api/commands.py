@@ -118,7 +118,7 @@ def finetune(
         return run_grid(plan, os.fspath(source), place, progress, for_export=True)
 
 
-@name_arguments(*TaskOptions.__annotations__)
+@name_arguments(**{"from": "workdir"})
 def evaluate(
     workdir: Folder,
     tasks: str | Sequence[str] = (),

@@ -110,7 +110,7 @@ def read_config(
     """A config's settings by section: a dict whose items are attributes, too.
 
     Args:
-      config: a ConfigDict, a dict, or what `--config` takes: a Python file, the name of
+      config: a ConfigDict, a dict, or text: a Python file, the name of
         a config that comes with jaxpt, or a run's config.json.
       settings: values by full name that replace the config's: {"train.steps": 100}.
       trust: code outside jaxpt that the config names and that may be executed, such as

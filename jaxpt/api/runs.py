@@ -21,7 +21,6 @@ from jaxpt.errors import (
     DataError,
     RandomWeightsWarning,
 )
-from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files import copies, remote
 from jaxpt.finetuning.embedding import TextEmbedder
 from jaxpt.hub.files import read_json
@@ -103,7 +102,7 @@ class Run:
         """
         return fill_text(self._loaded, text, top_k)
 
-    @name_arguments(*SampleSpec.__annotations__, prompt="prompts")
+    @name_arguments(prompt="prompts")
     def generate(
         self,
         prompts: str | Sequence[str],
@@ -205,7 +204,7 @@ class Run:
         texts = [texts] if isinstance(texts, str) else texts
         return self._embedder.embed(texts, pool)
 
-    @name_arguments(workdir="workdir")
+    @name_arguments()
     def evaluate(self) -> dict[str, float]:
         """Its metrics on held-out text, by name; the text is read again.
 

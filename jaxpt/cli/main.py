@@ -3,12 +3,21 @@
 import contextlib
 import errno
 import logging
+import shlex
 import sys
 from collections.abc import Iterator
 
 from jaxpt import interrupts, logs, trust, user_code
 from jaxpt.cli.commands import COMMANDS, GROUPS
-from jaxpt.errors import ConfigError, Ended, UserError, is_out_of_memory, suggest
+from jaxpt.errors import (
+    ConfigError,
+    Ended,
+    Spelling,
+    UserError,
+    is_out_of_memory,
+    spelled,
+    suggest,
+)
 from jaxpt.version import __version__
 
 NOTES = """\
@@ -44,6 +53,9 @@ def _format_usage() -> str:
 
 
 USAGE = _format_usage()
+# Messages of the library name arguments; here they become flags. A value may be from a
+# stored file and hold anything, so it is escaped and quoted.
+FLAGS = Spelling("--{}".format, lambda value: shlex.quote(ascii(value)[1:-1]))
 OUT_OF_MEMORY = (
     "out of memory ({}): train.num_microbatches above 1, model.remat=full or a smaller "
     "train.batch_size, eval.batch_size, data.seq_len or model needs less; jaxpt train "
@@ -63,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     # An objective's module may import others of the current folder while it runs.
     importable = user_code.importable("")
     with logs.terminal(), interrupts.repeated(), importable:
-        with _reported() as outcome:
+        with _reported() as outcome, spelled(FLAGS):
             name, words = _read_name(argv)
             trust.trust_places(argv)
             command = COMMANDS[name]

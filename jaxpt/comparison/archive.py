@@ -35,7 +35,7 @@ from jaxpt.comparison.studies import (
     write_study,
 )
 from jaxpt.config.shipped import find_config
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, load_json, replaced_folder
 from jaxpt.judge.examples import Examples
@@ -153,7 +153,9 @@ def _read_config(command: str) -> _Source:
     try:
         words = [part for word in shlex.split(command) for part in word.split("=", 1)]
     except ValueError as error:  # a quotation that does not end
-        raise UserError(f"--command={command}: cannot be read: {error}") from error
+        raise UserError(
+            f"{argument('command')}={command}: cannot be read: {error}"
+        ) from error
     if "--config" not in words[:-1]:
         return _Source()
     config = words[words.index("--config") + 1]
@@ -165,7 +167,7 @@ def _read_config(command: str) -> _Source:
         return _Source(config, disk.read_text(path))
     except OSError as error:
         raise UserError(
-            f"--command: its config {path} cannot be read: {error.strerror}"
+            f"{argument('command')}: its config {path} cannot be read: {error.strerror}"
         ) from error
 
 

@@ -14,7 +14,7 @@ from jaxpt.comparison.plan_runs import (
     run_path,
 )
 from jaxpt.config.sections import CompareSpec
-from jaxpt.errors import CheckpointError
+from jaxpt.errors import CheckpointError, argument
 from jaxpt.files.folder import load_measured
 from jaxpt.judge.assumptions import describe_seeds
 from jaxpt.report.formats import to_plain
@@ -38,8 +38,9 @@ def collect_runs(prepared: ComparisonPlan, workdir: Path) -> list[dict]:
     ]
     if missing:
         raise CheckpointError(
-            f"--workdir={workdir}: {len(missing)} of {len(runs)} runs are not "
-            f"finished: {list_some(missing)}; train them with --part=runs"
+            f"{argument('workdir')}={workdir}: {len(missing)} of {len(runs)} runs are "
+            f"not finished: {list_some(missing)}; train them with "
+            f"{argument('part')}=runs"
         )
     return [collect_run(prepared, workdir, *run) for run in runs]
 
@@ -79,7 +80,7 @@ def write_report(
     """Writes the report of all runs, its tables and figures."""
     spec, plans, tuning = prepared.spec, prepared.plans, prepared.tuning
     runs, diverged = split_runs(entries)
-    check_any_finished(runs, diverged, f"--workdir={workdir}")
+    check_any_finished(runs, diverged, f"{argument('workdir')}={workdir}")
     examples = {
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
         | describe_tasks(spec, workdir / run["workdir"])[2]

@@ -31,7 +31,7 @@ from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.files.folder import hold, refuse_links
 from jaxpt.report.terminal import format_table
 from jaxpt.report.types import Report
@@ -92,11 +92,14 @@ class Part:
     def __post_init__(self) -> None:
         if self.kind and self.kind not in PARTS:
             allowed = ", ".join(PARTS)
-            raise ConfigError(f"--part={self.kind}: must be one of {allowed}")
-        flags = {"run": self.run, "run_index": self.run_index}
-        named = [f"--{k}={v}" for k, v in flags.items() if v not in ("", None)]
+            raise ConfigError(
+                f"{argument('part')}={self.kind}: must be one of {allowed}"
+            )
+        runs = {"run": self.run, "run_index": self.run_index}
+        given = {k: v for k, v in runs.items() if v not in ("", None)}
+        named = [f"{argument(k)}={v}" for k, v in given.items()]
         if named and self.kind != "runs":
-            raise ConfigError(f"{named[0]}: is for --part=runs")
+            raise ConfigError(f"{named[0]}: is for {argument('part')}=runs")
         if len(named) > 1:
             raise ConfigError(f"{' '.join(named)}: must be one of the two")
 
@@ -106,14 +109,14 @@ class Part:
         if self.run_index is not None:
             if not 0 <= self.run_index < len(runs):
                 raise ConfigError(
-                    f"--run_index={self.run_index}: must be from 0 to {len(runs) - 1}, "
-                    f"of {len(runs)} runs"
+                    f"{argument('run_index')}={self.run_index}: must be from 0 to "
+                    f"{len(runs) - 1}, of {len(runs)} runs"
                 )
             return [runs[self.run_index]]
         chosen = [run for run in runs if self.run in ("", run_name(*run))]
         if not chosen:
             names = list_some([run_name(*run) for run in runs])
-            raise ConfigError(f"--run={self.run}: must be one of {names}")
+            raise ConfigError(f"{argument('run')}={self.run}: must be one of {names}")
         return chosen
 
 

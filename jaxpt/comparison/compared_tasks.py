@@ -34,7 +34,7 @@ from jaxpt.config.sections import FINETUNE, CompareSpec
 from jaxpt.config.settings import override, to_dict
 from jaxpt.config.shipped import find_config, is_shipped
 from jaxpt.distributed import processes
-from jaxpt.errors import ConfigError, DivergedError, UserError
+from jaxpt.errors import ConfigError, DivergedError, UserError, argument
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.files.remote import localise
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
@@ -152,8 +152,9 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
     tasks = list_compare_tasks(spec)
     if tasks and not processes.is_alone():
         raise ConfigError(
-            f"compare.tasks={','.join(spec.tasks)}: must be empty with --distributed; "
-            f"spread the runs with --part instead"
+            f"compare.tasks={','.join(spec.tasks)}: must be empty with "
+            f"{argument('distributed')}; spread the runs with {argument('part')} "
+            "instead"
         )
     digests: dict[str, str] = {}
     tuned: dict[str, str] = {}  # the entry of each fine-tuning, by what defines it

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import disk
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.export import ExportOptions, write_export
@@ -72,7 +72,7 @@ def export_comparison(
         if not exported.lines:
             reasons = "; ".join(f"{n}: {why}" for n, why in exported.refused.items())
             raise CheckpointError(
-                f"--workdir={workdir}: none of its objectives can be exported: "
-                f"{reasons}"
+                f"{argument('workdir')}={workdir}: none of its objectives can be "
+                f"exported: {reasons}"
             )
     return exported

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import CheckpointError
+from jaxpt.errors import CheckpointError, argument
 from jaxpt.runs.finished_runs import (
     OF_TEXT,
     FoundRun,
@@ -44,7 +44,7 @@ def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
         for one, other in zip(group, group[1:], strict=False):
             if one.seed == other.seed:
                 raise CheckpointError(
-                    f"--runs={other.folder}: has the settings and the seed "
+                    f"{argument('runs')}={other.folder}: has the settings and the seed "
                     f"({other.seed}) of {one.folder}, both are {name}; name one of them"
                 )
     return named

@@ -21,7 +21,15 @@ from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
-from jaxpt.errors import DeviceError, UserError
+from jaxpt.errors import (
+    PYTHON,
+    DeviceError,
+    Spelling,
+    UserError,
+    argument,
+    current_spelling,
+    spelled,
+)
 from jaxpt.runs.signals import Stopped
 
 _log = logging.getLogger(__name__)
@@ -52,7 +60,9 @@ class Cluster:
         for name in ("cpus", "gpus", "retries"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise DeviceError(f"--ray_{name}={value}: must be at least 0")
+                raise DeviceError(
+                    f"{argument(f'ray_{name}')}={value}: must be at least 0"
+                )
 
     @classmethod
     def read(cls, address: str, flags: Mapping[str, Any]) -> Optional["Cluster"]:
@@ -60,7 +70,9 @@ class Cluster:
         options = {name: v for name, v in flags.items() if v not in (None, "")}
         if not address:
             for name, value in options.items():
-                raise DeviceError(f"--ray_{name}={value}: is for --ray")
+                raise DeviceError(
+                    f"{argument(f'ray_{name}')}={value}: is for {argument('ray')}"
+                )
             return None
         if "resources" in options:
             options["resources"] = _read_resources(options["resources"])
@@ -78,7 +90,8 @@ def _read_resources(text: str) -> dict[str, float]:
         match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d+\.?\d*)\s*", part)
         if not match:
             raise DeviceError(
-                f"--ray_resources={text}: must be NAME=NUMBER, with commas between"
+                f"{argument('ray_resources')}={text}: must be NAME=NUMBER, with commas "
+                "between"
             )
         resources[match[1]] = float(match[2])
     return resources
@@ -93,16 +106,18 @@ def compare_on_ray(
     """Does `compare.compare` in a cluster, a task for each run; the text to print."""
     config = to_dict(config)
     runs = [run_name(*run) for run in list_runs(make_compare_spec(config))]
-    ray = optional.need("ray", "ray", "--ray", DeviceError)
+    ray = optional.need("ray", "ray", argument("ray"), DeviceError)
     try:
         ray.init(cluster.address, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
-        raise DeviceError(f"--ray={cluster.address}: no cluster: {reason}") from error
+        raise DeviceError(
+            f"{argument('ray')}={cluster.address}: no cluster: {reason}"
+        ) from error
     try:
         options = _make_options(ray, cluster)
         task, here = ray.remote(**options)(_do_part), os.getcwd()
-        more = here, trust.list_trusted(), logs.is_quiet()
+        more = here, trust.list_trusted(), logs.is_quiet(), current_spelling()
         wait = partial(_wait, ray, cluster)
 
         def start(part: Part, config: dict | None = None) -> Any:
@@ -124,6 +139,7 @@ def _do_part(
     folder: str,
     trusted: list[str],
     is_quiet: bool = False,
+    spelling: Spelling = PYTHON,
 ) -> tuple[str, str]:
     """Runs in a process of Ray: the text to print, and the message of a UserError."""
     try:
@@ -131,7 +147,7 @@ def _do_part(
         trust.trust(trusted)
         processes.set_up_jax()
         config = config or load_compared_config(Path(workdir))
-        with logs.terminal(is_quiet):
+        with logs.terminal(is_quiet), spelled(spelling):
             return do_part(part, config, Path(workdir), explicit_names), ""
     except UserError as error:
         return "", str(error)
@@ -197,12 +213,15 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         except ray.exceptions.RayTaskError as error:
             if not isinstance(error.cause, InterruptedError):
                 raise
-            raise DeviceError(f"{name}: {error.cause} (--ray_retries)") from None
+            raise DeviceError(
+                f"{name}: {error.cause} ({argument('ray_retries')})"
+            ) from None
         except ray.exceptions.RayError as error:
             raise DeviceError(
-                f"{name}: lost its process or machine more than --ray_retries="
-                f"{cluster.retries} times ({type(error).__name__}); start again to "
-                f"resume from its last checkpoint"
+                f"{name}: lost its process or machine more than "
+                f"{argument('ray_retries')}={cluster.retries} times "
+                f"({type(error).__name__}); start again to resume from its last "
+                "checkpoint"
             ) from None
         if fault:
             raise UserError(fault)

@@ -28,7 +28,7 @@ from jaxpt.comparison.tuning import TrainingText, check_choice, check_trials, tu
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
-from jaxpt.errors import CheckpointError, ConfigError, UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError, argument
 from jaxpt.files import folder as folders
 from jaxpt.files import remote
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
@@ -64,7 +64,6 @@ PLANS_FORM = {
     },
 }
 MAX_NAMED = 8  # run names in a message
-FIRST = "prepare it first, with --part=prepare, in a folder that all machines share"
 # Settings that may change later: finished runs need not be trained again.
 CHANGEABLE = (
     "compare.control",
@@ -311,21 +310,24 @@ def check_folder(workdir: Path, config: dict) -> None:
     """Raises UserError if the folder contains anything but this comparison."""
     path = workdir / CONFIG
     if (workdir / "config.json").exists():
-        raise CheckpointError(f"--workdir={workdir}: holds a training run; use another")
+        raise CheckpointError(
+            f"{argument('workdir')}={workdir}: holds a training run; use another"
+        )
     if (workdir / REPORT).exists():
         raise CheckpointError(
-            f"--workdir={workdir}: holds a report of other runs; use another"
+            f"{argument('workdir')}={workdir}: holds a report of other runs; use "
+            "another"
         )
     if not path.exists():
         return
-    earlier = load_config(path, "use another --workdir")
+    earlier = load_config(path, f"use another {argument('workdir')}")
     stored = flatten(with_defaults(earlier, config))
     expected = flatten(with_defaults(config, earlier))
     # Settings of the user come before those derived from them.
     for name in sorted(stored.keys() | expected.keys(), key=_by_importance):
         if stored.get(name) != expected.get(name) and not name.startswith(CHANGEABLE):
             raise CheckpointError(
-                f"--workdir={workdir}: holds a comparison with {name}="
+                f"{argument('workdir')}={workdir}: holds a comparison with {name}="
                 f"{stored.get(name)}, not {expected.get(name)}; use another folder"
             )
 
@@ -372,18 +374,27 @@ def restore_plans(config: dict, stored: dict) -> ComparisonPlan:
     return ComparisonPlan(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 
+def _advise() -> str:
+    """How a comparison that is not prepared gets there."""
+    part = f"{argument('part')}=prepare"
+    return f"prepare it first, with {part}, in a folder that all machines share"
+
+
 def _load_stored(workdir: Path) -> dict:
     path = workdir / PLANS
     if not path.exists():
         raise CheckpointError(
-            f"--workdir={workdir}: holds no prepared comparison; {FIRST}"
+            f"{argument('workdir')}={workdir}: holds no prepared comparison; "
+            f"{_advise()}"
         )
-    return load_json(path, PLANS_FORM, FIRST)
+    return load_json(path, PLANS_FORM, _advise())
 
 
 def load_compared_config(workdir: Path) -> dict:
     """The config of the comparison in a folder."""
     path = workdir / CONFIG
     if not path.exists():
-        raise CheckpointError(f"--workdir={workdir}: holds no comparison; {FIRST}")
-    return load_config(path, FIRST)
+        raise CheckpointError(
+            f"{argument('workdir')}={workdir}: holds no comparison; {_advise()}"
+        )
+    return load_config(path, _advise())

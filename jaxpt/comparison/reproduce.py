@@ -14,7 +14,7 @@ from jaxpt.comparison.plan_runs import (
 )
 from jaxpt.comparison.studies import REPORT, Study, check_study
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import UserError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import LOCK, hold, load_json, write_config, write_json
 from jaxpt.report.formats import format_number, is_number
@@ -76,7 +76,7 @@ def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
 
 
 def _prepare(study: Study, config: dict, plans: dict, workdir: Path) -> None:
-    """Writes what `--part=prepare` would, after the text was compared.
+    """Writes what `Part("prepare")` would, after the text was compared.
 
     plans.json is the last file: a process that was killed before is repeated.
     """
@@ -86,7 +86,9 @@ def _prepare(study: Study, config: dict, plans: dict, workdir: Path) -> None:
         _check_text(study, restore_plans(config, plans))
     except UserError as error:
         if str(error).startswith("data.path="):
-            raise type(error)(f"{error}; name the text with --data") from error
+            raise type(error)(
+                f"{error}; name the text with {argument('data')}"
+            ) from error
         raise
 
     def write() -> None:
@@ -103,8 +105,8 @@ def _has_plans(config: dict, workdir: Path) -> bool:
     kept = {LOCK, checksums.FILE, CONFIG}  # of a call that was killed
     if any(path.name not in kept for path in workdir.iterdir()):
         raise UserError(
-            f"--workdir={workdir}: holds other files; must be a new or empty "
-            f"folder, or one of an earlier jaxpt reproduce"
+            f"{argument('workdir')}={workdir}: holds other files; must be a new or "
+            "empty folder, or one of an earlier jaxpt reproduce"
         )
     check_folder(workdir, config)
     return False

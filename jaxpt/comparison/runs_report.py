@@ -14,7 +14,7 @@ from jaxpt.comparison.inequalities import (
 )
 from jaxpt.comparison.naming import name_runs
 from jaxpt.comparison.studies import check_study, load_all_runs
-from jaxpt.errors import CheckpointError, ConfigError, UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError, argument
 from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.judge import ALPHA
@@ -54,7 +54,9 @@ def report_runs(
       control: the name that all others are compared with; "": all pairs are compared.
     """
     if not 0 < alpha < 1:
-        raise ConfigError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
+        raise ConfigError(
+            f"{argument('alpha')}={alpha:g}: must be between 0 and 1, both excluded"
+        )
     with hold(workdir):
         _check_folder(workdir)
         named = name_runs(load_all_runs(folders, takes_diverged=True))
@@ -63,9 +65,11 @@ def report_runs(
             for name, group in named.items()
             for run in group
         )
-        check_any_finished(runs, diverged, "--runs")
+        check_any_finished(runs, diverged, argument("runs"))
         if control and control not in named:
-            raise ConfigError(f"--control={control}: must be among {', '.join(named)}")
+            raise ConfigError(
+                f"{argument('control')}={control}: must be among {', '.join(named)}"
+            )
         groups = _count_operations(_drop_diverged(named))
         corpora_of, left_out = _load_texts(groups)
         examples = {
@@ -165,12 +169,12 @@ def _check_folder(workdir: Path) -> None:
     ):
         if (workdir / name).exists():
             raise CheckpointError(
-                f"--workdir={workdir}: holds {content}; use another folder"
+                f"{argument('workdir')}={workdir}: holds {content}; use another folder"
             )
     if not (workdir / REPORT).exists() and not is_new(workdir):
         raise CheckpointError(
-            f"--workdir={workdir}: holds files other than a report; must be a new or "
-            f"empty folder, or one that jaxpt report has written"
+            f"{argument('workdir')}={workdir}: holds files other than a report; must "
+            "be a new or empty folder, or one that jaxpt report has written"
         )
 
 
@@ -225,7 +229,8 @@ def _load_text(run: FoundRun) -> dict[str, Split]:
     _, corpora = load_text(text, run.tokenizer)
     if {name: split.fingerprint for name, split in corpora.items()} != run.text:
         raise CheckpointError(
-            f"--runs={run.folder}: is of other text than data.path={text.path} is now"
+            f"{argument('runs')}={run.folder}: is of other text than "
+            f"data.path={text.path} is now"
         )
     return corpora
 
@@ -245,8 +250,8 @@ def _find_drawable(
             manifest.verify(folder, step)
         except manifest.Damaged as error:
             raise CheckpointError(
-                f"--runs={run.folder}: its checkpoint of step {step} is damaged "
-                f"({error}); put it back as it was, or leave the run out"
+                f"{argument('runs')}={run.folder}: its checkpoint of step {step} is "
+                f"damaged ({error}); put it back as it was, or leave the run out"
             ) from None
         drawable.append(name)
     lines = []

@@ -34,7 +34,7 @@ from jaxpt.comparison.assembly import NOTES, judge_runs
 from jaxpt.comparison.plan_runs import PLANS_FORM, run_name
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import override
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import disk, folder, schema
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.intervals import repeat_interval
@@ -358,7 +358,9 @@ def load_all_runs(
         diverged = study.stored["report"].get("diverged", [])
         if diverged and not takes_diverged:
             name = run_name(diverged[0]["name"], diverged[0]["seed"])
-            raise CheckpointError(f"--runs={place}: its run {name} diverged")
+            raise CheckpointError(
+                f"{argument('runs')}={place}: its run {name} diverged"
+            )
         runs += list_runs(study)
     return runs
 

@@ -1,4 +1,4 @@
-"""Reads a config by its name, as `--config` does: a Python file or a run's JSON."""
+"""Reads a config by its name: a Python file, a shipped config, or a run's JSON."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.config.shipped import find_config, list_configs
-from jaxpt.errors import ConfigError, suggest
+from jaxpt.errors import ConfigError, argument, suggest
 from jaxpt.files.folder import load_config as load_json_config
 from jaxpt.files.remote import fetch
 from jaxpt.objectives import find, find_section
@@ -33,7 +33,11 @@ def load_config(source: str, outside: Iterable[str] = ()) -> ConfigDict:
     if source.endswith(".json"):
         config = load_stored(source)
     else:
-        config = read_config_file(source, "--config=") if source else default_config()
+        config = (
+            read_config_file(source, f"{argument('config')}=")
+            if source
+            else default_config()
+        )
         trust.trust_places(to_dict(config))
     for name in outside:
         if (section := find_section(name)) not in config:
@@ -48,9 +52,9 @@ def read_config_file(source: str, place: str = "") -> ConfigDict:
     The code that the config names is trusted from then on (`jaxpt.trust`).
 
     Args:
-      place: the flag or argument that has the name, "--config=", for errors.
+      place: what errors write before the name, such as "config=".
     """
-    name, mark, argument = find_config(source).partition(":")
+    name, mark, words = find_config(source).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
         raise ConfigError(
@@ -64,27 +68,29 @@ def read_config_file(source: str, place: str = "") -> ConfigDict:
     ):
         if mark and not inspect.signature(module.get_config).parameters:
             data = module.get_config().get("data", {})
-            raise ConfigError(_describe_argument(place + source, argument, data))
-        config = module.get_config(argument) if mark else module.get_config()
+            raise ConfigError(_describe_argument(place + source, words, data))
+        config = module.get_config(words) if mark else module.get_config()
         trust.trust(list_code(to_dict(config)))
     return config
 
 
-def _describe_argument(source: str, argument: str, data: Mapping) -> str:
-    """The error of a config without an argument: the flags that name its data."""
+def _describe_argument(source: str, words: str, data: Mapping) -> str:
+    """The error of a config without an argument: the settings that name its data."""
     names = [name for name in ("path", "train", "dev") if name in data]
-    flags = " and ".join(f"--config.data.{name}=PATH" for name in names)
-    hint = f"; name your own data by {flags}" if flags else ""
-    return f"{source}: must have no {argument!r} after the colon{hint}"
+    settings = " and ".join(f"{argument(f'config.data.{name}')}=PATH" for name in names)
+    hint = f"; name your own data by {settings}" if settings else ""
+    return f"{source}: must have no {words!r} after the colon{hint}"
 
 
 def load_stored(path: str) -> ConfigDict:
     """The config of a run's config.json; settings that it lacks have their defaults."""
     config = default_config()
-    hint = "--config=FILE.json must be a run's config.json"
+    hint = f"{argument('config')}=FILE.json must be a run's config.json"
     stored = load_json_config(fetch(path), hint)
     if not isinstance(stored, dict):
-        raise ConfigError(f"--config={path}: must hold sections of settings")
+        raise ConfigError(
+            f"{argument('config')}={path}: must hold sections of settings"
+        )
     outside = {find_section(name): find(name).Spec for name in list_outside(stored)}
     types = find_types(stored)
     for name, value in stored.items():
@@ -95,14 +101,17 @@ def load_stored(path: str) -> ConfigDict:
             config[name] = ConfigDict(default_section(outside[name]))
         if name not in config:
             suggestion = suggest(name, SECTIONS)
-            raise ConfigError(f"--config={path}: {name}: unknown section{suggestion}")
+            raise ConfigError(
+                f"{argument('config')}={path}: {name}: unknown section{suggestion}"
+            )
         for field, setting in value.items():
             if field not in config[name]:
                 suggestion = suggest(field, config[name])
                 raise ConfigError(
-                    f"--config={path}: {name}.{field}: unknown setting{suggestion}"
+                    f"{argument('config')}={path}: {name}.{field}: unknown "
+                    f"setting{suggestion}"
                 )
             kind = types[name][field]
-            check_value(f"--config={path}: {name}.{field}", setting, kind)
+            check_value(f"{argument('config')}={path}: {name}.{field}", setting, kind)
             config[name][field] = as_tuples(setting)
     return config

@@ -25,7 +25,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.distributed import compilation_cache
-from jaxpt.errors import DeviceError, Ended, UserError
+from jaxpt.errors import DeviceError, Ended, UserError, argument
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 M_TOP_PAD = -2  # of glibc's malloc.h
@@ -90,7 +90,7 @@ def start(heartbeat_seconds: int) -> None:
     """
     if heartbeat_seconds < 1:
         raise DeviceError(
-            f"--heartbeat_seconds={heartbeat_seconds}: must be at least 1"
+            f"{argument('heartbeat_seconds')}={heartbeat_seconds}: must be at least 1"
         )
     # JAX's service would take over SIGTERM; the loop handles signals itself.
     jax.config.update("jax_enable_preemption_service", False)
@@ -101,7 +101,7 @@ def start(heartbeat_seconds: int) -> None:
     except (ValueError, RuntimeError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
         raise DeviceError(
-            f"--distributed: cannot join the other processes: {reason} Set "
+            f"{argument('distributed')}: cannot join the other processes: {reason} Set "
             f"{', '.join(VARIABLES)}, or start under SLURM, Open MPI, on a TPU pod or "
             f"on GKE"
         ) from error
@@ -140,8 +140,8 @@ def check_alone() -> None:
         number = os.environ.get(name, "")
         if number.isdecimal() and int(number) > 1:
             raise DeviceError(
-                f"{name}={number}: this is one process of several: add --distributed, "
-                f"or each of them does the same run"
+                f"{name}={number}: this is one process of several: add "
+                f"{argument('distributed')}, or each of them does the same run"
             )
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.evaluation.beams import search_beams
 from jaxpt.evaluation.scores import SampleSpec, adjust_scores, scale_logits
 from jaxpt.nn.decoding import Cache, Decoder
@@ -25,7 +25,7 @@ def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)
     if not lengths.all():
-        raise ConfigError("--prompt='': must hold at least one character")
+        raise ConfigError(f"{argument('prompt')}='': must hold at least one character")
     padded = np.zeros((len(prompts), lengths.max()), np.int32)
     for row, prompt in zip(padded, prompts, strict=True):
         row[len(row) - len(prompt) :] = prompt
@@ -41,17 +41,18 @@ def check_lengths(decoder: Decoder, length: int, num_tokens: int) -> None:
     if decoder.start_id is not None:
         if length > limit:
             raise ConfigError(
-                f"--prompt: has {length} tokens; must have at most the model's {limit}"
+                f"{argument('prompt')}: has {length} tokens; must have at most the "
+                f"model's {limit}"
             )
         if not 1 <= num_tokens <= limit:
             raise ConfigError(
-                f"--num_tokens={num_tokens}: must be at least 1 and at most the "
-                f"model's {limit} positions"
+                f"{argument('num_tokens')}={num_tokens}: must be at least 1 and at "
+                f"most the model's {limit} positions"
             )
     elif num_tokens < 1 or length + num_tokens > limit:
         raise ConfigError(
-            f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
-            f"{length} tokens, at most the model's {limit} positions"
+            f"{argument('num_tokens')}={num_tokens}: must be at least 1 and, with the "
+            f"prompt's {length} tokens, at most the model's {limit} positions"
         )
 
 

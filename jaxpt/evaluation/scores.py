@@ -1,13 +1,13 @@
 """The settings of generation, and the changes that they make to scores of tokens."""
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.setting_types import (
     Limits,
     NonNegativeFloat,
@@ -40,8 +40,6 @@ class SampleSpec(Settings):
       suppress_tokens: ids that are never generated.
     """
 
-    SECTION: ClassVar[str] = "--"
-
     temperature: NonNegativeFloat = 1.0
     top_k: NonNegativeInt = 0
     top_p: PositiveFraction = 1.0
@@ -54,15 +52,16 @@ class SampleSpec(Settings):
 
     @classmethod
     def full_name(cls, name: str) -> str:
-        return f"--{name}"
+        return argument(name)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         is_sampled = self.temperature not in (0, 1) or self.top_k or self.top_p < 1
         if self.num_beams > 1 and is_sampled:
             raise ConfigError(
-                f"--num_beams={self.num_beams}: must be 1 with --temperature, --top_k "
-                f"or --top_p, as a beam search does not sample"
+                f"{argument('num_beams')}={self.num_beams}: must be 1 with "
+                f"{argument('temperature')}, {argument('top_k')} or "
+                f"{argument('top_p')}, as a beam search does not sample"
             )
 
     @property

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.evaluation.scores import SampleSpec, scale_logits
 
 
@@ -33,7 +33,7 @@ def fill_masks(
     """
     positions = np.flatnonzero(ids == mask_id)
     if not len(positions):
-        raise ConfigError("--text: must hold at least one [MASK]")
+        raise ConfigError(f"{argument('text')}: must hold at least one [MASK]")
     logits = np.array(fill_logits(params, ids[None])[0, positions], np.float32)
     logits[:, list(banned)] = -np.inf
     probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
@@ -124,8 +124,8 @@ def plan_steps(
     count_steps(num_tokens, num_steps)
     if num_steps < len(blocks):
         raise ConfigError(
-            f"--num_steps={num_steps}: must be at least {len(blocks)}, the blocks that "
-            f"{num_tokens} new tokens are in, or 0 for one step per token"
+            f"{argument('num_steps')}={num_steps}: must be at least {len(blocks)}, the "
+            f"blocks that {num_tokens} new tokens are in, or 0 for one step per token"
         )
     shares = [1] * len(blocks)
     for _ in range(num_steps - len(blocks)):  # to the block with the fewest steps yet
@@ -146,8 +146,8 @@ def count_steps(num_tokens: int, num_steps: int) -> list[int]:
     """
     if not 1 <= num_steps <= num_tokens:
         raise ConfigError(
-            f"--num_steps={num_steps}: must be from 1 to the {num_tokens} tokens to "
-            f"generate, or 0 for one step per token"
+            f"{argument('num_steps')}={num_steps}: must be from 1 to the {num_tokens} "
+            "tokens to generate, or 0 for one step per token"
         )
     least, more = divmod(num_tokens, num_steps)
     return [least + (i < more) for i in range(num_steps)]

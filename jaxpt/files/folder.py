@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from jaxpt.distributed import processes
-from jaxpt.errors import CheckpointError, DeviceError
+from jaxpt.errors import CheckpointError, DeviceError, argument
 from jaxpt.files import checksums, copies, disk, lock, remote, schema
 from jaxpt.version import __version__
 
@@ -32,19 +32,19 @@ class _HeldElsewhere(Exception):
 
 
 @contextlib.contextmanager
-def hold(workdir: Path, flag: str = "--workdir") -> Iterator[None]:
+def hold(workdir: Path, name: str = "workdir") -> Iterator[None]:
     """Locks a folder for writing; reentrant. Reading needs no lock.
 
     Of several processes of a run, process 0 holds the lock.
 
     Args:
-      flag: that has the folder's name, for errors.
+      name: of the argument that names the folder, for errors.
     """
 
     def refuse() -> NoReturn:
         raise CheckpointError(
-            f"{flag}={workdir}: another process is writing into this folder; wait "
-            f"until it has ended, or use another folder"
+            f"{argument(name)}={workdir}: another process is writing into this folder; "
+            "wait until it has ended, or use another folder"
         )
 
     with claim(workdir, waits=True) as is_ours:
@@ -112,11 +112,11 @@ def refuse_links(workdir: Path) -> None:
         if not path.is_symlink():
             reason = "is neither a file nor a folder; remove it"
         place = f"{copies.describe(workdir)}: {path.relative_to(workdir)}"
-        raise CheckpointError(f"--workdir={place} {reason}")
+        raise CheckpointError(f"{argument('workdir')}={place} {reason}")
 
 
 @contextlib.contextmanager
-def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
+def new_folder(folder: Path, name: str = "to") -> Iterator[Path]:
     """Yields a place for the content of a new folder, which is moved there at the end.
 
     If the process is killed or fails, the folder is new to the next one that locks it,
@@ -124,26 +124,28 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
 
     Args:
       folder: missing or empty.
-      flag: that has its name, for errors.
+      name: of the argument that names it, for errors.
     """
 
     def refuse() -> NoReturn:
-        raise CheckpointError(f"{flag}={folder}: must be a new or an empty folder")
+        raise CheckpointError(
+            f"{argument(name)}={folder}: must be a new or an empty folder"
+        )
 
     remote.discard_work(folder)
     names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
     has_others = names - {LOCK} and not names & {PARTIAL, MOVED}
     if has_others or (os.path.lexists(folder) and not os.path.isdir(folder)):
         refuse()  # before a lock is written there
-    with hold(folder, flag):
+    with hold(folder, name):
         if not is_new(folder):
             refuse()
         place = folder / PARTIAL
         try:
-            with _writing(folder, flag):
+            with _writing(folder, name):
                 place.mkdir()
             yield place
-            with _writing(folder, flag):
+            with _writing(folder, name):
                 made = sorted(os.listdir(place))
                 disk.replace(folder / MOVED, json.dumps(made).encode())
                 disk.move(place, folder, made)
@@ -157,7 +159,7 @@ def new_folder(folder: Path, flag: str = "--to") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replaced_folder(
-    folder: Path, marker: str, own: Collection[str] | None = None, flag: str = "--to"
+    folder: Path, marker: str, own: Collection[str] | None = None, name: str = "to"
 ) -> Iterator[Path]:
     """Yields a place for the content of a folder, which takes its place at the end.
 
@@ -169,20 +171,20 @@ def replaced_folder(
       marker: as of `check_output`.
       own: names of the files that the content has or may have; others of an earlier
         folder are kept. None: nothing is kept.
-      flag: that has the folder's name, for errors.
+      name: of the argument that names the folder, for errors.
     """
     check_output(folder, marker)  # before a lock is written there
     real = Path(os.path.realpath(folder))
     place, aside = (real.with_name(f".{real.name}.{x}") for x in ("partial", "earlier"))
-    with hold(folder, flag):
-        with _writing(folder, flag):
+    with hold(folder, name):
+        with _writing(folder, name):
             _restore(aside, real)
             disk.remove(place)  # of a process that was killed
             check_output(folder, marker)
             place.mkdir()
         try:
             yield place
-            with _writing(folder, flag):
+            with _writing(folder, name):
                 for path in real.iterdir():
                     is_kept = own is not None and path.name not in own
                     if path.name == LOCK or is_kept:
@@ -215,12 +217,12 @@ def _restore(aside: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _writing(folder: Path, flag: str) -> Iterator[None]:
+def _writing(folder: Path, name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise CheckpointError(
-            f"{flag}={folder}: cannot be written: {error.strerror}"
+            f"{argument(name)}={folder}: cannot be written: {error.strerror}"
         ) from error
 
 
@@ -253,11 +255,11 @@ def check_output(folder: Path, marker: str) -> None:
       marker: a file that only this command writes; a folder with it may be overwritten.
     """
     if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"--to={folder}: is a file; must be a folder")
+        raise CheckpointError(f"{argument('to')}={folder}: is a file; must be a folder")
     if not is_new(folder) and not (folder / marker).exists():
         raise CheckpointError(
-            f"--to={folder}: holds other files; must be a new or empty folder, or one "
-            f"with the {marker} of an earlier call"
+            f"{argument('to')}={folder}: holds other files; must be a new or empty "
+            f"folder, or one with the {marker} of an earlier call"
         )
 
 

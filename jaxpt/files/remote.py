@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import copies, lock
 from jaxpt.files.lease import Lease, LostLease, take
 from jaxpt.files.mirror import Mirror
@@ -128,8 +128,9 @@ def hold_output(folder: Path) -> Iterator[None]:
     with hold(folder, waits=True) as is_ours:
         if not is_ours:
             raise CheckpointError(
-                f"--to={copies.describe(folder)}: another process is writing into this "
-                f"folder; wait until it has ended, or use another folder"
+                f"{argument('to')}={copies.describe(folder)}: another process is "
+                "writing into this folder; wait until it has ended, or use another "
+                "folder"
             )
         yield
 
@@ -160,7 +161,9 @@ def push(path: Path) -> None:
 def check_new(url: str) -> None:
     """Raises UserError if there is an object at a URL."""
     if ObjectStore(normalise(url)).list():
-        raise CheckpointError(f"--to={url}: exists already; must be a new file")
+        raise CheckpointError(
+            f"{argument('to')}={url}: exists already; must be a new file"
+        )
 
 
 def upload(path: Path, url: str) -> None:

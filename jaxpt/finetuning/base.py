@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxpt.config.settings import default_config
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.files import disk
 from jaxpt.files.remote import fetch
 from jaxpt.finetuning.heads import choose_form
@@ -199,8 +199,8 @@ def _check_imported(name: str, imported: Path) -> None:
     base = read_base_model(imported)
     if base is None or split_name(name) != (base.repository, base.revision):
         raise ConfigError(
-            f"--from={name}: {imported} was imported from another model; fine-tune in "
-            "another folder"
+            f"{argument('from')}={name}: {imported} was imported from another model; "
+            "fine-tune in another folder"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.config.finetuning import FinetunePlan
-from jaxpt.errors import ConfigError, UserError
+from jaxpt.errors import ConfigError, UserError, argument
 from jaxpt.tasks.task import Labels
 from jaxpt.text.labelled.tables import Table, TableSpec, read_table
 from jaxpt.text.sources.records import is_data_set
@@ -63,14 +63,14 @@ def read_splits(plan: FinetunePlan) -> TaskData:
 
 
 def _read(spec: TableSpec, split: str, columns: Iterable[str]) -> Table:
-    """`read_table`, whose error names the flag that replaces a data set."""
+    """`read_table`, whose error names the setting that replaces a data set."""
     try:
         return read_table(spec, list(columns))
     except UserError as error:
         if not is_data_set(spec.path):
             raise
         raise type(error)(
-            f"{error}; for your own file set --config.data.{split}=FILE"
+            f"{error}; for your own file set {argument(f'config.data.{split}')}=FILE"
         ) from error
 
 

@@ -13,7 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxpt.config.finetuning import CHANGEABLE, GRID, FinetunePlan
-from jaxpt.errors import CheckpointError, ConfigError, DivergedError, UserError
+from jaxpt.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    UserError,
+    argument,
+)
 from jaxpt.files import checksums, disk, remote
 from jaxpt.files.folder import (
     LOCK,
@@ -78,7 +84,7 @@ def finetune(
       Stopped: a signal arrived; the same call resumes.
     """
     reuse = reuse or Reuse()
-    with hold(folder):
+    with hold(folder, "to"):
         _check_folder(folder, plan)
         data = reuse.read_data(plan)
         source = import_source(source, folder)
@@ -111,8 +117,8 @@ def finetune(
         write_json(folder / "result.json", result)
         if result["picked"] is None:
             raise DivergedError(
-                f"--to={folder}: every run diverged ({cells[0]['diverged']}); use a "
-                f"lower train.lr than {plan.train.lr}"
+                f"{argument('to')}={folder}: every run diverged "
+                f"({cells[0]['diverged']}); use a lower train.lr than {plan.train.lr}"
             )
         return result
 
@@ -122,7 +128,7 @@ def _load_base(plan: FinetunePlan, source: str, folder: Path, for_export: bool) 
     head, class_suffix = plan.spec.head, plan.spec.EXPORT
     stored = folder / IDENTITY
     if head == "auto" and stored.exists():
-        head = load_json(stored, IDENTITY_FORM, "use another --to")["head"]
+        head = load_json(stored, IDENTITY_FORM, f"use another {argument('to')}")["head"]
     if plan.adapt.is_frozen or not for_export:
         class_suffix = ""
     options = plan.spec.max_len, plan.train.dropout, class_suffix
@@ -286,16 +292,17 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
     path = folder / "config.json"
     if not path.exists() or (folder / "checkpoints").exists():
         raise CheckpointError(
-            f"--to={folder}: holds something else; must be a new folder, or one of the "
-            f"same fine-tuning"
+            f"{argument('to')}={folder}: holds something else; must be a new folder, "
+            "or one of the same fine-tuning"
         )
-    stored = load_config(path, "use another --to")
+    stored = load_config(path, f"use another {argument('to')}")
     old, new = _settings(stored), _settings(plan.config)
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             raise CheckpointError(
-                f"--to={folder}: holds a fine-tuning with {name}={old.get(name)}, not "
-                f"{new.get(name)}; use another folder or the same settings"
+                f"{argument('to')}={folder}: holds a fine-tuning with "
+                f"{name}={old.get(name)}, not {new.get(name)}; use another folder or "
+                "the same settings"
             )
 
 
@@ -319,12 +326,12 @@ def _write_identity(
     }
     path = folder / IDENTITY
     if path.exists():
-        stored = load_json(path, IDENTITY_FORM, "use another --to")
+        stored = load_json(path, IDENTITY_FORM, f"use another {argument('to')}")
         for name, word in (("network",) * 2, ("data", "examples"), ("head",) * 2):
             if stored.get(name) != identity[name]:
                 raise CheckpointError(
-                    f"--to={folder}: holds a fine-tuning of another {word}; use "
-                    f"another folder"
+                    f"{argument('to')}={folder}: holds a fine-tuning of another "
+                    f"{word}; use another folder"
                 )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, identity)

@@ -5,7 +5,7 @@ A spec fits a family if writing its config and reading that gives the spec back.
 
 import dataclasses
 
-from jaxpt.errors import ConfigError, DataError, UserError
+from jaxpt.errors import ConfigError, DataError, UserError, argument
 from jaxpt.hub.families import FAMILIES, REFUSED
 from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
@@ -74,8 +74,10 @@ def write_config(
 
 
 def _find_named(name: str, head: str) -> Family:
-    """The family of `--family`."""
+    """The family with this name."""
     if name in FAMILIES and head in find_family(name).heads:
         return find_family(name)
     names = ", ".join(family.name for family in list_families(head))
-    raise ConfigError(f"--family={name}: must be one that has a {head} model: {names}")
+    raise ConfigError(
+        f"{argument('family')}={name}: must be one that has a {head} model: {names}"
+    )

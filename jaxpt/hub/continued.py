@@ -16,6 +16,7 @@ Learning rates: 5e-5 is the default of transformers' examples `run_mlm.py` and
 which are larger, with smaller ones.
 """
 
+from jaxpt.errors import argument
 from jaxpt.hub.family import Family
 from jaxpt.hub.import_settings import ROW_LENGTH, ImportSettings
 from jaxpt.nn.model_spec import ModelSpec
@@ -64,5 +65,7 @@ def suggest_settings(
     line = ", ".join(f"{n}={value}" for n, value in changed.items() if n != "data.path")
     lines = [f"for continued pretraining: {line}"] if line else []
     if "data.path" in changed:
-        lines.append("to train the model further, import it with --data PATH")
+        lines.append(
+            f"to train the model further, import it with {argument('data')}=PATH"
+        )
     return lines

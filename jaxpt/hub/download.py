@@ -22,7 +22,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from jaxpt.errors import DataError, UserError
+from jaxpt.errors import DataError, UserError, argument
 from jaxpt.files.remote import fetch
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
@@ -80,7 +80,7 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     if folder.is_dir():
         return folder, None
     repository, revision = split_name(source)
-    with explain(f"--from={source}: is not a folder; on the Hub"):
+    with explain(f"{argument('from')}={source}: is not a folder; on the Hub"):
         folder = _fetch_all(source, repository, revision)
     return folder, BaseModel(repository, revision, folder.name)
 
@@ -116,8 +116,8 @@ def split_name(source: str) -> tuple[str, str]:
     """
     if not is_name(source):
         raise DataError(
-            f"--from={source}: is neither a folder nor a name on the Hugging Face Hub "
-            "(ORG/NAME or ORG/NAME@REVISION)"
+            f"{argument('from')}={source}: is neither a folder nor a name on the "
+            "Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
         )
     repository, _, revision = _add_organization(source).partition("@")
     return repository, revision
@@ -145,7 +145,8 @@ def _fetch_all(source: str, repository: str, revision: str) -> Path:
     for place in places:
         if not (folder / place / "config.json").exists():
             raise DataError(
-                f"--from={source}: has no config.json: must be a model of transformers"
+                f"{argument('from')}={source}: has no config.json: must be a model of "
+                "transformers"
             )
         read_config(read_json(folder / place, "config.json"))
         weights += [
@@ -189,7 +190,7 @@ def _explain_missing(source: str, repository: str, commit: str) -> UserError:
             f"{pickles[0]} is a pickle, which can run code when it is loaded; convert "
             "it with transformers' save_pretrained, or name a revision with safetensors"
         )
-    return DataError(f"--from={source}: has no safetensors; {reason}")
+    return DataError(f"{argument('from')}={source}: has no safetensors; {reason}")
 
 
 @contextlib.contextmanager

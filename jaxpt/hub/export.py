@@ -8,7 +8,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
@@ -55,10 +55,13 @@ class ExportOptions:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPE_NAMES:
             allowed = ", ".join(DTYPE_NAMES)
-            raise ConfigError(f"--dtype={self.dtype}: must be one of {allowed}")
+            raise ConfigError(
+                f"{argument('dtype')}={self.dtype}: must be one of {allowed}"
+            )
         if self.max_shard_bytes < 1:
             raise ConfigError(
-                f"--max_shard_size={self.max_shard_size}: must be at least 1 byte"
+                f"{argument('max_shard_size')}={self.max_shard_size}: must be at least "
+                "1 byte"
             )
 
     @property
@@ -71,8 +74,8 @@ class ExportOptions:
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]B)", self.max_shard_size.upper())
         if not match:
             raise ConfigError(
-                f"--max_shard_size={self.max_shard_size}: must be a number and one of "
-                f"the units {', '.join(UNITS)}, such as 5GB"
+                f"{argument('max_shard_size')}={self.max_shard_size}: must be a number "
+                f"and one of the units {', '.join(UNITS)}, such as 5GB"
             )
         return int(float(match[1]) * UNITS[match[2]])
 
@@ -121,8 +124,8 @@ def write_export(
         del parts[head]
     if not parts:
         raise CheckpointError(
-            f"--workdir={workdir}: holds a {task.plan.objective_name} run, which no "
-            f"model of transformers can represent"
+            f"{argument('workdir')}={workdir}: holds a {task.plan.objective_name} run, "
+            "which no model of transformers can represent"
         )
     models, framing = {}, find_framing(task)
     for head, (spec, part) in parts.items():
@@ -204,8 +207,9 @@ def check_range(models: Mapping[str, Model], dtype: str) -> None:
                 is_finite = np.isfinite(largest.astype(DTYPE_NAMES[dtype]))
             if not is_finite:
                 raise ConfigError(
-                    f"--dtype={dtype}: {name} has a value of magnitude {largest:.6g}, "
-                    f"and {dtype} holds at most {limit:.6g}; use another dtype"
+                    f"{argument('dtype')}={dtype}: {name} has a value of magnitude "
+                    f"{largest:.6g}, and {dtype} holds at most {limit:.6g}; use "
+                    "another dtype"
                 )
 
 
@@ -224,7 +228,7 @@ def write_model(
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CheckpointError(f"--to={to}: {error.strerror}") from error
+        raise CheckpointError(f"{argument('to')}={to}: {error.strerror}") from error
     dtype = DTYPE_NAMES[options.dtype]
     tensors = {
         name: np.asarray(x).astype(dtype, copy=False)

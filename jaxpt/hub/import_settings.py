@@ -17,7 +17,7 @@ from jaxpt.config.settings import (
     override,
     to_dict,
 )
-from jaxpt.errors import ConfigError, DataError, UserError
+from jaxpt.errors import ConfigError, DataError, UserError, argument
 from jaxpt.hub.origin import Origin
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.objectives import OBJECTIVES
@@ -106,8 +106,8 @@ class ImportSettings:
     def refusal(self, name: str, allowed: str) -> UserError:
         """The error for a flag whose value contradicts the folder."""
         return ConfigError(
-            f"--config.{name}={self.get(name)}: {allowed} for --from={self.source}, "
-            f"or be left out"
+            f"{argument(f'config.{name}')}={self.get(name)}: {allowed} for "
+            f"{argument('from')}={self.source}, or be left out"
         )
 
     def resolve_model(self, spec: ModelSpec) -> None:
@@ -179,7 +179,7 @@ class ImportSettings:
                 tokenizer = make_tokenizer(spec, ())
             except UserError as error:
                 raise ConfigError(
-                    f"--config.{name}={self.get(name)}: {error}"
+                    f"{argument(f'config.{name}')}={self.get(name)}: {error}"
                 ) from error
             if tokenizer.vocab.size > size:
                 raise self.refusal(
@@ -194,7 +194,10 @@ class ImportSettings:
         if not self._replaced:
             return []
         settings = ", ".join(self._replaced)
-        return [f"--from={self.source} overrides settings of --config: {settings}"]
+        return [
+            f"{argument('from')}={self.source} overrides settings of "
+            f"{argument('config')}: {settings}"
+        ]
 
 
 def _find_section(config: dict[str, Any], name: str) -> dict[str, Any]:

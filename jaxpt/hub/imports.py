@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import DataError
+from jaxpt.errors import DataError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder, write_config, write_json
 from jaxpt.files.remote import fetch
@@ -78,7 +78,7 @@ def import_run(
     Returns:
       Lines to print.
     """
-    with new_folder(workdir, "--workdir") as place:
+    with new_folder(workdir, "workdir") as place:
         return _import(os.fspath(source), workdir, place, config, flags, new_tokenizer)
 
 
@@ -267,8 +267,9 @@ def _make_program(
     if networks.keys() <= heads:  # a network that is missing is drawn at random
         return program
     raise DataError(
-        f"--from={settings.source}: holds a {' and a '.join(networks)} model: must be "
-        f"{' and '.join(heads) or 'none'}, as the settings of {config['objective']} are"
+        f"{argument('from')}={settings.source}: holds a {' and a '.join(networks)} "
+        f"model: must be {' and '.join(heads) or 'none'}, as the settings of "
+        f"{config['objective']} are"
     )
 
 
@@ -349,8 +350,8 @@ def _check_shared(params: dict[str, Params]) -> None:
     for path, value in tables[0].items():
         if any(not np.array_equal(value, other[path]) for other in tables[1:]):
             raise DataError(
-                f"--from: the embeddings ({path}) of {' and '.join(params)} differ; "
-                "they must be the same"
+                f"{argument('from')}: the embeddings ({path}) of "
+                f"{' and '.join(params)} differ; they must be the same"
             )
 
 

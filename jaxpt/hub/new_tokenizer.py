@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.hub.convert import flatten
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task, make_task
@@ -110,7 +110,8 @@ def move_framing(framing: Framing, old: Vocab, new: Vocab) -> Framing:
         if (result := place.get(id_)) is None:
             name = old.special_names.get(id_, f"id {id_}")
             raise ConfigError(
-                f"--new_tokenizer: must have {name}, which the model puts around texts"
+                f"{argument('new_tokenizer')}: must have {name}, which the model puts "
+                "around texts"
             )
         return result
 
@@ -138,7 +139,7 @@ def change_tokenizer(
       config, fixed: all settings, of which `tokenizer.path` names the new one, and
         those that may not be changed.
     """
-    for name, each in (("--from", old), ("--new_tokenizer", new)):
+    for name, each in ((argument("from"), old), (argument("new_tokenizer"), new)):
         if not (each.vocab.pieces and each.vocab.word_starts):
             raise ConfigError(
                 f"{name}: its tokenizer must know the text of its tokens and where "

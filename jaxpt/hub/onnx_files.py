@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxpt import optional
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.hub.onnx_graphs import Graph
 
 PRECISIONS = ("float32", "float16", "int8")
@@ -60,7 +60,8 @@ def require(precision: str) -> None:
     """Raises UserError unless a precision is known and its packages are installed."""
     if precision not in PRECISIONS:
         raise ConfigError(
-            f"--precision={precision}: must be one of {', '.join(PRECISIONS)}"
+            f"{argument('precision')}={precision}: must be one of "
+            f"{', '.join(PRECISIONS)}"
         )
     for name in ("jax2onnx", "onnx", "onnxruntime"):
         optional.check(name, "onnx", "an ONNX graph")
@@ -119,7 +120,7 @@ def check(graph: Graph, data: bytes, precision: str = "float32") -> OutputDiffer
     if not np.isfinite(worst.scores):
         raise DataError(
             f"ONNX: {graph.name} outputs NaN or infinity in {precision}: "
-            f"--precision=float32 has a wider range"
+            f"{argument('precision')}=float32 has a wider range"
         )
     if precision == "float32" and not (
         worst.relative <= TOLERANCE and worst.same_best == 1

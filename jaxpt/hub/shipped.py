@@ -7,7 +7,7 @@ comparison that it is from.
 
 from pathlib import Path
 
-from jaxpt.errors import DataError
+from jaxpt.errors import DataError, argument
 
 PLACE = Path(__file__).parent / "models"
 PREFIX = "demo:"
@@ -23,7 +23,9 @@ def find_model(source: str) -> str:
         return source
     names = list_models()
     if source not in names:
-        raise DataError(f"--from={source}: must be one of {', '.join(names)}")
+        raise DataError(
+            f"{argument('from')}={source}: must be one of {', '.join(names)}"
+        )
     return str(PLACE / source.removeprefix(PREFIX))
 
 

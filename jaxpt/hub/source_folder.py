@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import DataError
+from jaxpt.errors import DataError, argument
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import check_names, modernise, refine_spec
 from jaxpt.hub.family import Family
@@ -44,8 +44,8 @@ def read_networks(folder: Path) -> dict[str, SourceNetwork]:
         (other,) = set(PARTS) - set(inner)
         (place,) = inner.values()
         raise DataError(
-            f"--from={folder}: lacks the folder {other!r}; to import one network alone,"
-            f" name its folder, {place}"
+            f"{argument('from')}={folder}: lacks the folder {other!r}; to import one "
+            f"network alone, name its folder, {place}"
         )
     networks = {}
     for head, place in (inner or {"": folder}).items():

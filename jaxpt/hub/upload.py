@@ -3,7 +3,7 @@
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.hub.download import LOG_IN, explain, is_name
 from jaxpt.hub.files import INDEX, MODEL, SHARD
 
@@ -12,7 +12,8 @@ def check_name(name: str) -> None:
     """Raises ConfigError unless a repository can have this name."""
     if not is_name(name) or "@" in name:
         raise ConfigError(
-            f"--push={name}: must be a repository of the Hugging Face Hub, ORG/NAME"
+            f"{argument('push')}={name}: must be a repository of the Hugging Face Hub, "
+            "ORG/NAME"
         )
 
 
@@ -35,15 +36,15 @@ def push_folder(folder: Path, name: str, is_private: bool) -> list[str]:
     api = HfApi()
     try:
         if get_token() is None:
-            raise DataError(f"--push={name}: no token: {LOG_IN}")
-        with explain(f"--push={name}"):
+            raise DataError(f"{argument('push')}={name}: no token: {LOG_IN}")
+        with explain(f"{argument('push')}={name}"):
             address = api.create_repo(
                 name, private=True if is_private else None, exist_ok=True
             )
             if is_private and not api.model_info(name).private:
                 raise DataError(
-                    f"--push={name}: the repository exists and is public: make it "
-                    "private, or leave out --private"
+                    f"{argument('push')}={name}: the repository exists and is public: "
+                    f"make it private, or leave out {argument('private')}"
                 )
             commit = _commit(api, folder, name)
     except DataError as error:

@@ -66,7 +66,7 @@ class Teaching(ObjectiveSpec):
         are 0 2 4 7 9 11 of 12), with all other parameters that both have; () starts
         from random initialization.
       freeze_positions: the student's position embeddings are not trained, as in
-        DistilBERT's own run (`--freeze_pos_embs`).
+        DistilBERT's own run (`freeze_pos_embs`).
       temperature: of both distributions in the KL, which is multiplied by its square.
       kl_weight: of the KL.
     """

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.evaluation import attention_maps, similarity
 from jaxpt.evaluation.attention_maps import HeadCounter
 from jaxpt.files import checksums, disk
@@ -116,7 +116,7 @@ def _write(result: dict, to: Path) -> None:
             checksums.record(place, [analysis_page.NAME, *figures.values()])
     except OSError as error:
         raise CheckpointError(
-            f"--to={to}: cannot be written: {error.strerror}"
+            f"{argument('to')}={to}: cannot be written: {error.strerror}"
         ) from None
 
 
@@ -125,10 +125,12 @@ def _check_flags(spec: AnalysisSpec) -> None:
     for name in ("num_tokens", "length", "layer", "head"):
         least, value = int(name == "num_tokens"), getattr(spec, name)
         if value < least:
-            raise ConfigError(f"--{name}={value}: must be at least {least}")
+            raise ConfigError(f"{argument(name)}={value}: must be at least {least}")
     for name in ("layer", "head"):
         if getattr(spec, name) and not spec.text:
-            raise ConfigError(f"--{name}={getattr(spec, name)}: needs --text")
+            raise ConfigError(
+                f"{argument(name)}={getattr(spec, name)}: needs {argument('text')}"
+            )
 
 
 def load_members(folders: Sequence[Path]) -> list[Member]:
@@ -138,14 +140,15 @@ def load_members(folders: Sequence[Path]) -> list[Member]:
     for folder in folders:
         if any(folder.resolve() == other.folder.resolve() for other in members):
             raise CheckpointError(
-                f"--runs={folder}: is named twice; name each run once"
+                f"{argument('runs')}={folder}: is named twice; name each run once"
             )
         task, tokenizer = load_task(folder)
         sha = tokenizers.fingerprint(tokenizer)
         if first and sha != first:
             raise CheckpointError(
-                f"--runs={folder}: has another tokenizer than {members[0].folder}; "
-                f"states are compared token by token, so all runs must share one"
+                f"{argument('runs')}={folder}: has another tokenizer than "
+                f"{members[0].folder}; states are compared token by token, so all runs "
+                "must share one"
             )
         first = sha
         members.append(Member(folder.name, folder, task, tokenizer))
@@ -168,8 +171,8 @@ def choose_length(members: Sequence[Member], length: int) -> int:
     most = text_limit(shortest)
     if length > most:
         raise ConfigError(
-            f"--length={length}: must be at most {most}, the tokens of text that "
-            f"{shortest.folder} reads"
+            f"{argument('length')}={length}: must be at most {most}, the tokens of "
+            f"text that {shortest.folder} reads"
         )
     return length or min(LENGTH, most)
 
@@ -181,8 +184,8 @@ def read_rows(
     num = spec.num_tokens // length
     if num < MIN_ROWS:
         raise ConfigError(
-            f"--num_tokens={spec.num_tokens}: must be at least {MIN_ROWS * length}, "
-            f"{MIN_ROWS} rows of {length} tokens"
+            f"{argument('num_tokens')}={spec.num_tokens}: must be at least "
+            f"{MIN_ROWS * length}, {MIN_ROWS} rows of {length} tokens"
         )
     if spec.file:
         ids = _read_file(spec.file, member.tokenizer)
@@ -196,10 +199,14 @@ def read_rows(
         parts = [windows(part, length, n) for part, n in pairs if n]
         rows = np.concatenate(parts) if parts else np.zeros((0, length), np.int32)
     if len(rows) < MIN_ROWS:
-        flag = f"--file={spec.file}" if spec.file else f"--runs={member.folder}"
+        flag = (
+            f"{argument('file')}={spec.file}"
+            if spec.file
+            else f"{argument('runs')}={member.folder}"
+        )
         raise ConfigError(
             f"{flag}: the text has {len(rows)} rows of {length} tokens; at least "
-            f"{MIN_ROWS} are needed (see --length)"
+            f"{MIN_ROWS} are needed (see {argument('length')})"
         )
     return rows
 
@@ -209,7 +216,9 @@ def _read_file(path: str, tokenizer: Tokenizer) -> np.ndarray:
         text = disk.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise ConfigError(f"--file={path}: cannot be read: {reason}") from None
+        raise ConfigError(
+            f"{argument('file')}={path}: cannot be read: {reason}"
+        ) from None
     return tokenizer.encode(text)
 
 
@@ -223,7 +232,8 @@ def encode_sentence(
     most = min(map(text_limit, members))
     if not 0 < len(ids) <= most:
         raise ConfigError(
-            f"--text: has {len(ids)} tokens; must have 1 to {most}, what all runs read"
+            f"{argument('text')}: has {len(ids)} tokens; must have 1 to {most}, what "
+            "all runs read"
         )
     for member in members:
         limits, model_spec = {}, member.task.model_spec
@@ -236,7 +246,7 @@ def encode_sentence(
         for name, limit in limits.items():
             if (value := getattr(spec, name)) > limit:
                 raise ConfigError(
-                    f"--{name}={value}: must be at most {limit}, those of "
+                    f"{argument(name)}={value}: must be at most {limit}, those of "
                     f"{member.folder}"
                 )
     return ids

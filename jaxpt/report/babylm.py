@@ -23,7 +23,7 @@ from scipy.special import expit
 
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import refuse_links, write_json
 from jaxpt.finetuning.cell import Cell
@@ -73,14 +73,16 @@ def find_parts(data: str) -> dict[str, str]:
         known = [name for part in PARTS.values() for name in part.places]
         inside = {name for name in known if (place / name).exists()}
     else:
-        raise ConfigError(f"--data={data}: there is no such folder or archive")
+        raise ConfigError(
+            f"{argument('data')}={data}: there is no such folder or archive"
+        )
     found = {}
     for name, part in PARTS.items():
         if places := [each for each in part.places if each in inside]:
             found[name] = f"{data}/{places[0]}"
     if not found:
         names = ", ".join(part.places[0] for part in PARTS.values())
-        raise DataError(f"--data={data}: has none of {names}")
+        raise DataError(f"{argument('data')}={data}: has none of {names}")
     return found
 
 
@@ -89,7 +91,9 @@ def _list_folders(archive: Path) -> set[str]:
         with tarfile.open(archive) as members:
             names = [name.removeprefix("./") for name in members.getnames()]
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise DataError(f"--data={archive}: cannot be read: {error}") from None
+        raise DataError(
+            f"{argument('data')}={archive}: cannot be read: {error}"
+        ) from None
     return {name.rpartition("/")[0] for name in names}
 
 
@@ -106,8 +110,8 @@ def find_glue(folder: str) -> list[str]:
     ]
     if not found:
         raise DataError(
-            f"--glue={folder}: has no task's TASK.train.jsonl and TASK.valid.jsonl; "
-            f"TASK is one of {', '.join(GLUE)}"
+            f"{argument('glue')}={folder}: has no task's TASK.train.jsonl and "
+            f"TASK.valid.jsonl; TASK is one of {', '.join(GLUE)}"
         )
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxpt.config.plan import make_plans
 from jaxpt.config.settings import read_sections, to_dict
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
-from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
 from jaxpt.report import pages, passage
@@ -80,7 +80,7 @@ def write_views(
         disk.replace(paths[1], page.encode())
     except OSError as error:
         raise CheckpointError(
-            f"--to={folder}: cannot be written: {error.strerror}"
+            f"{argument('to')}={folder}: cannot be written: {error.strerror}"
         ) from None
     return paths
 
@@ -104,7 +104,7 @@ def _describe_view(view: View) -> dict:
 
 def _check_step(step: int) -> None:
     if step < 0:
-        raise ConfigError(f"--step={step}: must be at least 0")
+        raise ConfigError(f"{argument('step')}={step}: must be at least 0")
 
 
 def inspect_rows(
@@ -127,8 +127,8 @@ def inspect_rows(
     batch_size = len(rows["tokens"])
     if not 1 <= num_rows <= batch_size:
         raise ConfigError(
-            f"--num_rows={num_rows}: must be from 1 to {batch_size}, the rows of the "
-            f"step"
+            f"{argument('num_rows')}={num_rows}: must be from 1 to {batch_size}, the "
+            "rows of the step"
         )
     width = width or shutil.get_terminal_size((100, 24)).columns
     batch = passage.corrupt_batch(task, rows, step)

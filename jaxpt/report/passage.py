@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxpt.config.plan import Plan
 from jaxpt.dims import Batch
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Term
 from jaxpt.ops.masks import materialise
@@ -80,7 +80,9 @@ def check_names(config: dict, names: list[str]) -> None:
     known = dict.fromkeys((*OBJECTIVES, *compared))
     for name in names:
         if name not in known:
-            raise ConfigError(f"--objectives={name}: must be among {', '.join(known)}")
+            raise ConfigError(
+                f"{argument('objectives')}={name}: must be among {', '.join(known)}"
+            )
 
 
 def view(

@@ -20,7 +20,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
 from jaxpt.judge import scaling_laws
@@ -72,20 +72,25 @@ def read_runs(
         value = run.result["metrics"].get(metric)
         if value is None:
             known = ", ".join(run.result["metrics"])
-            raise ConfigError(f"--metric={metric}: {run.folder} has only {known}")
+            raise ConfigError(
+                f"{argument('metric')}={metric}: {run.folder} has only {known}"
+            )
         if not math.isfinite(value) or value <= 0:
             raise CheckpointError(
-                f"--runs={run.folder}: {metric}={value}; must be above 0"
+                f"{argument('runs')}={run.folder}: {metric}={value}; must be above 0"
             )
         other = first.setdefault(run.objective, run)
         if not is_same_text(run, other):
             raise CheckpointError(
-                f"--runs={run.folder}: has read other text than {other.folder}; all "
-                f"losses of a fit must be of the same text and tokenizer"
+                f"{argument('runs')}={run.folder}: has read other text than "
+                f"{other.folder}; all losses of a fit must be of the same text and "
+                "tokenizer"
             )
         params = count_params(run.task.model, count)
         if not params:
-            raise ConfigError(f"--count={count}: leaves no parameters of {run.folder}")
+            raise ConfigError(
+                f"{argument('count')}={count}: leaves no parameters of {run.folder}"
+            )
         point = params, run.result["raw_tokens"], run.result["flops"], value
         groups.setdefault(run.objective, []).append(point)
     return _make_points(groups)
@@ -102,12 +107,15 @@ def read_csv(path: Path) -> dict[str, Points]:
         rows, header = list(reader), reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or "is not CSV in UTF-8"
-        raise ConfigError(f"--csv={path}: cannot be read: {reason}") from None
+        raise ConfigError(
+            f"{argument('csv')}={path}: cannot be read: {reason}"
+        ) from None
     for column in COLUMNS:
         if column not in header and column != "flops":
             raise ConfigError(
-                f"--csv={path}: has no column {column}; must have params, tokens, loss "
-                f"and may have flops and name, not {', '.join(header) or 'nothing'}"
+                f"{argument('csv')}={path}: has no column {column}; must have params, "
+                "tokens, loss and may have flops and name, not "
+                f"{', '.join(header) or 'nothing'}"
             )
     groups: dict[str, list[tuple[float, ...]]] = {}
     for number, row in enumerate(rows, 2):
@@ -117,7 +125,7 @@ def read_csv(path: Path) -> dict[str, Points]:
         point = tuple(values[column] for column in COLUMNS)
         groups.setdefault(row.get("name") or "runs", []).append(point)
     if not groups:
-        raise ConfigError(f"--csv={path}: has no rows")
+        raise ConfigError(f"{argument('csv')}={path}: has no rows")
     return _make_points(groups)
 
 
@@ -134,7 +142,8 @@ def _read_number(path: Path, line: int, column: str, text: str | None) -> float:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise ConfigError(
-            f"--csv={path}: line {line} has {column}={text!r}; must be a number above 0"
+            f"{argument('csv')}={path}: line {line} has {column}={text!r}; must be a "
+            "number above 0"
         )
     return value
 
@@ -142,7 +151,7 @@ def _read_number(path: Path, line: int, column: str, text: str | None) -> float:
 def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[str]:
     """Fits every group and writes the folder, if any; returns the lines to print."""
     if num_draws < 20:
-        raise ConfigError(f"--num_draws={num_draws}: must be at least 20")
+        raise ConfigError(f"{argument('num_draws')}={num_draws}: must be at least 20")
     if to is not None:
         check_output(to, NAME)
     lines, fits = [], {}
@@ -170,7 +179,7 @@ def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
             checksums.record(place, [FIGURE])
     except OSError as error:
         raise CheckpointError(
-            f"--to={to}: cannot be written: {error.strerror}"
+            f"{argument('to')}={to}: cannot be written: {error.strerror}"
         ) from None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from jaxpt.errors import CheckpointError, ConfigError, UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import CONFIG, load_config, load_json
 from jaxpt.files.remote import localise
@@ -122,7 +122,7 @@ def number_alike(
 
 
 def find_folders(words: Iterable[str]) -> list[Path]:
-    """The folders of `--runs`.
+    """The folders that the argument `runs` names.
 
     Args:
       words: folders, comma-separated folders, or globs (files that match are ignored).
@@ -138,10 +138,14 @@ def find_folders(words: Iterable[str]) -> list[Path]:
             matches = [Path(path) for path in sorted(glob.glob(part))]
             matches = [path for path in matches if path.is_dir()]
             if not matches:
-                raise CheckpointError(f"--runs={part}: matches no folder; {RUNS}")
+                raise CheckpointError(
+                    f"{argument('runs')}={part}: matches no folder; {RUNS}"
+                )
             folders += matches
     if not folders:
-        raise ConfigError(f"--runs: {RUNS}, such as --runs runs/a runs/b")
+        raise ConfigError(
+            f"{argument('runs')}: {RUNS}, such as {argument('runs')}=runs/a,runs/b"
+        )
     return folders
 
 
@@ -158,14 +162,14 @@ def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[Fou
         place = os.path.realpath(folder)
         if place in places:
             raise CheckpointError(
-                f"--runs={folder}: is the same folder as {places[place]}; name each "
-                f"run once"
+                f"{argument('runs')}={folder}: is the same folder as {places[place]}; "
+                "name each run once"
             )
         places[place] = folder
         run = _load_run(folder)
         if run.has_diverged and not takes_diverged:
             raise CheckpointError(
-                f"--runs={folder}: its run diverged at step "
+                f"{argument('runs')}={folder}: its run diverged at step "
                 f"{run.result['diverged_at']} ({run.result['reason']}); leave it out"
             )
         runs.append(_share(run, firsts.setdefault(run.tokenizer_sha256, run)))
@@ -197,12 +201,14 @@ def _load_run(folder: Path) -> FoundRun:
     except UserError as error:
         is_named = str(folder) in str(error)
         raise (
-            error if is_named else CheckpointError(f"--runs={folder}: {error}")
+            error
+            if is_named
+            else CheckpointError(f"{argument('runs')}={folder}: {error}")
         ) from None
     except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         kind = type(error).__name__
         raise CheckpointError(
-            f"--runs={folder}: is damaged ({kind}: {error})"
+            f"{argument('runs')}={folder}: is damaged ({kind}: {error})"
         ) from None
     if not divergence:
         _check_result(folder, result, settings)
@@ -222,20 +228,21 @@ def _load_run(folder: Path) -> FoundRun:
 def _check_kind(folder: Path) -> None:
     """Raises UserError if a folder holds no run, or an unfinished one."""
     if not folder.exists():
-        raise CheckpointError(f"--runs={folder}: not found; {RUNS}")
+        raise CheckpointError(f"{argument('runs')}={folder}: not found; {RUNS}")
     if not folder.is_dir():
-        raise CheckpointError(f"--runs={folder}: is a file; {RUNS}")
+        raise CheckpointError(f"{argument('runs')}={folder}: is a file; {RUNS}")
     if (folder / "compare.json").exists():
         raise CheckpointError(
-            f"--runs={folder}: holds a comparison; name its runs, "
+            f"{argument('runs')}={folder}: holds a comparison; name its runs, "
             f"{folder / 'runs' / '*-seed*'}"
         )
     if not (folder / "config.json").exists():
-        raise CheckpointError(f"--runs={folder}: holds no run; {RUNS}")
+        raise CheckpointError(f"{argument('runs')}={folder}: holds no run; {RUNS}")
     if not any((folder / name).exists() for name in ("result.json", DIVERGED)):
         raise CheckpointError(
-            f"--runs={folder}: its run is not finished (there is no result.json); "
-            f"finish it with jaxpt train --workdir={folder}, or leave it out"
+            f"{argument('runs')}={folder}: its run is not finished (there is no "
+            f"result.json); finish it with jaxpt train --workdir={folder}, or leave it "
+            "out"
         )
 
 
@@ -256,8 +263,8 @@ def _check_sums(folder: Path) -> None:
             check(path, checksums.read)
         elif checksums.has_checksum(path):
             raise CheckpointError(
-                f"--runs={folder}: {name} was removed after it was written; "
-                f"{checksums.REMEDY}"
+                f"{argument('runs')}={folder}: {name} was removed after it was "
+                f"written; {checksums.REMEDY}"
             )
     if (folder / METRICS_FILE).exists():
         check(folder / METRICS_FILE, checksums.read_log)
@@ -276,6 +283,6 @@ def _check_result(folder: Path, result: dict, settings: dict) -> None:
         if result[name] != settings[setting]:
             raise CheckpointError(
                 f"{path}: is of {name}={result[name]}, but the run's config.json has "
-                f"{setting}={settings[setting]}; finish the run with jaxpt train "
-                f"--workdir={folder}, or leave it out"
+                f"{setting}={settings[setting]}; finish the run with "
+                f"jaxpt train --workdir={folder}, or leave it out"
             )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.runs.workdir import DIVERGED
 
 
@@ -18,7 +18,7 @@ def list_first_seeds(workdirs: Sequence[Path]) -> dict[str, Path]:
                 name, number = f"{_short(path)}-{number}", number + 1
             runs[name] = path
     if not runs:
-        raise ConfigError("--workdir: must name at least one run")
+        raise ConfigError(f"{argument('workdir')}: must name at least one run")
     return runs
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.evaluation import neighbours
 from jaxpt.evaluation.sampling import check_lengths, generate, pad_left, slide
 from jaxpt.evaluation.scores import SampleSpec
@@ -57,8 +57,8 @@ def generate_texts(
     spec = _merge_settings(run.program.task.generation, sampling, num_samples)
     if spec.num_beams > 1 and num_samples > 1:
         raise ConfigError(
-            f"--num_samples={num_samples}: must be 1 with --num_beams="
-            f"{spec.num_beams}, which finds one text"
+            f"{argument('num_samples')}={num_samples}: must be 1 with "
+            f"{argument('num_beams')}={spec.num_beams}, which finds one text"
         )
     program = run.program
     check_language_model(program.task, "generate")
@@ -72,8 +72,8 @@ def generate_texts(
         return [text for texts in samples for text in texts]
     if num_steps:
         raise ConfigError(
-            f"--num_steps={num_steps}: must be 0 for a {writer.name} run, which does "
-            f"not unmask"
+            f"{argument('num_steps')}={num_steps}: must be 0 for a {writer.name} run, "
+            "which does not unmask"
         )
     kind = "causal one or an encoder-decoder"
     names = "clm or span_corruption"
@@ -85,10 +85,10 @@ def check_draws(
     num_samples: int = 1, seed: int = 0, num_tokens: int = 0, num_steps: int = 0
 ) -> None:
     """Raises ConfigError unless these are numbers that generation can have."""
-    check_value("--num_samples", num_samples, NumSamples)
-    check_value("--seed", seed, int)
-    check_value("--num_tokens", num_tokens, NonNegativeInt)
-    check_value("--num_steps", num_steps, NonNegativeInt)
+    check_value(argument("num_samples"), num_samples, NumSamples)
+    check_value(argument("seed"), seed, int)
+    check_value(argument("num_tokens"), num_tokens, NonNegativeInt)
+    check_value(argument("num_steps"), num_steps, NonNegativeInt)
 
 
 def _merge_settings(
@@ -206,9 +206,9 @@ class Writer:
         spec = self.spec
         if spec.num_beams > 1 or spec.repetition_penalty != 1:
             raise ConfigError(
-                f"--num_beams={spec.num_beams}, --repetition_penalty="
-                f"{spec.repetition_penalty}: must both be 1 for a {self.name} run, "
-                f"which writes by unmasking"
+                f"{argument('num_beams')}={spec.num_beams}, "
+                f"{argument('repetition_penalty')}={spec.repetition_penalty}: must "
+                f"both be 1 for a {self.name} run, which writes by unmasking"
             )
 
     def unmask(
@@ -220,8 +220,9 @@ class Writer:
         num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
         if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
             raise ConfigError(
-                f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
-                f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
+                f"{argument('num_tokens')}={num_tokens}: must be at least 1 and, with "
+                f"the prompt's {len(ids)} tokens (1 at least), at most the model's "
+                f"{limit} positions"
             )
         rows = np.repeat(ids[None], num_samples, axis=0)
         tokens = self.program.write(
@@ -248,17 +249,23 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     if not path:
         return prompts or ["\n"]
     if prompts:
-        raise ConfigError(f"--prompt_file={path}: must be left out with --prompt")
+        raise ConfigError(
+            f"{argument('prompt_file')}={path}: must be left out with "
+            f"{argument('prompt')}"
+        )
     try:
         text = disk.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise ConfigError(f"--prompt_file={path}: cannot be read: {reason}") from None
+        raise ConfigError(
+            f"{argument('prompt_file')}={path}: cannot be read: {reason}"
+        ) from None
     # Not splitlines, which also cuts at U+2028, U+0085 and form feeds.
     lines = text.removesuffix("\n").split("\n")
     if not all(lines):
         raise ConfigError(
-            f"--prompt_file={path}: must have a prompt on each line, and no empty one"
+            f"{argument('prompt_file')}={path}: must have a prompt on each line, and "
+            "no empty one"
         )
     return lines
 
@@ -278,7 +285,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     A network that writes gaps fills one [MASK] by texts of any length.
     """
     if k < 1:
-        raise ConfigError(f"--top_k={k}: must be at least 1")
+        raise ConfigError(f"{argument('top_k')}={k}: must be at least 1")
     program, tokenizer, params, _ = run
     model = program.task.model
     if isinstance(model, FillsGaps):
@@ -292,7 +299,8 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     limit = program.task.model_spec.max_len
     if len(ids) > limit:
         raise ConfigError(
-            f"--text: has {len(ids)} tokens; must have at most the model's {limit}"
+            f"{argument('text')}: has {len(ids)} tokens; must have at most the model's "
+            f"{limit}"
         )
     banned = program.task.nonwords
     predictions = fill_masks(fill_logits, params, ids, mask_id, banned, k)
@@ -311,7 +319,9 @@ def _write_gap(
     assert decoder is not None  # what fills gaps writes from left to right
     if text.count(GAP) != 1:
         objective = task.plan.objective_name
-        raise ConfigError(f"--text: must have one {GAP}, as {objective} writes one gap")
+        raise ConfigError(
+            f"{argument('text')}: must have one {GAP}, as {objective} writes one gap"
+        )
     left, right = map(tokenizer.encode, text.split(GAP))
     marked = model.gap_prompt(jnp.array(left)[None], jnp.array(right)[None])[0]
     prompt = np.concatenate([framing.before, marked]).astype(np.int32)
@@ -319,8 +329,8 @@ def _write_gap(
     num_tokens = min(GAP_TOKENS, limit - len(prompt) - 1)
     if num_tokens < 1:
         raise ConfigError(
-            f"--text: has {len(prompt)} tokens; must have at most {limit - 2}, two "
-            f"fewer than the model's {limit} positions"
+            f"{argument('text')}: has {len(prompt)} tokens; must have at most "
+            f"{limit - 2}, two fewer than the model's {limit} positions"
         )
     banned = find_banned(task, framing, is_answer=False)
     scores = np.array(
@@ -363,14 +373,14 @@ def neighbour_words(
     """
     for name, value in (("sentences", num_occurrences), ("top_k", k)):
         if value < 1:
-            raise ConfigError(f"--{name}={value}: must be at least 1")
+            raise ConfigError(f"{argument(name)}={value}: must be at least 1")
     if not word.strip(neighbours.MARKS):
-        raise ConfigError(f"--word={word!r}: must be a word")
+        raise ConfigError(f"{argument('word')}={word!r}: must be a word")
     program, tokenizer, params, _ = load_run(workdir)
     if not tokenizer.vocab.word_starts:
         raise ConfigError(
-            f"--workdir={workdir}: the tokens of its tokenizer do not mark where words "
-            "begin; those of tokenizer.kind=bpe, wordpiece and unigram do"
+            f"{argument('workdir')}={workdir}: the tokens of its tokenizer do not mark "
+            "where words begin; those of tokenizer.kind=bpe, wordpiece and unigram do"
         )
     task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
     limit = max(1, train.num_tokens // task.spec.row_length)
@@ -388,8 +398,8 @@ def neighbour_words(
 
     if not any(each.text.lower() == word.lower() for each in words):
         raise ConfigError(
-            f"--word={word!r}: must occur in the {len(rows)} rows of text that were "
-            f"read"
+            f"{argument('word')}={word!r}: must occur in the {len(rows)} rows of text "
+            "that were read"
         )
     batch_size = task.plan.eval.batch_size
     vectors = neighbours.word_vectors(

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import PyTree
 
 from jaxpt.config.plan import Plan
-from jaxpt.errors import ConfigError, UserError
+from jaxpt.errors import ConfigError, UserError, argument
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import count_flops, make_optimizer
 from jaxpt.learn.skips import SkipRule, make_rule
@@ -226,7 +226,8 @@ def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, 
             named = tokenizer.encode_prompt(stop, allow_unknown=False).tolist()
         except UserError:
             raise ConfigError(
-                f"--stop={stop!r}: must have characters of the tokenizer's vocabulary"
+                f"{argument('stop')}={stop!r}: must have characters of the tokenizer's "
+                "vocabulary"
             ) from None
         ids += named if len(named) == 1 else []
     return tuple(sorted(set(ids)))

@@ -27,7 +27,7 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.distributed import processes
-from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import checksums, remote
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.judge.examples import Examples
@@ -118,12 +118,12 @@ def lock_workdir(
     for name, content in (("compare.json", "a comparison"), (REPORT, "a report")):
         if (workdir / name).exists():
             raise CheckpointError(
-                f"--workdir={workdir}: holds {content}; use another folder"
+                f"{argument('workdir')}={workdir}: holds {content}; use another folder"
             )
     if (workdir / "checkpoints").exists():
         raise CheckpointError(
-            f"--workdir={workdir}: holds checkpoints but no config.json; use another "
-            f"folder"
+            f"{argument('workdir')}={workdir}: holds checkpoints but no config.json; "
+            "use another folder"
         )
     workdir.mkdir(parents=True, exist_ok=True)
     checksums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
@@ -144,15 +144,17 @@ def check_same(
     stored = tokenizers.load(workdir / "tokenizer.json")
     if tokenizers.fingerprint(stored) != tokenizers.fingerprint(tokenizer):
         raise CheckpointError(
-            f"--workdir={workdir}: holds a run with another tokenizer; use another "
-            f"folder"
+            f"{argument('workdir')}={workdir}: holds a run with another tokenizer; use "
+            "another folder"
         )
     path = workdir / "data.json"
     if not path.exists():  # an imported run: text not read yet
         return
-    if load_json(path, DATA, "use another --workdir") != _describe(corpora):
+    if load_json(path, DATA, f"use another {argument('workdir')}") != _describe(
+        corpora
+    ):
         raise CheckpointError(
-            f"--workdir={workdir}: holds a run on other text than "
+            f"{argument('workdir')}={workdir}: holds a run on other text than "
             f"data.path={plan.text.path} is now; use another folder"
         )
 
@@ -171,20 +173,21 @@ def check_shared(workdir: Path, seconds: float = 30.0) -> None:
     while not (workdir / "config.json").exists():
         if time.monotonic() > last:
             raise CheckpointError(
-                f"--workdir={workdir}: is on a local disk of process 0; must be on a "
-                f"disk that all processes share"
+                f"{argument('workdir')}={workdir}: is on a local disk of process 0; "
+                "must be on a disk that all processes share"
             )
         time.sleep(0.1)
 
 
 def _compare_configs(workdir: Path, plan: Plan) -> None:
-    stored = load_config(workdir / "config.json", "use another --workdir")
+    stored = load_config(workdir / "config.json", f"use another {argument('workdir')}")
     old, new = (list_settings(each) for each in (stored, plan.config))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             raise CheckpointError(
-                f"--workdir={workdir}: holds a run with {name}={old.get(name)}, not "
-                f"{new.get(name)}; use another folder or the same settings"
+                f"{argument('workdir')}={workdir}: holds a run with "
+                f"{name}={old.get(name)}, not {new.get(name)}; use another folder or "
+                "the same settings"
             )
 
 
@@ -228,11 +231,13 @@ def list_settings(config: dict) -> dict:
 
 def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     """The task of a finished or running run."""
-    config = load_config(workdir / "config.json", "--workdir must be a training run's")
+    config = load_config(
+        workdir / "config.json", f"{argument('workdir')} must be a training run's"
+    )
     if "task" in config:
         raise CheckpointError(
-            f"--workdir={workdir}: holds a fine-tuned model; must be the folder of a "
-            f"training run"
+            f"{argument('workdir')}={workdir}: holds a fine-tuned model; must be the "
+            "folder of a training run"
         )
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
     plan = make_plan(config, is_stored=True)
@@ -289,7 +294,9 @@ def load_run(workdir: Path) -> LoadedRun:
 
     def check():
         if restored is None:
-            raise CheckpointError(f"--workdir={workdir}: holds no finished checkpoint")
+            raise CheckpointError(
+                f"{argument('workdir')}={workdir}: holds no finished checkpoint"
+            )
         return restored
 
     params, step = processes.on_all(check)
@@ -311,10 +318,12 @@ def check_workdir(workdir: str, leaves_out: str = "") -> Path:
       leaves_out: a subfolder of a URL that is not brought up to date.
     """
     if not workdir:
-        raise ConfigError("--workdir: must name a folder")
+        raise ConfigError(f"{argument('workdir')}: must name a folder")
     folder = remote.fetch(workdir, leaves_out)
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise CheckpointError(f"--workdir={workdir}: is a file; must be a folder")
+        raise CheckpointError(
+            f"{argument('workdir')}={workdir}: is a file; must be a folder"
+        )
     return folder
 
 

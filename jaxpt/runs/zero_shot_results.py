@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.distributed import processes
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.files.objects import is_url
@@ -80,7 +80,9 @@ def evaluate_tasks(
         training (`TextForm.left`); otherwise its first token is not scored.
     """
     if num_items < 0:
-        raise ConfigError(f"--num_items={num_items}: must be at least 0, which is all")
+        raise ConfigError(
+            f"{argument('num_items')}={num_items}: must be at least 0, which is all"
+        )
 
     def read():
         named = list_tasks(task_args)

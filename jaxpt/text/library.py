@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import DataError
+from jaxpt.errors import DataError, argument
 from jaxpt.files.objects import is_url
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
@@ -46,8 +46,8 @@ def open_stores(
     sources = spec.sources
     if folder is not None and (len(sources) > 1 or spec.valid_path):
         raise DataError(
-            f"--to={folder}: can hold one text; prepare the sources of data.mixture "
-            "and data.valid_path one by one"
+            f"{argument('to')}={folder}: can hold one text; prepare the sources of "
+            "data.mixture and data.valid_path one by one"
         )
     opened = {s.path: open_store(s.path) for s, _ in sources if is_store(s.path)}
     if tokenizer is None and spec.tokenizer.kind == "file":

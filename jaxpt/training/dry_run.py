@@ -1,4 +1,4 @@
-"""The size and cost of a run, estimated before it is trained (`--dry_run`).
+"""The size and cost of a run, estimated before it is trained.
 
 The text is prepared as by `jaxpt prepare`. Parameters and FLOPs follow from shapes.
 Then the calls are compiled, which plans their memory, and one is timed: if it were too
@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program, device_peak
@@ -48,8 +48,8 @@ def dry_run(
     plan = make_plan(config, explicit_names, is_run=True)
     if lacks_teacher(plan):
         raise ConfigError(
-            f"--dry_run: {plan.objective_name} trains a teacher first; name one "
-            f"({plan.spec.SECTION}.teacher=RUN)"
+            f"{argument('dry_run')}: {plan.objective_name} trains a teacher first; "
+            f"name one ({plan.spec.SECTION}.teacher=RUN)"
         )
     tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
     task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))

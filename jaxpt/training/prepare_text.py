@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import CheckpointError, ConfigError
+from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.library import open_stores, train_tokenizer
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -19,7 +19,9 @@ def write_tokenizer(config, path: Path) -> None:
             "tokenizer.kind='file': is loaded, must be one that is trained"
         )
     if path.exists():
-        raise CheckpointError(f"--to={path}: exists already; must be a new file")
+        raise CheckpointError(
+            f"{argument('to')}={path}: exists already; must be a new file"
+        )
     start = time.perf_counter()
     tokenizer = train_tokenizer(spec, reporter)
     seconds = time.perf_counter() - start
@@ -27,7 +29,7 @@ def write_tokenizer(config, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokenizers.save(tokenizer, path)
     except OSError as error:
-        raise CheckpointError(f"--to={path}: {error.strerror}") from error
+        raise CheckpointError(f"{argument('to')}={path}: {error.strerror}") from error
     vocab = tokenizer.vocab
     named = ", ".join(
         f"{text} {id_}" for id_, text in list(vocab.special_names.items())[:8]
@@ -41,7 +43,7 @@ def write_tokenizer(config, path: Path) -> None:
 def prepare_text(config, folder: Path | None, workers: int) -> None:
     """Prepares every text of the config that is not prepared yet."""
     if workers < 0:
-        raise ConfigError(f"--workers={workers}: must be at least 0")
+        raise ConfigError(f"{argument('workers')}={workers}: must be at least 0")
     open_stores(
         make_plan(config).text,
         folder=folder,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.zero_shot.questions import Question
 
 SHOT_SEPARATOR = "\n\n"
@@ -43,17 +43,18 @@ class ShotSpec(NamedTuple):
             least = 0 if name == "num_shots" else 1
             if getattr(self, name) < least:
                 raise ConfigError(
-                    f"--{name}={getattr(self, name)}: must be at least {least}"
+                    f"{argument(name)}={getattr(self, name)}: must be at least {least}"
                 )
         if self.num_shots > num_train:
             raise ConfigError(
-                f"--num_shots={self.num_shots}: must be at most {num_train}, the rows "
-                f"of --shots"
+                f"{argument('num_shots')}={self.num_shots}: must be at most "
+                f"{num_train}, the rows of {argument('shots')}"
             )
         if self.num_orders > math.factorial(self.num_shots):
             raise ConfigError(
-                f"--num_orders={self.num_orders}: must be at most "
-                f"{math.factorial(self.num_shots)} with --num_shots={self.num_shots}"
+                f"{argument('num_orders')}={self.num_orders}: must be at most "
+                f"{math.factorial(self.num_shots)} with "
+                f"{argument('num_shots')}={self.num_shots}"
             )
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
@@ -87,8 +87,8 @@ class TextScorer:
             return self.rules[0]
         if rule not in self.rules:
             raise ConfigError(
-                f"--rule={rule}: must be one of {', '.join((AUTO, *self.rules))} for a "
-                f"{self.name} run"
+                f"{argument('rule')}={rule}: must be one of "
+                f"{', '.join((AUTO, *self.rules))} for a {self.name} run"
             )
         return rule
 
@@ -97,8 +97,8 @@ class TextScorer:
         if NO_BEST.issuperset(rules):
             allowed = [name for name in self.rules if name not in NO_BEST]
             raise ConfigError(
-                f"--rule={rules[0]}: has no likeliest token; must be one of "
-                f"{', '.join(allowed)}"
+                f"{argument('rule')}={rules[0]}: has no likeliest token; must be one "
+                f"of {', '.join(allowed)}"
             )
 
     def is_first_scored(self, rule: str = AUTO) -> bool:

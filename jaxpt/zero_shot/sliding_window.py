@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.judge.intervals import Interval, map_interval, ratio_interval
 from jaxpt.zero_shot.scoring import TextScorer
 
@@ -76,8 +76,8 @@ def cut_windows(
     limit = window if has_start else window - 1
     if not 1 <= stride <= limit:
         raise ConfigError(
-            f"--stride={stride}: must be at least 1 and at most {limit}, with windows "
-            f"of {window} tokens"
+            f"{argument('stride')}={stride}: must be at least 1 and at most {limit}, "
+            f"with windows of {window} tokens"
         )
     windows, scored = [], 0 if has_start else 1
     for begin in range(0, num_tokens, stride):

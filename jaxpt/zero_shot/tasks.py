@@ -6,7 +6,7 @@ A task reads its items from a path and evaluates them without training.
 from collections.abc import Sequence
 from typing import Any
 
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, argument
 from jaxpt.zero_shot import babylm, pairs, reading
 from jaxpt.zero_shot.names import NAMES
 from jaxpt.zero_shot.outcomes import (
@@ -38,9 +38,9 @@ def list_tasks(arguments: Sequence[str]) -> list[tuple[str, str]]:
         name, mark, path = each.partition(":")
         if name not in TASKS or not mark or not path:
             allowed = ", ".join(f"{name}:PATH" for name in TASKS)
-            raise ConfigError(f"--tasks={each}: must be one of {allowed}")
+            raise ConfigError(f"{argument('tasks')}={each}: must be one of {allowed}")
         if (name, path) in tasks:
-            raise ConfigError(f"--tasks={each}: is named twice")
+            raise ConfigError(f"{argument('tasks')}={each}: is named twice")
         tasks.append((name, path))
     return tasks
 
@@ -102,10 +102,12 @@ def check_options(names: Sequence[str], options: TaskOptions) -> None:
         readers = [task for task in names if name in TASKS[task].options]
         if value != default and not readers:
             raise ConfigError(
-                f"--{name}={value}: is read by none of {', '.join(names)}"
+                f"{argument(name)}={value}: is read by none of {', '.join(names)}"
             )
         if value != default and name == "shots" and len(readers) > 1:
-            raise ConfigError(f"--shots={value}: is of one task; evaluate them in turn")
+            raise ConfigError(
+                f"{argument('shots')}={value}: is of one task; evaluate them in turn"
+            )
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.judge.intervals import mean_interval
 from jaxpt.text.sources.source import SourceSpec, read_documents
 from jaxpt.zero_shot import (
@@ -249,7 +249,9 @@ def _find_window(eval_context: EvalContext, rule: str) -> tuple[int, int]:
     window, room = eval_context.options.window, eval_context.scorer.room(rule)
     if window < 0 or not (window or room) or (room and window > room):
         allowed = f"at least 2 and at most {room}" if room else "at least 2"
-        raise ConfigError(f"--window={window}: must be {allowed} for this model")
+        raise ConfigError(
+            f"{argument('window')}={window}: must be {allowed} for this model"
+        )
     window = window or room
     return window, eval_context.options.stride or max(1, window // 2)
 
@@ -277,18 +279,19 @@ def read_shots(task: ZeroShotTask, options: TaskOptions) -> Sequence:
     """The solved items of the options' file."""
     if bool(options.shots) != bool(options.num_shots):
         raise ConfigError(
-            f"--num_shots={options.num_shots}, --shots={options.shots}: both must be "
-            f"given, or neither"
+            f"{argument('num_shots')}={options.num_shots}, "
+            f"{argument('shots')}={options.shots}: both must be given, or neither"
         )
     if not options.shots:
         for name in ("num_draws", "num_orders"):
             if getattr(options, name) != 1:
                 raise ConfigError(
-                    f"--{name}={getattr(options, name)}: must be 1 without --shots"
+                    f"{argument(name)}={getattr(options, name)}: must be 1 without "
+                    f"{argument('shots')}"
                 )
         return ()
     if not Path(options.shots).exists():
-        raise ConfigError(f"--shots={options.shots}: there is no such file")
+        raise ConfigError(f"{argument('shots')}={options.shots}: there is no such file")
     shots = (task.read_shots or task.read)(options.shots)
     find_shot_spec(options).check(len(shots))
     return shots

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.text.labelled.templates import fill, list_slots
 from jaxpt.text.sources.files import parse_object, read_whole
@@ -105,7 +105,9 @@ def make_table(values: Any, path: str, name: str) -> TableSpec:
 def require_shots(path: str, shots: TableSpec | None) -> TableSpec:
     """The table of training data of a task file; UserError if it has none."""
     if shots is None:
-        raise ConfigError(f"--shots={path}: must have shots, a table of training data")
+        raise ConfigError(
+            f"{argument('shots')}={path}: must have shots, a table of training data"
+        )
     return shots
 
 

@@ -368,7 +368,7 @@ def test_an_earlier_study_comes_back_if_the_command_is_wrong(
 ):
     """After a kill between two renames."""
     shutil.copytree(study, tmp_path / ".both.earlier")
-    with pytest.raises(UserError, match="--command: its config no.py"):
+    with pytest.raises(UserError, match="command: its config no.py"):
         archive(compared, tmp_path / "both", *WORDS, "jaxpt compare --config no.py")
     monkeypatch.setattr(archiving, "check_study", refuse_study)
     with pytest.raises(UserError, match="is no study"):

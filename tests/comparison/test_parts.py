@@ -183,7 +183,7 @@ def test_a_run_that_another_process_has_is_waited_for(
 def test_no_report_before_all_runs_are_there(config, prepared, refuses):
     do_part(Part("runs", "clm-seed0"), config, prepared)
     names = "clm-seed1, clm-seed2;"
-    with refuses(f"--workdir={prepared}: 2 of 3 runs", names, "--part=runs"):
+    with refuses(f"workdir={prepared}: 2 of 3 runs", names, "part=runs"):
         do_part(Part("report"), config, prepared)
     assert not (prepared / "report.json").exists()
 

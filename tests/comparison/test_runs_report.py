@@ -491,7 +491,7 @@ def test_a_folder_that_holds_something_else_is_refused(
         (trained, "holds files other than a report"),
     ):
         before = {path.name for path in folder.iterdir()}
-        with refuses(f"--workdir={folder}", what):
+        with refuses(f"workdir={folder}", what):
             report_runs(runs, folder)
         assert {path.name for path in folder.iterdir()} == before
     report_runs(runs, tmp_path / "r")

@@ -148,18 +148,18 @@ def test_a_value_that_json_does_not_have_is_refused(refuses):
 )
 def test_numbers_of_generation_have_bounds(flags, refuses):
     (name,) = flags
-    with refuses(f"--{name}={flags[name]}: must be "):
+    with refuses(f"{name}={flags[name]}: must be "):
         check_draws(**flags)
 
 
 def test_beams_have_a_bound(refuses):
-    with refuses("--num_beams=100000: must be from 1 to 1000"):
+    with refuses("num_beams=100000: must be from 1 to 1000"):
         SampleSpec(num_beams=100_000)
 
 
 def test_a_stored_config_is_checked_by_the_same_types(tmp_path, refuses):
     path = write_stored(tmp_path / "config.json", {"optim": {"lr": "high"}})
-    with refuses(f"--config={path}: optim.lr=high: must be a number, above 0"):
+    with refuses(f"config={path}: optim.lr=high: must be a number, above 0"):
         load_stored(str(path))
 
 

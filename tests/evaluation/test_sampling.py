@@ -245,11 +245,11 @@ def test_next_distribution_sums_to_one(logits, temperature, top_k, top_p):
 
 def test_the_longest_generation_is_the_models():
     assert run(SampleSpec(), num_tokens=6, max_len=7).shape == (2, 7)
-    with pytest.raises(UserError, match="--num_tokens=7: .* 7 positions"):
+    with pytest.raises(UserError, match="num_tokens=7: .* 7 positions"):
         run(SampleSpec(), num_tokens=7, max_len=7)
-    with pytest.raises(UserError, match="--num_tokens=0"):
+    with pytest.raises(UserError, match="num_tokens=0"):
         run(SampleSpec(), num_tokens=0)
-    with pytest.raises(UserError, match="--prompt=''"):
+    with pytest.raises(UserError, match="prompt=''"):
         run(SampleSpec(), prompt=[[1], []])
 
 
@@ -296,9 +296,9 @@ def test_beyond_the_model_the_last_tokens_are_read(sizes):
 def test_a_source_may_be_as_long_as_the_model():
     spec, source = SampleSpec(0), [[1, 2, 3, 4]]
     assert run(spec, source, 4, max_len=4, start_id=0).shape == (1, 8)
-    with pytest.raises(UserError, match="--prompt: has 4 tokens; .* the model's 3"):
+    with pytest.raises(UserError, match="prompt: has 4 tokens; .* the model's 3"):
         run(spec, source, 3, max_len=3, start_id=0)
-    with pytest.raises(UserError, match="--num_tokens=5: .* 4 positions"):
+    with pytest.raises(UserError, match="num_tokens=5: .* 4 positions"):
         run(spec, source, 5, max_len=4, start_id=0)
 
 
@@ -320,7 +320,7 @@ def test_the_smallest_temperatures_are_greedy():
 
 def test_a_search_draws_nothing():
     for values in ({"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.5}):
-        with pytest.raises(UserError, match="--num_beams=2: must be 1 with"):
+        with pytest.raises(UserError, match="num_beams=2: must be 1 with"):
             SampleSpec(num_beams=2, **values)
     assert SampleSpec(0, num_beams=2).num_beams == 2
 

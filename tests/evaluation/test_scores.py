@@ -59,5 +59,5 @@ def test_all_options_by_hand():
 
 @pytest.mark.parametrize("name", ["no_repeat_ngram_size", "min_new_tokens"])
 def test_numbers_below_0_are_refused(name):
-    with pytest.raises(UserError, match=f"--{name}=-1: must be at least 0"):
+    with pytest.raises(UserError, match=f"{name}=-1: must be at least 0"):
         SampleSpec(**{name: -1})

@@ -158,7 +158,7 @@ def test_steps_are_as_even_as_can_be(num_tokens, data):
 
 @pytest.mark.parametrize("num_steps", [-1, 6, 10**6])
 def test_more_steps_than_tokens_are_one_line(num_steps, refuses):
-    with refuses(f"--num_steps={num_steps}: must be from 1 to the 5 tokens"):
+    with refuses(f"num_steps={num_steps}: must be from 1 to the 5 tokens"):
         write(count_masks, SURENESS, 5, num_steps=num_steps)
 
 
@@ -187,5 +187,5 @@ def test_banned_answers_are_left_out_even_when_few_remain():
 
 
 def test_a_text_without_a_mask_is_refused():
-    with pytest.raises(UserError, match="--text: must hold at least one"):
+    with pytest.raises(UserError, match="text: must hold at least one"):
         fill_masks(score_places, None, np.array([1, 2]), 9, (), 1)

@@ -440,9 +440,9 @@ def test_what_is_not_ours_is_kept(tmp_path, refuses):
     """Files that came after a kill are not removed, and are no new folder."""
     in_child(write_new, tmp_path / "new", 5)
     (tmp_path / "new" / "mine").touch()
-    for flag in ("--to", "--workdir"):
-        with refuses(f"{flag}={tmp_path / 'new'}: must be a new or an empty folder"):
-            with new_folder(tmp_path / "new", flag):
+    for name in ("to", "workdir"):
+        with refuses(f"{name}={tmp_path / 'new'}: must be a new or an empty folder"):
+            with new_folder(tmp_path / "new", name):
                 pass
     assert os.listdir(tmp_path / "new") == ["mine"]
 

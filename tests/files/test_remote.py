@@ -177,7 +177,7 @@ def test_a_new_folder_begins_again_where_its_upload_was_killed(monkeypatch):
     with new_folder(remote.fetch(url)) as place:
         (place / "config.json").write_text("{}")
     assert read_all(url) == {"config.json": b"{}"}
-    with pytest.raises(CheckpointError, match=f"--to={url}: must be a new or an empty"):
+    with pytest.raises(CheckpointError, match=f"to={url}: must be a new or an empty"):
         try:
             with new_folder(remote.fetch(url)):
                 pass

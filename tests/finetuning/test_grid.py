@@ -232,7 +232,7 @@ def test_other_work_in_the_folder_is_refused(
     changes = {"train__epochs": (1,), "data__dev": str(dev)}
     plan = make_tune(**changes)
     finetune(plan, base, folder, silent)
-    with refuses("--to=", "optim.weight_decay=0.01, not 0.5"):
+    with refuses("to=", "optim.weight_decay=0.01, not 0.5"):
         finetune(make_tune(**changes, optim__weight_decay=0.5), base, folder, silent)
     with refuses("another network"):
         finetune(plan, f"scratch:{base}", folder, silent)
@@ -242,7 +242,7 @@ def test_other_work_in_the_folder_is_refused(
         finetune(plan, base, folder, silent)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
-    with refuses("--to=", "holds something else"):
+    with refuses("to=", "holds something else"):
         finetune(plan, base, tmp_path / "full", silent)
 
 

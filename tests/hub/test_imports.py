@@ -168,7 +168,7 @@ def test_a_flag_that_makes_another_model_is_refused(
 ):
     folder, run, config = make_checkpoint("bert")
     more = [f"must be {held}"] if held else ["must be "]
-    with refuses(f"--config.model.{field}={value}", str(folder), *more):
+    with refuses(f"model.{field}={value}", str(folder), *more):
         import_run(folder, run, *flags(config, **{f"model__{field}": value}))
     assert not run.exists()
 
@@ -298,7 +298,7 @@ def test_the_same_tokenizer_by_its_path_and_a_start_of_its_own(
     make_checkpoint, refuses
 ):
     folder, run, config = make_checkpoint("bert", 28)
-    with refuses("--config.train.init_from=runs/a", "must be ''"):
+    with refuses("train.init_from=runs/a", "must be ''"):
         import_run(folder, run, *flags(config, train__init_from="runs/a"))
     config.train.init_from = ""
     import_run(folder, run, *flags(config, tokenizer__path=str(folder)))

@@ -141,7 +141,7 @@ def test_options_that_are_not_known(alone, stories, refuses):
         alone.generate_until(make_requests("generate_until", requests))
     with refuses("batch_size=auto"):
         RunLM(str(stories[1]), batch_size="auto")
-    with refuses("--rule=pll", "causal"):
+    with refuses("rule=pll", "causal"):
         RunLM(str(stories[1]), rule="pll")
 
 

@@ -122,7 +122,7 @@ def test_what_cannot_be_exchanged_is_one_line(tmp_path, refuses):
     new = make_new(specials=("pad", "unk", "mask"))
     tokenizers.save(new, tmp_path / "new.json")
     run = tmp_path / "run"
-    with refuses("--new_tokenizer: must have [CLS], which the model puts around texts"):
+    with refuses("new_tokenizer: must have [CLS], which the model puts around texts"):
         import_run(folder, run, config, (), str(tmp_path / "new.json"))
     with refuses("none.json"):
         import_run(folder, run, config, (), str(tmp_path / "none.json"))

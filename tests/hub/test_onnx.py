@@ -339,5 +339,5 @@ def test_what_lacks_a_package_says_how_to_install_it(monkeypatch, refuses):
 
 
 def test_an_unknown_precision_is_refused(tmp_path, refuses):
-    with refuses("--precision=fp16", "float32, float16, int8"):
+    with refuses("precision=fp16", "float32, float16, int8"):
         export_onnx(tmp_path, tmp_path / "to", "fp16")

@@ -256,7 +256,7 @@ def test_a_bad_word_of_the_run_is_one_line(content, parts, make_checkpoint, refu
 def test_a_generators_share_is_the_folders(export, tmp_path, refuses):
     config, _, reference = export("electra")
     plain, names = flags(data_only(config), electra__generator_size=0.5)
-    with refuses("--config.electra.generator_size=0.5", "must be 0.3125"):
+    with refuses("electra.generator_size=0.5", "must be 0.3125"):
         import_run(reference, tmp_path / "again", plain, names)
     plain, names = flags(data_only(config), electra__generator_size=0.3)
     plain, more = flags(plain, model__dropout=0.2)

@@ -63,7 +63,7 @@ def test_a_head_that_the_settings_leave_out(tmp_path, refuses):
     write_folder(tmp_path / "theirs", make_fixture())
     config = pair_settings(tmp_path)
     config.bert.sentence_task = "none"
-    with refuses("--from=", "holds a pretraining model", "masked"):
+    with refuses("from=", "holds a pretraining model", "masked"):
         import_run(tmp_path / "theirs", tmp_path / "run", config)
     assert not (tmp_path / "run").exists()
 

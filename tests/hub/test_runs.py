@@ -349,11 +349,11 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
         import_run(reference, run, config)
     assert not run.exists()
     made = make_run("gpt2")
-    with refuses("--workdir", "empty folder"):
+    with refuses("workdir", "empty folder"):
         import_run(tmp_path / "theirs", made, config)
-    with refuses("--to", "empty folder"):
+    with refuses("to", "empty folder"):
         export_run(made, tmp_path / "theirs")
-    with refuses("--family=bert", "causal"):
+    with refuses("family=bert", "causal"):
         export_run(made, tmp_path / "new", "bert")
 
 

@@ -58,7 +58,7 @@ def test_what_overflows_is_refused(tmp_path, refuses):
     tensors[name][1] = -65_600
     write_folder(tmp_path / "theirs", Large(fixture.config, tensors))
     import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
-    with refuses("--dtype=float16: ", name, "magnitude 65600", "at most 65504"):
+    with refuses("dtype=float16: ", name, "magnitude 65600", "at most 65504"):
         export_run(
             tmp_path / "run", tmp_path / "out", "", ExportOptions(dtype="float16")
         )

@@ -248,7 +248,7 @@ def test_fill_writes_texts_of_any_length(speech, tmp_path, refuses):
     else:
         raise AssertionError((text, probability, result))
     for text, message in (("no gap", "one [MASK]"), ("[MASK]a[MASK]", "one [MASK]")):
-        with refuses(f"--text: must have {message}"):
+        with refuses(f"text: must have {message}"):
             fill_text(run, text, 4)
-    with refuses("--text: has "):
+    with refuses("text: has "):
         fill_text(run, "[MASK]" + "a" * 99, 4)

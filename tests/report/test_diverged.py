@@ -146,9 +146,9 @@ def test_parts_and_the_report_of_runs_say_the_same(whole, config, tmp_path, refu
     assert len(kept["runs"]) == 9
     report_runs(folders, tmp_path / "apart")  # may be written again
     for takes in ([folders[-2]], folders[3:6]):  # mlm seed 1; hot
-        with refuses("--runs: no run is finished", "diverged at step"):
+        with refuses("runs: no run is finished", "diverged at step"):
             report_runs(takes, tmp_path / "none")
-    with refuses(f"--runs={folders[3]}", "diverged at step 2", "leave it out"):
+    with refuses(f"runs={folders[3]}", "diverged at step 2", "leave it out"):
         load_runs(folders)
 
 

@@ -77,7 +77,7 @@ def test_masks_are_thinned_out_to_fit():
 
 
 @pytest.mark.parametrize(
-    "flags, named", [({"step": -1}, "--step=-1"), ({"num_rows": 9}, "--num_rows=9")]
+    "flags, named", [({"step": -1}, "step=-1"), ({"num_rows": 9}, "--num_rows=9")]
 )
 def test_what_is_not_there_is_refused(flags, named, speech):
     with pytest.raises(UserError, match=named):
@@ -250,8 +250,8 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
 @pytest.mark.parametrize(
     "names, length, step, output",
     [
-        (["gpt"], 16, 0, "--objectives=gpt: must be among clm"),
-        (["clm"], 16, -1, "--step=-1"),
+        (["gpt"], 16, 0, "objectives=gpt: must be among clm"),
+        (["clm"], 16, -1, "step=-1"),
         (["clm"], 1, 0, "data.row_length=1"),
         (["prefix_lm"], 1, 0, "data.row_length=1: prefix_lm"),
     ],

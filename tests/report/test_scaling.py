@@ -110,11 +110,11 @@ def test_flags_that_are_refused(words, output, capsys):
 
 def test_few_draws_and_a_runs_folder_are_refused(tmp_path, refuses):
     groups = scaling.read_csv(write_table(tmp_path / "a.csv"))
-    with refuses("--num_draws=3", "at least 20"):
+    with refuses("num_draws=3", "at least 20"):
         scaling.fit_scaling(groups, None, 3)
-    with refuses(f"--to={tmp_path}", "holds other files"):
+    with refuses(f"to={tmp_path}", "holds other files"):
         scaling.fit_scaling(groups, tmp_path)
-    with refuses(f"--to={tmp_path / 'a.csv'}", "is a file"):
+    with refuses(f"to={tmp_path / 'a.csv'}", "is a file"):
         scaling.fit_scaling(groups, tmp_path / "a.csv")
 
 
@@ -209,7 +209,7 @@ def test_runs_are_grouped_and_their_numbers_taken(make_found):
 
 def test_runs_that_do_not_fit_together_are_refused(make_found, refuses):
     one = make_found("clm")
-    with refuses("--metric=bits", "has only valid_loss"):
+    with refuses("metric=bits", "has only valid_loss"):
         scaling.read_runs([one], "bits")
     with refuses("valid_loss=nan", "above 0"):
         scaling.read_runs([make_found("clm", {"valid_loss": float("nan")})])

@@ -38,11 +38,11 @@ def test_each_prompt_has_its_texts_of_a_length(run):
 @pytest.mark.parametrize(
     "changes, output",
     [
-        slow({"num_beams": 2}, "--num_beams=2"),
-        slow({"repetition_penalty": 1.5}, "--repetition_penalty=1.5"),
-        ({"num_steps": 6}, "--num_steps=6: must be from 1 to the 5 tokens"),
-        ({"num_tokens": 40}, "--num_tokens=40"),
-        ({"prompts": [""]}, "--num_tokens=5: must be at least 1 and, with the prompt"),
+        slow({"num_beams": 2}, "num_beams=2"),
+        slow({"repetition_penalty": 1.5}, "repetition_penalty=1.5"),
+        ({"num_steps": 6}, "num_steps=6: must be from 1 to the 5 tokens"),
+        ({"num_tokens": 40}, "num_tokens=40"),
+        ({"prompts": [""]}, "num_tokens=5: must be at least 1 and, with the prompt"),
     ],
 )
 def test_what_unmasking_has_not_is_refused(changes, output, run, refuses):
@@ -52,7 +52,7 @@ def test_what_unmasking_has_not_is_refused(changes, output, run, refuses):
 
 def test_others_do_not_unmask(speech, tmp_path, refuses):
     run = write_run(make_config(speech, "clm"), tmp_path / "run")
-    with refuses("--num_steps=2: must be 0 for a clm run"):
+    with refuses("num_steps=2: must be 0 for a clm run"):
         generate_texts(load_run(run), ["a"], 4, num_steps=2)
 
 
@@ -93,5 +93,5 @@ def test_prompts_of_a_file_end_at_newlines_alone(tmp_path, refuses):
     assert read_prompts([], str(path)) == ["a\u2028b", "c\x85d\x0c"]
     for text in ("", "\n", "a\n\nb"):
         path.write_text(text)
-        with refuses(f"--prompt_file={path}", "no empty one"):
+        with refuses(f"prompt_file={path}", "no empty one"):
             read_prompts([], str(path))

@@ -342,7 +342,7 @@ def test_valid_path(tmp_path, refuses):
     tokenizer, corpora = load(spec)
     assert decode_documents(tokenizer, corpora["train"]) == ["abc", "de"]
     assert decode_documents(tokenizer, corpora["valid"]) == ["ce", "d"]
-    with refuses("--to=", "data.valid_path"):
+    with refuses("to=", "data.valid_path"):
         open_stores(spec, folder=tmp_path / "store")
 
 

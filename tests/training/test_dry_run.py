@@ -39,7 +39,7 @@ def test_a_run_by_the_clock_takes_its_seconds(speech):
 
 
 def test_what_cannot_be_trained_is_refused(speech, refuses):
-    with refuses("--dry_run: distillation trains a teacher first"):
+    with refuses("dry_run: distillation trains a teacher first"):
         dry_run(make_config(speech, "distillation"))
     with refuses("train.backend=pnap: must be one of"):
         dry_run(make_config(speech, "mlm", train__backend="pnap"))

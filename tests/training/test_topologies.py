@@ -272,7 +272,7 @@ def test_a_folder_that_another_run_writes_is_refused_by_all(speech, tmp_path):
 def test_a_folder_that_is_not_shared_is_refused(tmp_path, refuses):
     (tmp_path / "config.json").touch()
     check_shared(tmp_path, seconds=0)
-    with refuses("--workdir=", "must be on a disk that all processes share"):
+    with refuses("workdir=", "must be on a disk that all processes share"):
         check_shared(tmp_path / "elsewhere", seconds=0.2)
 
 

@@ -293,9 +293,9 @@ def test_tasks_are_named_with_paths(refuses):
         ("pairs", "a:b"),
     ]
     for output in ("glue:a", "blimp", "blimp:"):
-        with refuses(f"--tasks={output}", "blimp:PATH"):
+        with refuses(f"tasks={output}", "blimp:PATH"):
             tasks.list_tasks([output])
-    with refuses("--tasks=blimp:a", "twice"):
+    with refuses("tasks=blimp:a", "twice"):
         tasks.list_tasks(["blimp:a", "blimp:a"])
     assert tasks.spread_items("abc", 0) == [0, 1, 2]
     assert tasks.spread_items("abc", 5) == [0, 1, 2]

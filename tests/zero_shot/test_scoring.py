@@ -354,7 +354,7 @@ def test_what_cannot_be_scored_is_refused(refuses):
         TextScorer(SkipGram(None, parent=None), {}, TextForm(), "skip_gram")
     scorer = score_by(read, TextForm((2,), (3,), gap=(MASK,), max_len=8))
     assert scorer.room() == 6 and scorer.rules == ("pll", "pll_word_l2r")
-    with refuses("--rule=causal", "auto, pll, pll_word_l2r"):
+    with refuses("rule=causal", "auto, pll, pll_word_l2r"):
         scorer.find_rule("causal")
     assert scorer.token_log_probs([np.full(6, 9)])[0].tolist() == [-1.0] * 6
     with refuses("a text of 7 tokens", "model.max_len=8"):

@@ -34,9 +34,9 @@ def test_every_token_is_scored_once(num, window, stride, has_start):
 
 @pytest.mark.parametrize("stride", [0, 7])
 def test_a_stride_beyond_the_window(stride, refuses):
-    with refuses(f"--stride={stride}", "6"):
+    with refuses(f"stride={stride}", "6"):
         cut_windows(20, 6, stride)
-    with refuses("--stride=6", "at most 5"):
+    with refuses("stride=6", "at most 5"):
         cut_windows(20, 6, 6, has_start=False)
 
 

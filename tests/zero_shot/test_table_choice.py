@@ -70,7 +70,7 @@ def test_labels_of_arc_are_its_keys(write):
 def test_shots_are_a_second_table(write, refuses):
     path = write(shots={"path": "dev.jsonl"})
     assert read_choice_shots(path) == read_choices(path)
-    with refuses("--shots=", "must have shots"):
+    with refuses("shots=", "must have shots"):
         read_choice_shots(write())
 
 

