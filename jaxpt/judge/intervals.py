@@ -2,30 +2,18 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import stats
 
-LEVEL = 0.95
-DRAWS = 2000  # of the bootstrap
-SEED = 0  # the same draws of items for every run
-BATCH = 64  # draws in memory at once
-ONE_ITEM = "none: one item"
-
-
-class Interval(NamedTuple):
-    """A 95 % interval of a mean.
-
-    Attributes:
-      low, high: its ends.
-      method: "Wilson", "bootstrap over items", or "none: one item".
-    """
-
-    low: float
-    high: float
-    method: str
+from jaxpt.judge.bootstrap import (
+    LEVEL,
+    ONE_ITEM,
+    Interval,
+    bootstrap,
+    percentile_interval,
+)
 
 
 def mean_interval(values: Float[np.ndarray, "N"]) -> Interval:
@@ -49,33 +37,16 @@ def mean_interval(values: Float[np.ndarray, "N"]) -> Interval:
     return ratio_interval(values, np.ones(len(values)))
 
 
-def bootstrap_means(
-    totals: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"]
-) -> Float[np.ndarray, "S"]:
-    """Bootstrap draws of sum(totals) / sum(weights), with replacement."""
-    rng, num = np.random.default_rng(SEED), len(totals)
-    means = []
-    for start in range(0, DRAWS, BATCH):
-        drawn = rng.integers(num, size=(min(BATCH, DRAWS - start), num))
-        means.append(totals[drawn].sum(1) / weights[drawn].sum(1))
-    return np.concatenate(means)
-
-
 def ratio_interval(
-    totals: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"]
+    totals: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"], unit: str = "items"
 ) -> Interval:
     """The interval of sum(totals) / sum(weights), by the bootstrap over items."""
-    if len(totals) < 2:
-        return Interval(math.nan, math.nan, ONE_ITEM)
-    return Interval(
-        *find_ends(bootstrap_means(totals, weights)), "bootstrap over items"
-    )
 
+    def divide(drawn: Int[np.ndarray, "B N"]) -> Float[np.ndarray, "B"]:
+        return totals[drawn].sum(1) / weights[drawn].sum(1)
 
-def find_ends(draws: Float[np.ndarray, "S"]) -> tuple[float, float]:
-    """The ends of the percentile interval of bootstrap draws."""
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return low, high
+    num = len(totals)
+    return percentile_interval(lambda: bootstrap(divide, num), num, unit)
 
 
 def map_interval(interval: Interval, function: Callable[[float], float]) -> Interval:

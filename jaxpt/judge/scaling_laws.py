@@ -21,6 +21,8 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 
+from jaxpt.judge.bootstrap import draw_groups
+
 DELTA = 1e-3  # Huber's loss is quadratic below, linear above
 # The source's starts: of a and b, of e, of alpha and beta.
 STARTS_AB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
@@ -207,15 +209,23 @@ def fit_law(points: Points) -> ScalingLaw:
 
     The points must pass `find_lacks`.
     """
-    return _fit_best(_choose_starts(points, NUM_STARTS), points, TOLERANCE)
+    starts, losses = _rate_starts(points)
+    best = starts[_find_lowest(losses, NUM_STARTS)]
+    return _fit_best(best, points, TOLERANCE)
 
 
-def _choose_starts(points: Points, num: int) -> Float[np.ndarray, "K 5"]:
-    """The starts of the grid with the lowest objective."""
+def _rate_starts(
+    points: Points,
+) -> tuple[Float[np.ndarray, "K 5"], Float[np.ndarray, "K P"]]:
+    """The starts of the grid, and Huber's loss of each at each point."""
     starts = _make_starts()
     predicted, _ = predict_log(starts, _logs(points))
-    values = huber(np.log(points.loss) - predicted).sum(axis=1)
-    return starts[np.argsort(values, kind="stable")[:num]]
+    return starts, huber(np.log(points.loss) - predicted)
+
+
+def _find_lowest(losses: Float[np.ndarray, "K P"], num: int) -> Int[np.ndarray, "N"]:
+    """The starts with the lowest sums."""
+    return np.argsort(losses.sum(axis=1), kind="stable")[:num]
 
 
 def _fit_best(
@@ -261,14 +271,19 @@ def bootstrap_law(
     Each draw is fitted from the whole fit and from the best other starts of the grid.
     Draws that lack what a fit needs are drawn again.
     """
-    rng, num = np.random.default_rng(seed), len(points.loss)
+    rng, everything = np.random.default_rng(seed), [np.arange(len(points.loss))]
     estimate = np.array([*np.log(law[:3]), *law[3:5]])
-    laws: list[ScalingLaw] = []
-    while len(laws) < num_draws:
-        drawn = points.take(rng.integers(num, size=num))
-        if not find_lacks(drawn):
-            starts = np.vstack([estimate, _choose_starts(drawn, num_starts - 1)])
-            laws.append(_fit_best(starts, drawn, DRAW_TOLERANCE))
+    starts, losses = _rate_starts(points)
+
+    def is_enough(index: Int[np.ndarray, "P"]) -> bool:
+        return not find_lacks(points.take(index))
+
+    laws = []
+    for _ in range(num_draws):
+        index = draw_groups(everything, is_enough, rng)
+        others = starts[_find_lowest(losses[:, index], num_starts - 1)]
+        chosen = np.vstack([estimate, others])
+        laws.append(_fit_best(chosen, points.take(index), DRAW_TOLERANCE))
     return laws
 
 
@@ -344,17 +359,11 @@ def bootstrap_valleys(
         g for g in group_budgets(points.flops) if _count_sizes(points, g) >= MIN_SIZES
     ]
 
-    def draw(group: np.ndarray) -> np.ndarray:
-        while True:
-            index = rng.choice(group, len(group))
-            if _count_sizes(points, index) >= MIN_SIZES:
-                return index
+    def is_enough(index: Int[np.ndarray, "G"]) -> bool:
+        return _count_sizes(points, index) >= MIN_SIZES
 
-    draws = []
-    for _ in range(num_draws):
-        index = np.concatenate([draw(group) for group in groups])
-        draws.append(find_valleys(points.take(index))[0])
-    return draws
+    draws = (draw_groups(groups, is_enough, rng) for _ in range(num_draws))
+    return [find_valleys(points.take(index))[0] for index in draws]
 
 
 def _count_sizes(points: Points, index: np.ndarray) -> int:

@@ -30,7 +30,8 @@ from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.results import CELLS, PREDICTIONS
 from jaxpt.finetuning.summary import align
-from jaxpt.judge.intervals import DRAWS, SEED, Interval, find_ends, mean_interval
+from jaxpt.judge.bootstrap import Interval, draw_counts, find_ends
+from jaxpt.judge.intervals import mean_interval
 from jaxpt.runs.zero_shot_results import evaluate_tasks, load_columns
 from jaxpt.zero_shot import babylm, pairs
 from jaxpt.zero_shot.tasks import TASKS
@@ -314,8 +315,7 @@ def score_tuned(metric: str, records: Sequence[dict]) -> dict[str, Any]:
             (gold != "1") & (predicted != "1"),
         ]
         counts = np.array([np.sum(cell) for cell in cells])
-        rng = np.random.default_rng(SEED)
-        drawn = rng.multinomial(len(gold), counts / len(gold), size=DRAWS)
+        drawn = draw_counts(len(gold), counts / len(gold))
         value = float(_f1(counts[None])[0])
         interval = Interval(*find_ends(_f1(drawn)), BY_COUNTS)
     entry = {"value": value, "low": interval.low, "high": interval.high}

@@ -24,11 +24,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import stats
 
 from jaxpt.errors import DataError
-from jaxpt.judge.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
+from jaxpt.judge.bootstrap import Interval, bootstrap, percentile_interval
 from jaxpt.zero_shot import pairs
 from jaxpt.zero_shot.continuations import make_score
 from jaxpt.zero_shot.multiple_choice import (
@@ -224,11 +224,13 @@ def _correlate(
 
 def spread(values: Float[np.ndarray, "N"], others: Float[np.ndarray, "N"]) -> Interval:
     """The interval of `spearman`, by the bootstrap over items."""
-    if len(values) < 2:
-        return Interval(np.nan, np.nan, ONE_ITEM)
-    drawn = np.random.default_rng(SEED).integers(len(values), size=(DRAWS, len(values)))
-    ranks = [stats.rankdata(each[drawn], axis=1) for each in (values, others)]
-    return Interval(*find_ends(_correlate(*ranks)), "bootstrap over items")
+
+    def correlate(drawn: Int[np.ndarray, "B N"]) -> Float[np.ndarray, "B"]:
+        ranks = [stats.rankdata(each[drawn], axis=1) for each in (values, others)]
+        return _correlate(*ranks)
+
+    num = len(values)
+    return percentile_interval(lambda: bootstrap(correlate, num), num)
 
 
 def make_tasks() -> dict[str, ZeroShotTask]:

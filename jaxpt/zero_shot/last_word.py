@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxpt.errors import DataError, UserError
-from jaxpt.judge.intervals import Interval, map_interval, mean_interval
+from jaxpt.judge.bootstrap import Interval
+from jaxpt.judge.intervals import map_interval, mean_interval
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.continuations import ContinuationScores, Score, SplitText
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.judge.intervals import Interval
+from jaxpt.judge.bootstrap import Interval
 from jaxpt.zero_shot.scoring import TextScorer
 
 

@@ -18,13 +18,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import DataError
-from jaxpt.judge.intervals import Interval, find_ends, mean_interval
+from jaxpt.judge.bootstrap import SEED, Interval, draw_counts, find_ends
+from jaxpt.judge.intervals import mean_interval
 from jaxpt.text.sources.places import TARS
 from jaxpt.text.sources.reading import Reading, find_kind
 from jaxpt.text.sources.records import read_records
 from jaxpt.zero_shot.scoring import TextScorer
 
-DRAWS, SEED = 2000, 0  # of the bootstrap
 METHOD = "bootstrap over the pairs of each paradigm"
 FIELDS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 
@@ -291,5 +291,4 @@ def _draw_means(
     """Means of `num` items drawn with replacement, by a multinomial of counts."""
     credits = np.array(sorted({1.0, 0.5, 0.0, *hits.tolist()}, reverse=True))
     shares = np.array([(hits == value).mean() for value in credits])
-    counts = rng.multinomial(num, shares, size=DRAWS)
-    return counts @ credits / num
+    return draw_counts(num, shares, rng) @ credits / num

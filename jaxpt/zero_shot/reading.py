@@ -30,7 +30,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import DataError
-from jaxpt.judge.intervals import DRAWS, ONE_ITEM, SEED, Interval, find_ends
+from jaxpt.judge.bootstrap import Interval, draw_counts, percentile_interval
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.continuations import hide_rest
 from jaxpt.zero_shot.outcomes import EvalContext, Outcome, ZeroShotTask, make_figures
@@ -210,22 +210,18 @@ def judge_readings(
     names = list(dict.fromkeys(item.sentence for item in items))
     codes = {name: code for code, name in enumerate(names)}
     groups = np.array([codes[item.sentence] for item in items])
-    rng = np.random.default_rng(SEED)
-    counts = rng.multinomial(len(names), [1 / len(names)] * len(names), size=DRAWS)
-    weights = np.concatenate([np.ones((1, len(names))), counts])
+    num = len(names)
+    weights = np.concatenate([np.ones((1, num)), draw_counts(num, [1 / num] * num)])
     of_eye = [
         explain(columns, NUMBERS, time, surprisals, groups, weights) for time in EYE
     ]
     spilled = (*NUMBERS, *SPILLOVER, "previous")
     of_self = explain(columns, spilled, SELF_PACED, surprisals, groups, weights)
     values = {"eye_tracking": np.mean(of_eye, 0), "self_paced_reading": of_self}
-    return {name: (float(x[0]), _find_interval(x, names)) for name, x in values.items()}
-
-
-def _find_interval(values: Float[np.ndarray, "S"], names: Sequence) -> Interval:
-    if len(names) < 2:
-        return Interval(np.nan, np.nan, ONE_ITEM)
-    return Interval(*find_ends(values[1:]), "bootstrap over sentences")
+    return {
+        name: (float(x[0]), percentile_interval(lambda x=x: x[1:], num, "sentences"))
+        for name, x in values.items()
+    }
 
 
 def explain(

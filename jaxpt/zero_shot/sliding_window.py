@@ -31,7 +31,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError, argument
-from jaxpt.judge.intervals import Interval, map_interval, ratio_interval
+from jaxpt.judge.bootstrap import Interval
+from jaxpt.judge.intervals import map_interval, ratio_interval
 from jaxpt.zero_shot.scoring import TextScorer
 
 # Rules whose sums are log p of the text, a bound of it, or a pseudo-log-likelihood; the
@@ -166,9 +167,7 @@ class WindowScores(NamedTuple):
         The ratios of words and tokens to bytes are constant in the bootstrap.
         """
         total, sizes = self.nats.sum(), self.sizes.astype(np.float64)
-        per_byte = ratio_interval(self.nats, sizes)._replace(
-            method="bootstrap over windows" if len(self.nats) > 1 else "none: one item"
-        )
+        per_byte = ratio_interval(self.nats, sizes, "windows")
         rates = find_rates(total, self.counts)
 
         def name(figure: str) -> Callable[[float], float]:

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from jaxpt.judge.bootstrap import DRAWS, bootstrap
 from jaxpt.judge.intervals import (
-    DRAWS,
-    bootstrap_means,
     expected_best,
     map_interval,
     mean_interval,
@@ -25,7 +24,7 @@ def test_wilson_of_a_textbook():
 
 def test_the_bootstrap_has_as_many_draws_as_it_says():
     values = np.array([1.0, 2.0, 4.0])
-    means = bootstrap_means(values, np.ones(3))
+    means = bootstrap(lambda drawn: values[drawn].mean(1), 3)
     assert means.shape == (DRAWS,)
     assert means.mean() == pytest.approx(values.mean(), abs=0.1)
 
