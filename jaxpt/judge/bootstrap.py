@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -42,7 +41,7 @@ class Interval(NamedTuple):
 def bootstrap(
     statistic: Callable[[Int[np.ndarray, "B N"]], Float[np.ndarray, "B"]], num: int
 ) -> Float[np.ndarray, "S"]:
-    """A statistic of each of `DRAWS` draws of `num` items.
+    """A statistic of each of `DRAWS` draws of `num` items; NaN for fewer than two.
 
     Args:
       statistic: of the indices of the items of some draws.
@@ -51,6 +50,8 @@ def bootstrap(
     >>> round(float(bootstrap(lambda drawn: values[drawn].mean(1), 3).mean()), 1)
     2.3
     """
+    if num < 2:
+        return np.full(DRAWS, np.nan)
     rng = np.random.default_rng(SEED)
     sizes = [min(BATCH, DRAWS - start) for start in range(0, DRAWS, BATCH)]
     return np.concatenate(
@@ -59,7 +60,9 @@ def bootstrap(
 
 
 def draw_counts(
-    num: int, shares: ArrayLike, rng: np.random.Generator | None = None
+    num: int,
+    shares: Sequence[float] | Float[np.ndarray, "K"],
+    rng: np.random.Generator | None = None,
 ) -> Int[np.ndarray, "S K"]:
     """How often each of K kinds occurs in `DRAWS` draws of `num` items.
 
@@ -106,20 +109,19 @@ def find_ends(draws: Float[np.ndarray, "S"]) -> tuple[float, float]:
 
 
 def percentile_interval(
-    draw: Callable[[], Float[np.ndarray, "S"]], num: int, unit: str = "items"
+    draws: Float[np.ndarray, "S"], num: int, unit: str = "items"
 ) -> Interval:
     """The interval of a statistic by its draws; one item has none: both ends are NaN.
 
     Args:
-      draw: makes the draws.
       num: of the units that are drawn.
       unit: what is drawn, for the name of the method.
 
-    >>> percentile_interval(lambda: np.array([1.5, 1.5]), 3)
+    >>> percentile_interval(np.array([1.5, 1.5]), 3)
     Interval(low=1.5, high=1.5, method='bootstrap over items')
-    >>> percentile_interval(lambda: np.zeros(1), 1).method
+    >>> percentile_interval(np.zeros(1), 1).method
     'none: one item'
     """
     if num < 2:
         return Interval(math.nan, math.nan, ONE_ITEM)
-    return Interval(*find_ends(draw()), f"bootstrap over {unit}")
+    return Interval(*find_ends(draws), f"bootstrap over {unit}")

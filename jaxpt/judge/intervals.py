@@ -46,7 +46,7 @@ def ratio_interval(
         return totals[drawn].sum(1) / weights[drawn].sum(1)
 
     num = len(totals)
-    return percentile_interval(lambda: bootstrap(divide, num), num, unit)
+    return percentile_interval(bootstrap(divide, num), num, unit)
 
 
 def map_interval(interval: Interval, function: Callable[[float], float]) -> Interval:

@@ -16,16 +16,13 @@ from typing import Annotated, Any, ClassVar
 import jax
 import numpy as np
 
-from jaxpt import optional
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.evaluation.scores import NumBeams, SampleSpec
 from jaxpt.judge.examples import Examples
 from jaxpt.setting_types import Length, Limits, NonNegativeInt, OneOf
+from jaxpt.tasks.answers import KINDS, Example
 from jaxpt.tasks.encoder import TextEncoder
-from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel, answer_loss, write_answers
-from jaxpt.tasks.references import join_groups, read_references
-from jaxpt.tasks.span_metrics import answer_metrics, answer_scores, score_answers
 from jaxpt.tasks.task import (
     Described,
     LabelNames,
@@ -33,35 +30,14 @@ from jaxpt.tasks.task import (
     Row,
     Sums,
     TaskSpec,
-    check_labels,
-    most_common,
-    number_labels,
-    read_labels,
-    score_items,
 )
 from jaxpt.tasks.text_metrics import (
-    BLEU,
-    INVALID,
     OVER_REFERENCES,
-    ROUGE,
-    bleu_metrics,
-    rouge_metrics,
-    written_class_metrics,
 )
 from jaxpt.tasks.writing import IGNORED, pad_answers
 from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
 from jaxpt.text.sources.missing import is_empty
 
-CLASSES = ("accuracy", "mcc", "f1", "macro_f1")
-NUMBERS = ("pearson", "spearman")
-TEXTS = ("rouge1", "rouge2", "rougeL", "rougeLsum", "bleu")
-ANSWERS = ("f1", "exact_match")
-KINDS = {"classes": CLASSES, "number": NUMBERS, "text": TEXTS, "answer": ANSWERS}
-# Settings that only one kind has.
-KIND_OF_SETTING = {
-    **dict.fromkeys(("labels", "words", "positive"), "classes"),
-    **dict.fromkeys(("group", "drop"), "text"),
-}
 MAX_TARGET = 2**20
 STEP = 8  # answers are padded to a multiple of it
 
@@ -124,16 +100,17 @@ class Spec(TaskSpec):
         is_good = len(self.keys) in (0, len(self.inputs))
         self.check("keys", is_good, "one for each of task.inputs, or ()")
         self.check("target", bool(self.target), "a column")
-        is_good = self.kind == "text" or "*" not in self.target
+        is_good = KINDS[self.kind].HAS_PATTERNS or "*" not in self.target
         self.check("target", is_good, "one column without task.kind=text")
-        for name, kind in KIND_OF_SETTING.items():
-            is_good = self.kind == kind or not getattr(self, name)
-            self.check(name, is_good, f"empty without task.kind={kind}")
+        for kind, each in KINDS.items():
+            for name in each.SETTINGS:
+                is_good = self.kind == kind or not getattr(self, name)
+                self.check(name, is_good, f"empty without task.kind={kind}")
         is_good = len(self.words) in (0, len(self.labels))
         self.check("words", is_good, "one for each of task.labels, or ()")
         is_good = self.positive in ("", *self.labels)
         self.check("positive", is_good, "one of task.labels, or ''")
-        allowed = KINDS[self.kind]
+        allowed = KINDS[self.kind].METRICS
         is_good = self.metric in ("", *allowed)
         self.check("metric", is_good, f"one of {', '.join(allowed)}, or ''")
 
@@ -144,36 +121,7 @@ class Spec(TaskSpec):
 
     @property
     def main_metric(self) -> str:
-        first = "rougeL" if self.kind == "text" else KINDS[self.kind][0]
-        return self.metric or first
-
-
-@dataclasses.dataclass(frozen=True)
-class Example:
-    """The input, the target, and the accepted answers.
-
-    Attributes:
-      golds: references or answers; for a class or a number the one text.
-      label: the number of a class; -1 for other kinds.
-      value: of a number.
-      words: the word for each class.
-    """
-
-    source: str
-    target: str
-    golds: tuple[str, ...]
-    label: int = INVALID
-    value: float = 0.0
-    words: tuple[str, ...] = ()
-
-
-def round_fifth(value: float) -> str:
-    """A number rounded to 0.2, halves to even, as T5 writes those of STS-B.
-
-    >>> [round_fifth(x) for x in (2.57, 0.5, 2.5, 3.5, 4.5)]
-    ['2.6', '0.4', '2.4', '3.6', '4.4']
-    """
-    return f"{round(value * 5) / 5:.1f}"
+        return self.metric or KINDS[self.kind].MAIN
 
 
 def join_source(spec: Spec, texts: Sequence[str]) -> str:
@@ -207,89 +155,7 @@ def read(
                 f"blank; {HOW_TO_DROP}"
             )
     sources = [join_source(spec, texts) for texts in inputs]
-    if spec.kind == "classes":
-        return _read_classes(table, spec, labels, sources)
-    if spec.kind == "number":
-        return _read_numbers(table, spec, sources), ()
-    if spec.kind == "text":
-        optional.need(*ROUGE), optional.need(*BLEU)
-        return _read_texts(table, spec, sources, is_training=labels is None), ()
-    answers = [_read_golds(table, spec, row) for row in range(len(table))]
-    pairs = zip(sources, answers, strict=True)
-    return [Example(source, golds[0], golds) for source, golds in pairs], ()
-
-
-def _read_classes(
-    table: Table, spec: Spec, labels: Labels | None, sources: list[str]
-) -> tuple[list[Example], Labels]:
-    names = read_labels(table, spec.target, spec.labels)
-    known = labels or spec.labels or tuple(sorted(set(names)))
-    check_labels(table, spec.target, known, "label")
-    words = spec.words or known
-    if len(set(map(_squeeze, words))) < len(words):
-        raise ConfigError(
-            f"task.words={words}: must differ in more than case and space"
-        )
-    numbers = number_labels(table, spec.target, [[x] for x in names], known, spec)
-    return [
-        Example(source, words[label], (words[label],), label, words=words)
-        for (label,), source in zip(numbers, sources, strict=True)
-    ], known
-
-
-def _read_numbers(table: Table, spec: Spec, sources: list[str]) -> list[Example]:
-    examples = []
-    for row, cell in enumerate(table.columns[spec.target]):
-        value = read_number(str(cell))
-        if value is None:
-            raise DataError(
-                f"{table.where(row)}: {spec.target}={cell!r}: must be a number"
-            )
-        text = round_fifth(value)
-        examples.append(Example(sources[row], text, (text,), value=value))
-    return examples
-
-
-def _read_texts(
-    table: Table, spec: Spec, sources: list[str], *, is_training: bool
-) -> list[Example]:
-    excluded = {*spec.inputs, spec.group}
-    references = read_references(table, spec.target, excluded, spec.drop)
-    if spec.group and not is_training:
-        pairs = join_groups(table, spec.group, sources, references)
-    else:
-        pairs = list(zip(sources, references, strict=True))
-    return [Example(source, golds[0], golds) for source, golds in pairs]
-
-
-def _read_golds(table: Table, spec: Spec, row: int) -> tuple[str, ...]:
-    cell = table.columns[spec.target][row]
-    golds = cell.get("text") if isinstance(cell, dict) else cell
-    golds = [golds] if isinstance(golds, str) else golds
-    is_good = isinstance(golds, list) and all(isinstance(x, str) for x in golds)
-    if not is_good or not golds or any(map(is_empty, golds)):
-        raise DataError(
-            f"{table.where(row)}: {spec.target} must be an answer, or several, is "
-            f"{cell!r:.40}"
-        )
-    return tuple(golds)
-
-
-def read_number(text: str) -> float | None:
-    """The finite number that a text spells, ignoring white space; else None.
-
-    >>> read_number("2 . 6"), read_number("about 2"), read_number("nan")
-    (2.6, None, None)
-    """
-    try:
-        value = float("".join(text.split()))
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
-
-
-def _squeeze(text: str) -> str:
-    return "".join(text.lower().split())
+    return KINDS[spec.kind].read(table, spec, labels, sources)
 
 
 def encode(
@@ -352,47 +218,21 @@ def predict(
     texts: list[str] = [""] * len(examples)
     for text, row in zip(outputs, rows, strict=True):
         texts[int(row["example"])] = text
-    if spec.kind == "classes":
-        known = [_squeeze(word) for word in examples[0].words] if examples else []
-        answers = map(_squeeze, texts)
-        return [known.index(x) if x in known else INVALID for x in answers]
-    if spec.kind == "number":
-        values = map(read_number, texts)
-        return [-1.0 if value is None else value for value in values]
-    return texts
+    return KINDS[spec.kind].predict(texts, examples)
 
 
 def metrics(
     predictions: list[Any], examples: list[Example], spec: Spec
 ) -> dict[str, float]:
     """See `jaxpt.tasks.text_metrics`, `.metrics` and `.span_metrics`."""
-    if spec.kind == "classes":
-        positive = spec.labels.index(spec.positive) if spec.positive else 1
-        right = [example.label for example in examples]
-        num_labels = len(examples[0].words)
-        return written_class_metrics(predictions, right, num_labels, positive)
-    if spec.kind == "number":
-        return number_metrics(predictions, [example.value for example in examples])
-    golds = [example.golds for example in examples]
-    if spec.kind == "answer":
-        return answer_metrics(predictions, golds)
-    scores = rouge_metrics(predictions, golds, spec.over_references)
-    return scores | bleu_metrics(predictions, golds, spec.bleu_tokenize)
+    return KINDS[spec.kind].metrics(predictions, examples, spec)
 
 
 def item_scores(
     predictions: list[Any], examples: list[Example], spec: Spec
 ) -> dict[str, Examples]:
     """Accuracy of classes, exact match and F1 of answers, ROUGE of texts."""
-    pairs = list(zip(predictions, examples, strict=True))
-    if spec.kind == "classes":
-        return {"accuracy": score_items([float(p == x.label) for p, x in pairs])}
-    if spec.kind == "answer":
-        return score_answers(predictions, [example.golds for example in examples])
-    if spec.kind == "number":
-        return {}
-    each = [rouge_metrics([p], [x.golds], spec.over_references) for p, x in pairs]
-    return {name: score_items([scores[name] for scores in each]) for name in each[0]}
+    return KINDS[spec.kind].item_scores(predictions, examples, spec)
 
 
 def describe(
@@ -403,29 +243,11 @@ def describe(
     The prediction is None if the text is not a label or a number. The score is 1 or 0
     for a class, F1 for an answer and ROUGE-L for a text.
     """
-    records = []
-    for text, predicted, example in zip(outputs, predictions, examples, strict=True):
-        golds = list(example.golds)
-        if spec.kind == "classes":
-            name = None if predicted == INVALID else labels[predicted]
-            record = {"gold": labels[example.label], "prediction": name, "text": text}
-            record["score"] = float(predicted == example.label)
-        elif spec.kind == "number":
-            record = {"gold": example.value, "prediction": read_number(text)}
-            record["text"] = text
-        elif spec.kind == "answer":
-            _, score = answer_scores(predicted, golds)
-            record = {"gold": golds, "prediction": predicted, "score": score}
-        else:
-            score = rouge_metrics([predicted], [golds], spec.over_references)["rougeL"]
-            record = {"gold": golds, "prediction": predicted, "score": score}
-        records.append(record)
-    return Described(records)
+    record = KINDS[spec.kind].record
+    triples = zip(outputs, predictions, examples, strict=True)
+    return Described([record(*each, spec, labels) for each in triples])
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[Any]:
     """The most frequent answer of the training data; for numbers, their mean."""
-    if spec.kind == "number":
-        return [float(np.mean([x.value for x in train]))] * len(examples)
-    answers = (x.label if spec.kind == "classes" else x.target for x in train)
-    return [most_common(answers, key=str)] * len(examples)
+    return [KINDS[spec.kind].constant(train)] * len(examples)

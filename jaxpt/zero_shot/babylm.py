@@ -230,7 +230,7 @@ def spread(values: Float[np.ndarray, "N"], others: Float[np.ndarray, "N"]) -> In
         return _correlate(*ranks)
 
     num = len(values)
-    return percentile_interval(lambda: bootstrap(correlate, num), num)
+    return percentile_interval(bootstrap(correlate, num), num)
 
 
 def make_tasks() -> dict[str, ZeroShotTask]:

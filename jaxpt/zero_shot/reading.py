@@ -219,7 +219,7 @@ def judge_readings(
     of_self = explain(columns, spilled, SELF_PACED, surprisals, groups, weights)
     values = {"eye_tracking": np.mean(of_eye, 0), "self_paced_reading": of_self}
     return {
-        name: (float(x[0]), percentile_interval(lambda x=x: x[1:], num, "sentences"))
+        name: (float(x[0]), percentile_interval(x[1:], num, "sentences"))
         for name, x in values.items()
     }
 

@@ -66,5 +66,5 @@ def test_a_group_is_drawn_until_it_is_enough():
 
 
 def test_one_item_has_no_interval_and_nothing_is_drawn():
-    interval = percentile_interval(lambda: 1 / 0, 1)
+    interval = percentile_interval(bootstrap(lambda index: 1 / 0, 1), 1)
     assert np.isnan(interval[:2]).all() and interval.method == "none: one item"

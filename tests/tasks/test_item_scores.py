@@ -14,6 +14,7 @@ from jaxpt.tasks import (
     text_to_text,
 )
 from jaxpt.tasks.task import TaskSpec
+from jaxpt.tasks.text_metrics import INVALID
 
 GOLDS = (("the red house",), ("Rome", "roma"), ("",), ("four",))
 ANSWERS = ["red house", "Rome", "", "five"]
@@ -60,7 +61,7 @@ CASES = {
         "accuracy",
     ),
     "written classes": (
-        *(text_to_text, written("classes"), [0, 1, text_to_text.INVALID]),
+        *(text_to_text, written("classes"), [0, 1, INVALID]),
         *(make(label=[0, 0, 1], words=[("no", "yes")] * 3), "accuracy"),
     ),
     "written answers": (

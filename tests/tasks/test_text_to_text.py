@@ -8,8 +8,9 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.tasks import text_to_text
+from jaxpt.tasks.answers import round_fifth
 from jaxpt.tasks.model import align_right
-from jaxpt.tasks.text_to_text import Spec, round_fifth
+from jaxpt.tasks.text_to_text import Spec
 from jaxpt.tasks.writing import Writing
 from jaxpt.text.labelled.tables import Table
 from tests.tasks.framed import make_encoder
