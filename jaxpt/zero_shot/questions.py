@@ -12,15 +12,15 @@ except:
   sentence may contain a dash ("Mary II (30 April 1662 -- 28 December 1694)").
 - COPA's delimiter is the space before each choice; the harness adds a second one.
 - WinoGrande's suffix is scored unchanged; the harness puts a space before it, also if
-it
-  is "'s" or ",".
+  it is "'s" or ",".
 """
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jaxpt.errors import DataError
-from jaxpt.text.labelled.tables import Table, TableSpec, read_table
+from jaxpt.text.labelled.tables import TableSpec, read_table
 
 TITLE = 100  # the maximum number of characters of a title of BoolQ
 SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
@@ -63,120 +63,130 @@ def plain(context: str, options: list[str], answer: int, after: str = "") -> Que
     return Question((context,) * len(options), spaced, answer, after)
 
 
-def _find(value: Any, allowed: list, where: str, column: str) -> int:
-    """The index of a label, which may be a string, among the allowed ones."""
-    texts = [str(each).lower() for each in allowed]
-    if str(value).lower() not in texts:
-        listed = ", ".join(map(str, allowed))
-        raise DataError(f"{where}: {column}={value!r}: must be one of {listed}")
-    return texts.index(str(value).lower())
+@dataclasses.dataclass(frozen=True)
+class QuestionRow:
+    """A row of a data set; `where` is its location, for errors."""
+
+    values: dict[str, Any]
+    where: str
+
+    def __getitem__(self, column: str) -> Any:
+        return self.values[column]
+
+    def find(self, column: str, allowed: Sequence) -> int:
+        """The index of a label, which may be a string, among the allowed ones."""
+        value, texts = self[column], [str(each).lower() for each in allowed]
+        if str(value).lower() not in texts:
+            raise self.refuse(column, f"must be one of {', '.join(map(str, allowed))}")
+        return texts.index(str(value).lower())
+
+    def read_choices(self) -> tuple[list[str], int]:
+        """The options of ARC and OpenBookQA, three to five; keys are A, B or 1, 2."""
+        choices = self["choices"]
+        try:
+            texts, keys = list(choices["text"]), list(choices["label"])
+        except (TypeError, KeyError):
+            problem = "must have lists text and label"
+            raise DataError(f"{self.where}: choices: {problem}") from None
+        if len(texts) != len(keys) or len(texts) < 2:
+            problem = "must have equally many texts and labels, at least 2"
+            raise DataError(f"{self.where}: choices: {problem}")
+        return texts, self.find("answerKey", keys)
+
+    def refuse(self, column: str, problem: str) -> DataError:
+        """The error of a value."""
+        return DataError(f"{self.where}: {column}={self[column]!r}: {problem}")
 
 
-def _lettered(row: dict, where: str) -> tuple[list[str], int]:
-    """The options of ARC and OpenBookQA, three to five; keys are A, B or 1, 2."""
-    choices = row["choices"]
-    try:
-        texts, keys = list(choices["text"]), list(choices["label"])
-    except (TypeError, KeyError):
-        raise DataError(f"{where}: choices: must have lists text and label") from None
-    if len(texts) != len(keys) or len(texts) < 2:
-        raise DataError(
-            f"{where}: choices: must have equally many texts and labels, at least 2"
-        )
-    return texts, _find(row["answerKey"], keys, where, "answerKey")
+def _prompt(question: str, *before: str) -> str:
+    """A prompt that ends with "Answer:", below other lines."""
+    return "\n".join([*before, f"Question: {question}", "Answer:"])
 
 
-def ask_arc(row: dict, where: str) -> Question:
+def ask_arc(row: QuestionRow) -> Question:
     """ARC, easy or challenge (Clark et al. 2018)."""
-    options, answer = _lettered(row, where)
-    return plain(f"Question: {row['question']}\nAnswer:", options, answer)
+    return plain(_prompt(row["question"]), *row.read_choices())
 
 
-def ask_openbookqa(row: dict, where: str) -> Question:
+def ask_openbookqa(row: QuestionRow) -> Question:
     """OpenBookQA (Mihaylov et al. 2018): the options end the stem."""
-    options, answer = _lettered(row, where)
-    return plain(row["question_stem"], options, answer)
+    return plain(row["question_stem"], *row.read_choices())
 
 
-def ask_piqa(row: dict, where: str) -> Question:
+def ask_piqa(row: QuestionRow) -> Question:
     """PIQA (Bisk et al. 2020)."""
-    answer = _find(row["label"], [0, 1], where, "label")
-    goal = f"Question: {row['goal']}\nAnswer:"
-    return plain(goal, [row["sol1"], row["sol2"]], answer)
+    options = [row["sol1"], row["sol2"]]
+    return plain(_prompt(row["goal"]), options, row.find("label", (0, 1)))
 
 
-def ask_sciq(row: dict, where: str) -> Question:
+def ask_sciq(row: QuestionRow) -> Question:
     """SciQ (Welbl et al. 2017), with its support; the correct answer is the last."""
-    support = row["support"].strip()
-    lines = [support] if support else []
-    lines += [f"Question: {row['question']}", "Answer:"]
-    return plain("\n".join(lines), [row[name] for name in SCIQ_OPTIONS], 3)
+    support = filter(None, [row["support"].strip()])
+    options = [row[name] for name in SCIQ_OPTIONS]
+    return plain(_prompt(row["question"], *support), options, 3)
 
 
-def ask_boolq(row: dict, where: str) -> Question:
+def ask_boolq(row: QuestionRow) -> Question:
     """BoolQ (Clark et al. 2019); its questions have no question mark."""
-    answer = _find(row["answer"], [False, True], where, "answer")
-    question = f"{row['passage']}\nQuestion: {row['question']}?\nAnswer:"
-    return plain(question, ["no", "yes"], answer)
+    prompt = _prompt(f"{row['question']}?", row["passage"])
+    return plain(prompt, ["no", "yes"], row.find("answer", (False, True)))
 
 
-def ask_copa(row: dict, where: str) -> Question:
+def ask_copa(row: QuestionRow) -> Question:
     """COPA (Roemmele et al. 2011): a choice continues the premise."""
-    words = ("because", "therefore")
-    word = words[_find(row["question"], ["cause", "effect"], where, "question")]
+    word = ("because", "therefore")[row.find("question", ("cause", "effect"))]
     premise = row["premise"].strip().removesuffix(".")
     options = [text[:1].lower() + text[1:] for text in (row["choice1"], row["choice2"])]
-    answer = _find(row["label"], [0, 1], where, "label")
-    return plain(f"{premise} {word}", options, answer)
+    return plain(f"{premise} {word}", options, row.find("label", (0, 1)))
 
 
-def ask_winogrande(row: dict, where: str) -> Question:
+def ask_winogrande(row: QuestionRow) -> Question:
     """WinoGrande (Sakaguchi et al. 2020): the text after either name is scored."""
     before, blank, suffix = row["sentence"].partition("_")
     if not blank:
-        raise DataError(f"{where}: sentence={row['sentence']!r}: must have a _")
-    contexts = tuple(before + row[name] for name in ("option1", "option2"))
-    suffix = suffix.rstrip()
-    answer = _find(row["answer"], [1, 2], where, "answer")
-    return Question(contexts, (suffix, suffix), answer)
+        raise row.refuse("sentence", "must have a _")
+    contexts = before + row["option1"], before + row["option2"]
+    return Question(contexts, (suffix.rstrip(),) * 2, row.find("answer", (1, 2)))
 
 
 CB = ("entailment", "contradiction", "neutral")
 
 
-def ask_cb(row: dict, where: str) -> Question:
+def ask_cb(row: QuestionRow) -> Question:
     """CommitmentBank (de Marneffe et al. 2019); labels are 0, 1, 2 or their names."""
-    label = row["label"]
-    names: list = list(CB) if str(label).lower() in CB else [0, 1, 2]
-    answer = _find(label, names, where, "label")
-    question = (
-        f"{row['premise']}\nQuestion: {row['hypothesis']}. True, False, or Neither?"
-        f"\nAnswer:"
-    )
-    return plain(question, ["True", "False", "Neither"], answer)
+    is_named = str(row["label"]).lower() in CB
+    answer = row.find("label", CB if is_named else (0, 1, 2))
+    question = f"{row['hypothesis']}. True, False, or Neither?"
+    options = ["True", "False", "Neither"]
+    return plain(_prompt(question, row["premise"]), options, answer)
 
 
 class QuestionForm(NamedTuple):
-    """The columns of a data set, and the conversion of a row to a question."""
+    """The columns of a data set, and the conversion of a row to a question.
 
-    columns: tuple[str, ...]
-    ask: Callable[[dict, str], Question]
+    Attributes:
+      texts: the columns of texts, which the question is made of.
+      labels: those with the options or the correct one.
+    """
+
+    ask: Callable[[QuestionRow], Question]
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
 
+LETTERED = ("choices", "answerKey")
 FORMS = {
-    "arc": QuestionForm(("question", "choices", "answerKey"), ask_arc),
-    "boolq": QuestionForm(("passage", "question", "answer"), ask_boolq),
-    "cb": QuestionForm(("premise", "hypothesis", "label"), ask_cb),
+    "arc": QuestionForm(ask_arc, ("question",), LETTERED),
+    "boolq": QuestionForm(ask_boolq, ("passage", "question"), ("answer",)),
+    "cb": QuestionForm(ask_cb, ("premise", "hypothesis"), ("label",)),
     "copa": QuestionForm(
-        ("premise", "question", "choice1", "choice2", "label"), ask_copa
+        ask_copa, ("premise", "question", "choice1", "choice2"), ("label",)
     ),
-    "openbookqa": QuestionForm(
-        ("question_stem", "choices", "answerKey"), ask_openbookqa
-    ),
-    "piqa": QuestionForm(("goal", "sol1", "sol2", "label"), ask_piqa),
-    "sciq": QuestionForm(("question", "support", *SCIQ_OPTIONS), ask_sciq),
+    "openbookqa": QuestionForm(ask_openbookqa, ("question_stem",), LETTERED),
+    "piqa": QuestionForm(ask_piqa, ("goal", "sol1", "sol2"), ("label",)),
+    "sciq": QuestionForm(ask_sciq, ("question", "support", *SCIQ_OPTIONS)),
     "winogrande": QuestionForm(
-        ("sentence", "option1", "option2", "answer"), ask_winogrande
+        ask_winogrande, ("sentence", "option1", "option2"), ("answer",)
     ),
 }
 
@@ -186,27 +196,24 @@ def read_questions(name: str, path: str) -> list[Question]:
 
     Args:
       name: of `FORMS`.
+
+    Raises:
+      DataError: a column is missing, or a value is not a text or a known label.
     """
     form = FORMS[name]
-    table = read_table(TableSpec(path), form.columns)
-    return [form.ask(row, where) for row, where in _rows(name, table)]
-
-
-def _rows(name: str, table: Table) -> Iterator[tuple[dict, str]]:
-    """Each checked row of a table, and its location for errors."""
+    table = read_table(TableSpec(path), [*form.texts, *form.labels])
     columns = dict(table.columns)
     if name == "boolq":
         columns["passage"] = cut_titles(columns["passage"])
-    texts = [c for c in columns if c not in ("choices", "label", "answer", "answerKey")]
+    questions = []
     for i in range(len(table)):
-        row, where = (
-            {name: values[i] for name, values in columns.items()},
-            table.where(i),
-        )
-        for column in texts:
+        values = {column: cells[i] for column, cells in columns.items()}
+        row = QuestionRow(values, table.where(i))
+        for column in form.texts:
             if not isinstance(row[column], str):
-                raise DataError(f"{where}: {column}={row[column]!r}: must be a text")
-        yield row, where
+                raise row.refuse(column, "must be a text")
+        questions.append(form.ask(row))
+    return questions
 
 
 def cut_titles(passages: list[str]) -> list[str]:

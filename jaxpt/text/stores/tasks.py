@@ -2,7 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,42 +73,63 @@ def take(
       source: the name of the text in errors, "data.path=...".
       tally: counts the documents that are left out or cut.
     """
-    tally = tally or Tally()
-    num_needed = limit_chars + heldout_chars
-    num_read, is_due, is_out, is_cut = 0, False, False, False
-    for doc in documents:
-        if doc.is_start:
-            tally.dropped += is_due
-            is_due, is_cut = True, False
-        if not limit_chars:
-            if doc.text:
-                same = doc.is_start == is_due  # the usual case, without a slow copy
-                yield doc if same else replace(doc, is_start=is_due), False
-                is_due = False
-            continue
-        if num_read >= num_needed and is_due:
-            return
-        head = doc.text[: max(0, limit_chars - num_read)]
-        rest = doc.text[len(head) : max(0, num_needed - num_read)]
-        if head:
-            yield replace(doc, text=head, is_start=is_due), False
-            is_due = False
-        is_across = bool(doc.text[len(head) :]) and not is_due and not is_out
-        is_short = len(head) + len(rest) < len(doc.text)
-        tally.truncated += (is_across or is_short) and not is_cut
-        is_cut = is_cut or is_across or is_short
-        if rest:
-            yield replace(doc, text=rest, is_start=is_due or not is_out), True
-            is_due, is_out = False, True
-        num_read += len(doc.text)
-        if is_short:
-            return
-    tally.dropped += is_due
+    tally, num_needed = tally or Tally(), limit_chars + heldout_chars
+    if limit_chars:
+        num_read = yield from _take_some(documents, limit_chars, num_needed, tally)
+    else:
+        num_read = 0
+        for doc in _drop_empty(documents, tally):
+            yield doc, False
     if num_read < num_needed:
         raise DataError(
             f"{source}: has {num_read} characters; must have data.limit_chars + "
             f"data.heldout_chars = {limit_chars} + {heldout_chars}"
         )
+
+
+def _drop_empty(documents: Iterable[Document], tally: Tally) -> Iterator[Document]:
+    """The parts with text; the first of each document is its start."""
+    is_due = False  # the document has no part with text so far
+    for doc in documents:
+        if doc.is_start:
+            tally.dropped += is_due
+            is_due = True
+        if doc.text:
+            # The usual case without a slow copy.
+            yield doc if doc.is_start == is_due else replace(doc, is_start=is_due)
+            is_due = False
+    tally.dropped += is_due
+
+
+def _take_some(
+    documents: Iterable[Document], limit_chars: int, num_needed: int, tally: Tally
+) -> Generator[tuple[Document, bool], None, int]:
+    """`take` up to a limit; returns the number of characters that were read."""
+    num_read, num_cut = 0, 0
+    is_heldout: bool | None = False  # the last part of this document; None: no part yet
+    for doc in documents:
+        if doc.is_start:
+            tally.dropped += is_heldout is None
+            is_heldout, num_cut = None, 0
+        if num_read >= num_needed and is_heldout is None:
+            return num_read
+        end = max(0, limit_chars - num_read)
+        head, rest = doc.text[:end], doc.text[end : max(0, num_needed - num_read)]
+        if head:
+            yield replace(doc, text=head, is_start=is_heldout is None), False
+            is_heldout = False
+        is_across = is_heldout is False and len(head) < len(doc.text)
+        is_short = len(head) + len(rest) < len(doc.text)
+        num_cut += is_across or is_short
+        tally.truncated += num_cut == 1 and (is_across or is_short)
+        if rest:
+            yield replace(doc, text=rest, is_start=not is_heldout), True
+            is_heldout = True
+        num_read += len(doc.text)
+        if is_short:
+            return num_read
+    tally.dropped += is_heldout is None
+    return num_read
 
 
 def make_tasks(
