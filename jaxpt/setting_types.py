@@ -10,6 +10,8 @@ A type is bool, int, float, str, dict, a tuple of types, or one of these with li
 others; a float may be a whole number, and is finite in float32; a str can be encoded,
 has no NUL and at most MAX_TEXT characters. What depends on several settings is checked
 by their spec.
+
+The content of stored files has another check, which says why: `jaxpt.files.schema`.
 """
 
 import dataclasses
@@ -215,7 +217,7 @@ def check_value(name: str, value: Any, kind: Any) -> None:
     jaxpt.errors.ConfigError: ul2.rates=(1, 'a'): must be a list of numbers
     """
     if not fits(value, kind):
-        raise refuse(name, value, describe(kind, value))
+        raise refuse(name, value, describe_type(kind, value))
 
 
 def refuse(name: str, value: Any, allowed: str) -> ConfigError:
@@ -340,16 +342,18 @@ def strip(kind: Any) -> Any:
     return base
 
 
-def describe(kind: Any, value: Any = None) -> str:
+def describe_type(kind: Any, value: Any = None) -> str:
     """The allowed values of a type, for an error.
 
     Args:
       value: that is not allowed; of the type itself if only a limit refuses it.
 
-    >>> describe(PositiveInt), describe(PositiveInt, 0), describe(PositiveInt, 10**40)
-    ('a whole number, at least 1', 'at least 1', 'from 1 to 2147483647')
-    >>> describe(tuple[str, ...]), describe(tuple[Fraction, Fraction])
-    ('a list of texts', 'a list of 2 numbers, each from 0 to 1')
+    >>> describe_type(PositiveInt), describe_type(PositiveInt, 0)
+    ('a whole number, at least 1', 'at least 1')
+    >>> describe_type(PositiveInt, 10**40), describe_type(tuple[str, ...])
+    ('from 1 to 2147483647', 'a list of texts')
+    >>> describe_type(tuple[Fraction, Fraction])
+    'a list of 2 numbers, each from 0 to 1'
     """
     base, limits = split_type(kind)
     if isinstance(base, types.UnionType):

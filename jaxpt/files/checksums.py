@@ -5,7 +5,8 @@
 
 The new checksum is written before the file, next to the checksum of its current
 content, so a process may be killed between the two. A growing log has the checksum of
-a prefix.
+a prefix. Checkpoints have a manifest instead (`jaxpt.runs.manifest`), whose presence
+says that they are complete.
 """
 
 import hashlib

@@ -16,6 +16,12 @@ A schema is a plain value:
 
 Names that a schema does not give are allowed, so that older and newer files are
 readable.
+
+Settings have another check, `jaxpt.setting_types`: there a spec's fields declare types
+with the limits of one setting, unknown names are errors, and a message names the
+setting. A schema is of the whole content of a file, which may be damaged or hostile: it
+bounds size and depth, and a message names the place in the file. A stored config passes
+both, first as a file and then as settings.
 """
 
 import json

@@ -96,7 +96,7 @@ def finetune(
         _write_identity(folder, plan, base, data)
         baselines = measure_baselines(plan, data.splits)
         sizes = {name: len(items) for name, items in data.splits.items()}
-        for line in describe(program, sizes, splits["train"]):
+        for line in introduce(program, sizes, splits["train"]):
             log(line)
         if for_export and (reason := _refuse_export(plan, base)):
             log(f"the result cannot be exported to transformers: {reason}")
@@ -159,7 +159,7 @@ def make_program(
     return (reuse or Reuse()).make_program(plan, base, labels, arrays)
 
 
-def describe(
+def introduce(
     program: TuneProgram, sizes: dict[str, int], train: LabelledRows
 ) -> list[str]:
     """Lines about the data, the network and the trained parameters.

@@ -34,7 +34,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float,
     return mean - half, mean + half
 
 
-def describe(values: Sequence[float]) -> dict[str, Any]:
+def summarise_seeds(values: Sequence[float]) -> dict[str, Any]:
     """Median, mean and interval of a metric over seeds."""
     low, high = mean_interval(values)
     return {
@@ -119,7 +119,9 @@ def _describe_split(cells: list[dict], split: str) -> dict | None:
     if not cells or split not in cells[0]:
         return None
     names = cells[0][split]
-    return {name: describe([cell[split][name] for cell in cells]) for name in names}
+    return {
+        name: summarise_seeds([cell[split][name] for cell in cells]) for name in names
+    }
 
 
 def _describe_picked(cells: list[dict]) -> dict[str, Any]:

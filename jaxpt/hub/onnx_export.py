@@ -69,7 +69,7 @@ def _export(
     run = load_run(workdir)
     check_networks(run.program.task, "ONNX")
     graphs = make_graphs(run, precision, attentions)
-    description = describe(run, graphs, precision) | {"version": VERSION}
+    description = describe_graphs(run, graphs, precision) | {"version": VERSION}
     lines = []
     for name, (data, difference) in graphs.items():
         write_file(place, f"{name}.onnx", data)
@@ -102,7 +102,7 @@ def make_graphs(
     return files
 
 
-def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
+def describe_graphs(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
     """The content of model.json: how to run the graphs, as plain values."""
     task, tokenizer = run.program.task, run.tokenizer
     network, vocab, framing = task.model, tokenizer.vocab, find_framing(task)

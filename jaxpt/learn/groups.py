@@ -173,7 +173,7 @@ def gate(starts: Callable[[str], int]) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)
 
 
-def hold(
+def delay(
     inner: optax.GradientTransformation, start: int
 ) -> optax.GradientTransformation:
     """An optimizer whose updates, moments and bias correction begin at a step."""
@@ -226,7 +226,7 @@ def make_grouped_optimizer(
 
     unclipped = dataclasses.replace(optim, clip_norm=0.0)
     steps = {epoch * epoch_steps for epoch in range(groups.unfreeze + 1)}
-    parts = {step: hold(make_optimizer(unclipped, num_steps), step) for step in steps}
+    parts = {step: delay(make_optimizer(unclipped, num_steps), step) for step in steps}
     labels = functools.partial(jax.tree_util.tree_map_with_path, label)
     clip = [optax.clip_by_global_norm(optim.clip_norm)] if optim.clip_norm else []
     return optax.chain(

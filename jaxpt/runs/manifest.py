@@ -5,6 +5,11 @@
 
 The manifest is written last and removed first. So a step is finished if and only if it
 has one, even if the process is killed at any time.
+
+All other files have their checksums in `jaxpt.files.checksums`. Those are written
+before each file, next to the checksum of its earlier content, and say nothing about
+whether a folder is complete. A manifest describes a folder that another library has
+written, as a whole and once.
 """
 
 import json
