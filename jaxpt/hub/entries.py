@@ -46,6 +46,7 @@ def map_linear(
 
 
 def map_norm(spec: ModelSpec, hf_name: str, path: str) -> Table:
+    """The entries of a norm: its scale, and a LayerNorm's bias if it has one."""
     yield TensorEntry(f"{hf_name}.weight", (f"{path}/scale",))
     if spec.norm == "layernorm" and spec.norm_bias:
         yield TensorEntry(f"{hf_name}.bias", (f"{path}/bias",))

@@ -88,6 +88,7 @@ def score_options(
 
 
 def sum_options(answers: Sequence[ContinuationScores]) -> Float[np.ndarray, "N"]:
+    """The sum of log p of each option, in nats, float64."""
     return np.array([answer.total for answer in answers], np.float64)
 
 

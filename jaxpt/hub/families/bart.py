@@ -15,6 +15,7 @@ _BIAS = "final_logits_bias"
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield TensorEntry("model.shared.weight", ("embed/tokens",))
     cross = name_attention("encoder_attn.{}_proj", "cross", out="out")
     cross["encoder_attn_layer_norm"] = "cross_norm"

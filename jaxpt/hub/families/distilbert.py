@@ -24,6 +24,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     hf_prefix = "distilbert.embeddings"
     yield TensorEntry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
     yield TensorEntry(

@@ -24,6 +24,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield from list_body(spec, "electra")
     if head != "discriminator":
         hf_prefix = "generator_predictions"

@@ -19,6 +19,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield from list_body(spec, "ernie")
     yield from list_heads(spec, head, "ernie")
 

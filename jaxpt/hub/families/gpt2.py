@@ -8,6 +8,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield TensorEntry("transformer.wte.weight", ("embed/tokens",))
     yield TensorEntry("transformer.wpe.weight", ("embed/positions/table",))
     modules = {

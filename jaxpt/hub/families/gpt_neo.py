@@ -28,6 +28,7 @@ _MOST_LAYERS = 1000  # as the config lists all layers
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield TensorEntry("transformer.wte.weight", ("embed/tokens",))
     yield TensorEntry("transformer.wpe.weight", ("embed/positions/table",))
     modules = {

@@ -10,6 +10,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield TensorEntry("gpt_neox.embed_in.weight", ("embed/tokens",))
     modules = {
         "input_layernorm": "attention_norm",

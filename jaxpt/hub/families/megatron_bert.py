@@ -21,6 +21,7 @@ _MODULES = {
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield from list_body(spec, "bert", _MODULES)
     yield from map_norm(spec, "bert.encoder.ln", "encoder/norm")
     yield from list_heads(spec, head, "bert")

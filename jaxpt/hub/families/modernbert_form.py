@@ -45,6 +45,7 @@ COPIES = {"decoder.weight": "model.embeddings.tok_embeddings.weight"}
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     is_causal = head == "causal"
     yield TensorEntry("model.embeddings.tok_embeddings.weight", ("embed/tokens",))
     yield from map_norm(spec, "model.embeddings.norm", "embed/norm")
@@ -72,6 +73,15 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 
 def read_layers(config: Config, width: int, least: int) -> Values:
+    """Fields of a spec: the rotary bases, and the window of local layers.
+
+    Args:
+      width: half of `local_attention`, which `sliding_window` must repeat.
+      least: the smallest width, at which `window` is 1.
+
+    Raises:
+      UserError: `sliding_window` differs from the width, or the width is below `least`.
+    """
     every = _read_layer_types(config)
     if every != 1 and config.get("sliding_window") is not None:  # which overrules it
         require(config, sliding_window=width)
@@ -104,6 +114,7 @@ def _read_layer_types(config: Config) -> int:
 
 
 def write_layers(spec: ModelSpec) -> Config:
+    """The type and the rotary base of each layer, as transformers stores them."""
     return {
         "layer_types": list_kinds(spec),
         "rope_parameters": {

@@ -24,6 +24,7 @@ _MODULES = name_attention("attention.attn.{}") | {
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     bias = "mpnet.encoder.relative_attention_bias.weight"
     yield TensorEntry(bias, ("encoder/relative/table",))
     yield from list_body(spec, "mpnet", _MODULES)

@@ -8,6 +8,7 @@ OLMO_FORM = LLAMA_FORM | {"norm_position": "output", "qk_norm": "width"}
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     modules = {
         **ATTENTION,
         **HEAD_NORMS,

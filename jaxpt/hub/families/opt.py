@@ -28,6 +28,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     prefix = "model.decoder"
     yield TensorEntry(f"{prefix}.embed_tokens.weight", ("embed/tokens",))
     yield TensorEntry(f"{prefix}.embed_positions.weight", ("embed/positions/table",))

@@ -11,6 +11,7 @@ _HEADS = {"num_attention_heads": 32, "num_key_value_heads": None, "head_dim": No
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield TensorEntry("model.embed_tokens.weight", ("embed/tokens",))
     modules = {
         "input_layernorm": "attention_norm",

@@ -17,6 +17,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     modules = {
         "input_layernorm": "attention_norm",
         "self_attn.qkv_proj": QKV,

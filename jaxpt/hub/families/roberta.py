@@ -18,6 +18,7 @@ from jaxpt.nn.model_spec import ModelSpec
 
 
 def list_tensors(spec: ModelSpec, head: str, prefix: str = "roberta") -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield from list_body(spec, prefix)
     yield from map_head(spec, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 

@@ -11,6 +11,7 @@ _HEADS = {"num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": None
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     modules = {"input_layernorm": "attention_norm", **ATTENTION, **GATED}
     if not spec.shared_norm:
         modules["post_attention_layernorm"] = "mlp_norm"

@@ -12,6 +12,7 @@ _HEADS = {"num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": None}
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     modules = {
         "input_layernorm": "attention_norm",
         **ATTENTION,

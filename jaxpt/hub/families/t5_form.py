@@ -52,6 +52,7 @@ IDS = {"eos_token_id": 1, "decoder_start_token_id": 0}
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
     yield TensorEntry("shared.weight", ("embed/tokens",))
     mlp = {"wi": "up", "wo": "down"}
     if spec.gated_mlp:
