@@ -125,7 +125,10 @@ def check_place(place: str) -> None:
 
 
 def _advise(name: str) -> str:
-    return f"if you trust it, add {argument('trust', name)}"
+    advice, in_python = argument("trust", name), f"trust={ascii(name)}"
+    if advice != in_python:
+        advice += f" (in Python: {in_python})"
+    return f"if you trust it, add {advice}"
 
 
 def _quote(name: str) -> str:

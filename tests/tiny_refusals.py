@@ -14,7 +14,7 @@ def refused(make, section, table, *args, **settings):
     message begins with, as it is shown there; after "&", settings that are passed with
     it; and what the message has next, ": must " if the case has nothing. " ... "
     stands for any text. `make(*args, **settings)` with the case's settings must raise
-    a UserError. The section of command-line flags is "--".
+    a UserError. The section of arguments is "".
 
     >>> table = "rate=0.0; size=3 & kind=b: must be 1 ... of kind b; size=4 ... rate="
     >>> for case in refused(dict, "mlm", table):
@@ -31,7 +31,7 @@ def refused(make, section, table, *args, **settings):
         values = {name: _read(value) for name, value in pairs}
         call = functools.partial(make, *args, **settings | values)
         message = "".join(("=".join(pairs[0]), *(rest or [": must "])))
-        prefix = section if section == "--" else f"{section}."
+        prefix = f"{section}." if section else ""
         parts = tuple(f"{prefix}{message}".split(" ... "))
         cases.append(pytest.param(call, parts, id=f"{prefix}{assignments}"))
     return cases

@@ -308,7 +308,7 @@ REFUSED = """
 """
 
 
-@pytest.mark.parametrize("make, parts", refused(SampleSpec, "--", REFUSED))
+@pytest.mark.parametrize("make, parts", refused(SampleSpec, "", REFUSED))
 def test_bad_settings_are_refused(make, parts, refuses):
     check_refusal(make, parts, refuses)
 

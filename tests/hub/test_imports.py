@@ -139,7 +139,7 @@ def test_an_objective_that_does_not_fit_is_refused(
 ):
     folder, run, config = make_checkpoint("gpt2")
     is_named = objective != "causal_distillation"
-    named = [f"--config.objective={objective}", str(folder)] if is_named else []
+    named = [f"objective={objective}", str(folder)] if is_named else []
     with refuses(*named, *parts):
         import_run(folder, run, *flags(config, objective=objective))
     assert not run.exists()

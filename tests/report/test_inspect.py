@@ -77,7 +77,7 @@ def test_masks_are_thinned_out_to_fit():
 
 
 @pytest.mark.parametrize(
-    "flags, named", [({"step": -1}, "step=-1"), ({"num_rows": 9}, "--num_rows=9")]
+    "flags, named", [({"step": -1}, "step=-1"), ({"num_rows": 9}, "num_rows=9")]
 )
 def test_what_is_not_there_is_refused(flags, named, speech):
     with pytest.raises(UserError, match=named):

@@ -76,7 +76,7 @@ def draw(**settings):
     draw_prompts(CLASSES, ShotSpec(**settings))
 
 
-@pytest.mark.parametrize("make, parts", refused(draw, "--", REFUSED))
+@pytest.mark.parametrize("make, parts", refused(draw, "", REFUSED))
 def test_bad_settings_are_refused(make, parts, refuses):
     check_refusal(make, parts, refuses)
 

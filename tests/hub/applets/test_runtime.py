@@ -97,7 +97,7 @@ def test_no_more_is_read_than_an_archive_has(registry, refuses, monkeypatch):
 def test_without_the_package_or_a_server_a_file_is_advised(
     registry, monkeypatch, refuses
 ):
-    advice = "--runtime=FILE.tgz", "npm pack"
+    advice = "runtime=FILE.tgz", "npm pack"
     with refuses("cannot be downloaded", "HTTP Error 404", *advice):
         load_runtime(SMALL._replace(package="none"))
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://127.0.0.1:1/")
