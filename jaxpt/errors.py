@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 
 class Spelling(NamedTuple):
-    """How a message writes an argument for the one who called.
+    """How a message writes an argument for its reader.
 
     Attributes:
       name: of the argument's name; that of a setting begins with "config.".

@@ -88,6 +88,23 @@ def list_named(path):
                 yield node.args[0].value
 
 
+def list_calls(node, is_inside=False):
+    """(whether it is inside a function, call) of all calls of `argument`."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "argument":
+        yield is_inside, node
+    is_function = isinstance(node, ast.FunctionDef | ast.Lambda)
+    body = getattr(node, "body", ()) if is_function else ()
+    body = body if isinstance(body, list) else [body]
+    for child in ast.iter_child_nodes(node):
+        yield from list_calls(child, is_inside or (is_function and child in body))
+
+
+def test_no_message_is_spelled_when_a_module_is_imported():
+    for path in LIBRARY:
+        for is_inside, call in list_calls(ast.parse(path.read_text(encoding="utf-8"))):
+            assert is_inside, f"{path}:{call.lineno}: as a constant or a default value"
+
+
 def test_an_argument_is_a_flag_of_a_command():
     flags = {name for command in COMMANDS.values() for name in command.all_flags}
     flags |= {name for command in COMMANDS.values() for name in command.short_forms}
