@@ -38,8 +38,7 @@ from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.phases import Phase
-from jaxpt.text.rows.forms import PACKED, RowsSpec
-from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.rows.rows_spec import PACKED, PAIRS, RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
