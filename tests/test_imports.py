@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny import write_config
+from tiny import make_config, write_stored
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
@@ -422,14 +422,11 @@ def trained(tmp_path_factory):
     """A folder with a run of mlm, and what training it has loaded."""
     folder = tmp_path_factory.mktemp("paths")
     (folder / "my.txt").write_text("the state of the union and the people\n" * 99)
-    write_config(
-        folder / "config.py",
-        str(folder / "my.txt"),
-        objective="mlm",
-        train__steps=2,
-        train__steps_per_call=1,
-    )
-    argv = ["train", "--config", "config.py", "--workdir", "run", "--quiet"]
+    changes = {"train__steps": 2, "train__steps_per_call": 1}
+    config = make_config(folder / "my.txt", "mlm", **changes)
+    del config.electra  # `make_config` sets it for all
+    write_stored(folder / "config.json", config)
+    argv = ["train", "--config", "config.json", "--workdir", "run", "--quiet"]
     return folder, measure(*argv, cwd=folder)
 
 

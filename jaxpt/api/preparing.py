@@ -98,7 +98,9 @@ class Prepared(NamedTuple):
         """
         task = self.task.for_batch(*rows["tokens"].shape)
         seed = task.plan.train.seed if seed is None else seed
-        return make_step(task)(state, rows, seed)
+        state, metrics = make_step(task)(state, (rows, None), seed)
+        metrics.pop("skips", None)  # of the state, no sum and weight
+        return state, metrics
 
 
 @name_arguments()

@@ -22,10 +22,10 @@ from tokenizers import AddedToken
 from jaxpt.errors import DataError
 from jaxpt.files import disk, schema
 from jaxpt.text.tokens import special_names
+from jaxpt.text.tokens.core import check_ids
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import Framing, write_template
 from jaxpt.text.tokens.special_names import find_roles, find_unknown
-from jaxpt.text.tokens.subword import check_ids
 from jaxpt.text.tokens.transformers_classes import (
     CLASSES,
     apply_class,

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 import tokenizers
 from tokenizers import AddedToken
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError
+from jaxpt.text.tokens.core import check_ids, is_byte_level
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
 from jaxpt.text.tokens.symbols import read_symbols
 from jaxpt.text.tokens.vocab import MODES, SPECIALS
 
@@ -91,7 +92,9 @@ def name_specials(
                 for i in sorted(strippers)
             ]
         )
-    return SubwordTokenizer(core, roles, sentinels)
+    make = load_place("jaxpt.text.tokens.subword:SubwordTokenizer")
+    subword: Tokenizer = make(core, roles, sentinels)
+    return subword
 
 
 def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:

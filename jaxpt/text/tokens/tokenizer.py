@@ -30,7 +30,6 @@ from jaxpt.text.tokens.framing import (
     write_template,
 )
 from jaxpt.text.tokens.special_names import name_specials, read_json
-from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.symbols import (
     NUM_BYTES,
     ByteTokenizer,
@@ -221,14 +220,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 
     The framing and the recognition of specials in a prompt are not part of it.
     """
-    data = tokenizer.to_json()
-    if isinstance(tokenizer, SubwordTokenizer):
-        del data["version"]
-        data["core"] |= {"post_processor": None, "truncation": None, "padding": None}
-        for token in data["core"]["added_tokens"]:
-            if token["special"]:
-                token |= {"lstrip": False, "rstrip": False}
-    return hashlib.sha256(_to_text(data).encode("ascii")).hexdigest()
+    return hashlib.sha256(_to_text(tokenizer.identity()).encode("ascii")).hexdigest()
 
 
 def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tokenizer:
