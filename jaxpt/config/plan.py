@@ -71,6 +71,12 @@ class Plan:
         return OBJECTIVES[self.objective_name]
 
     @property
+    def lacks_teacher(self) -> bool:
+        """Whether the objective learns from another run, and none is named."""
+        teacher = self.spec.needs.teacher
+        return teacher is not None and not teacher.run
+
+    @property
     def heads(self) -> tuple[str, ...]:
         """The kinds of model that the network is, as named by `jaxpt.hub.families`."""
         kind = self.spec.kind(self.model.num_decoder_layers)
