@@ -28,7 +28,8 @@ from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.phases import make_phases
-from jaxpt.text.rows.forms import RowsSpec, make_rows
+from jaxpt.text.rows.forms import make_rows
+from jaxpt.text.rows.rows_spec import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec
 from jaxpt.text.tokens.vocab import Vocab

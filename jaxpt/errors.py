@@ -130,6 +130,10 @@ class CheckpointError(UserError):
     """
 
 
+class LostLease(CheckpointError):
+    """Another process has taken over a folder on an object store."""
+
+
 class DeviceError(UserError):
     """The devices, their memory or the processes do not fit the request.
 

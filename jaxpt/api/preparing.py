@@ -32,7 +32,6 @@ from jaxpt.runs.train_calls import make_step
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.teacher import lacks_teacher
 
 # A config, or its file: "configs/quickstart.py", "FILE.py:ARGUMENT", "config.json".
 Config = Any
@@ -98,7 +97,9 @@ class Prepared(NamedTuple):
         """
         task = self.task.for_batch(*rows["tokens"].shape)
         seed = task.plan.train.seed if seed is None else seed
-        return make_step(task)(state, rows, seed)
+        state, metrics = make_step(task)(state, (rows, None), seed)
+        metrics.pop("skips", None)  # of the state, no sum and weight
+        return state, metrics
 
 
 @name_arguments()
@@ -185,7 +186,7 @@ def prepare(
     plan = make_plan(
         read_config(config, settings, trust), list(settings or ()), is_run=True
     )
-    if lacks_teacher(plan):
+    if plan.lacks_teacher:
         name = f"{plan.objective_name}.teacher"
         raise ConfigError(f"{name}='': must name a run's folder")
     with terminal():

@@ -9,7 +9,7 @@ import itertools
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 from ml_collections import ConfigDict
@@ -18,7 +18,6 @@ from ml_collections.config_flags import tuple_parser
 from jaxpt import logs, trust
 from jaxpt.by_name import OnDemand, load_place
 from jaxpt.config.config_files import load_config
-from jaxpt.config.described import Setting, describe_section, list_names
 from jaxpt.config.settings import (
     SECTIONS,
     add_sections,
@@ -28,7 +27,11 @@ from jaxpt.config.settings import (
 from jaxpt.errors import ConfigError, Ended, suggest
 from jaxpt.text.text_spec import TextSpec
 
+if TYPE_CHECKING:
+    from jaxpt.config.described import Setting
+
 WIDTH = 88
+DESCRIBED = "jaxpt.config.described"  # of help and of settings without "="
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 HELP = {"--help", "-h", "-help"}
 # Short forms of the settings that are used most, by the kind of config.
@@ -100,12 +103,13 @@ class Command:
         config = {"config": ("", CONFIG)} if self.config else {}
         return {name: COMMON[name] for name in self.common} | config | dict(self.flags)
 
-    def describe_settings(self) -> Mapping[str, list[Setting]]:
+    def describe_settings(self) -> "Mapping[str, list[Setting]]":
         """The settings of the config that it reads, by section."""
         if self.config == "finetuning":
             return load_place("jaxpt.config.finetuning:describe_finetuning")()
         if not self.config:
             return {}
+        describe_section = load_place(f"{DESCRIBED}:describe_section")
         if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
             parts: dict[str, tuple[type, ...]] = {
                 "data": (TextSpec,),
@@ -197,6 +201,7 @@ def format_help(command: Command, values: flags.FlagValues) -> list[str]:
     if command.config:
         more = " --task NAME" if command.config == "finetuning" else ""
         lines += ["", "Settings, as --config.SECTION.NAME=VALUE:", ""]
+        list_names = load_place(f"{DESCRIBED}:list_names")
         names = list_names(command.describe_settings(), WIDTH - 2)
         lines += [f"  {line}" for line in names]
         lines += ["", f"jaxpt settings SECTION{more} describes each of them."]

@@ -12,7 +12,6 @@ from jaxpt.evaluation.bigram_pairs import (
     measure_pair_frequency,
 )
 from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
-from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
@@ -31,7 +30,7 @@ from jaxpt.report.wording import FREQUENCY_SUFFIX
 from jaxpt.runs.data import likelihood_bytes, likelihood_documents, likelihood_rows
 from jaxpt.runs.task import Task
 from jaxpt.runs.xla_flops import describe_counter
-from jaxpt.text.dataset import Split
+from jaxpt.text.dataset import Split, has_labels
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import (

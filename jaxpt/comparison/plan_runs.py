@@ -44,7 +44,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.check import check_run
 from jaxpt.training.measure import explain_no_pairs
-from jaxpt.training.teacher import lacks_teacher, with_teacher
+from jaxpt.training.teacher import with_teacher
 
 _log = logging.getLogger(__name__)
 CONFIG, PLANS = "compare.json", "plans.json"
@@ -165,7 +165,7 @@ class _Planner:
     def plan(self) -> ComparisonPlan:
         """Trains the teachers and the trials, then fits the steps to the budget."""
         processes.on_first(check_folder, self.workdir, self.config)
-        students = [name for name, plan in self.plans.items() if lacks_teacher(plan)]
+        students = [name for name, plan in self.plans.items() if plan.lacks_teacher]
         self._check_runs(name for name in self.plans if name not in students)
         for name in students:
             self._write_config()

@@ -15,9 +15,8 @@ from typing import Any
 from jaxpt.config.settings import to_dict
 from jaxpt.files.remote import fetch
 from jaxpt.objectives.spec import Needs, ObjectiveSpec
-from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
-from jaxpt.text.rows.paired import PAIRS
-from jaxpt.text.sources.source import parse_mixture
+from jaxpt.text.rows.rows_spec import FORMS, PACKED, PAIRS, RowsSpec
+from jaxpt.text.sources.source_spec import parse_mixture
 from jaxpt.text.stores.store import TOKENIZER, is_store
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, load

@@ -38,8 +38,7 @@ from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.phases import Phase
-from jaxpt.text.rows.forms import PACKED, RowsSpec
-from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.rows.rows_spec import PACKED, PAIRS, RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
@@ -70,6 +69,12 @@ class Plan:
     def objective(self) -> Objective:
         """The objective's module."""
         return OBJECTIVES[self.objective_name]
+
+    @property
+    def lacks_teacher(self) -> bool:
+        """Whether the objective learns from another run, and none is named."""
+        teacher = self.spec.needs.teacher
+        return teacher is not None and not teacher.run
 
     @property
     def heads(self) -> tuple[str, ...]:

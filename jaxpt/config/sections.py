@@ -5,7 +5,7 @@ import functools
 import re
 from typing import Annotated, Any, ClassVar
 
-from jaxpt.config.trials import has_range, list_trials
+from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError
 from jaxpt.judge import ALPHA
 from jaxpt.objectives import OBJECTIVES
@@ -23,10 +23,10 @@ from jaxpt.setting_types import (
     Settings,
     is_schedule,
 )
-from jaxpt.text.feed import MAX_RANGES
-from jaxpt.text.phases import Phases, make_phases
+from jaxpt.text.phases import MAX_RANGES, Phases, make_phases
 from jaxpt.zero_shot.names import NAMES
 
+TRIALS = "jaxpt.config.trials"  # of comparisons that tune
 BUDGETS = ("flops", "operations", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
@@ -408,7 +408,11 @@ class CompareSpec(Settings):
         [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
         """
         text, place = self.find_tune(name)
-        return list_trials(text, self.tune_trials, self.tune_seed, place)
+        list_trials = load_place(f"{TRIALS}:list_trials")
+        listed: list[dict[str, Any]] = list_trials(
+            text, self.tune_trials, self.tune_seed, place
+        )
+        return listed
 
     def find_tune(self, name: str) -> tuple[str, str]:
         """The values to try for a name, as `tune` has them, and the setting's name."""
@@ -429,6 +433,7 @@ class CompareSpec(Settings):
         self.check("tune_seed", is_good, f"none of compare.seeds={self.seeds}")
         for name in self.objectives:
             self.list_trials(name)
+        has_range = load_place(f"{TRIALS}:has_range")
         is_good = self.tune_trials == 0 or any(
             has_range(*self.find_tune(name)) for name in self.objectives
         )

@@ -17,7 +17,7 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES, find_section, is_outside
 from jaxpt.setting_types import Settings, as_tuples, check_value, list_types, refuse
-from jaxpt.text.rows.forms import RowsSpec
+from jaxpt.text.rows.rows_spec import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 

@@ -8,10 +8,8 @@ all objectives that can fill masks.
 import math
 from collections.abc import Callable
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Bool, Int, PyTree
 
 from jaxpt.evaluation.likelihood import batches
 from jaxpt.judge.examples import Examples
@@ -41,25 +39,6 @@ def sample_positions(
     return positions, np.take_along_axis(order, positions, 1) < 2
 
 
-def score_masked(
-    logits: Float[Array, "B R V"],
-    positions: Int[Array, "B P"],
-    targets: Int[Array, "B P"],
-    allowed: Bool[Array, "V"],
-) -> tuple[Float[Array, "B P"], Float[Array, "B P"]]:
-    """-log p of the masked tokens in nats, and their top-1 credit.
-
-    The credit is 1 if only the target is the likeliest token, and 1 / k if it is one of
-    k that are equally likely.
-    """
-    logits = jnp.take_along_axis(logits, positions[:, :, None], axis=1)
-    logits = jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
-    nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, :, None], 2)
-    is_best = logits == logits.max(-1, keepdims=True)
-    is_hit = jnp.take_along_axis(is_best, targets[:, :, None], 2)
-    return nll[..., 0], (is_hit / is_best.sum(-1, keepdims=True))[..., 0]
-
-
 def measure_cloze(
     fill_scores: Callable,
     params: PyTree,
@@ -75,7 +54,7 @@ def measure_cloze(
 
     Args:
       fill_scores: (params, {"tokens", "positions", "targets"}, allowed) -> the results
-        of `score_masked` on the logits of these tokens.
+        of `readings.score_masked` on the logits of these tokens.
       banned: ids that are neither predicted nor masked.
       num_ids: the number of ids with logits.
       length: the number of tokens of a row that the model reads: all, or all but the

@@ -13,13 +13,13 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.evaluation.linear_probe import fit_logistic
+from jaxpt.evaluation.readings import POOLINGS
 from jaxpt.judge.examples import Examples
 from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import passages
@@ -27,7 +27,6 @@ from jaxpt.text.rows.forms import passages
 if TYPE_CHECKING:
     from jaxpt.text.dataset import Split
 
-POOLINGS = ("mean", "first", "last")  # of the states of a text's tokens
 # C of the logistic regression, an inverse penalty on standardised states. Layers are
 # compared with the first.
 STRENGTHS = (0.1, 0.01, 1.0)
@@ -47,18 +46,6 @@ class ProbeChoice(NamedTuple):
     pooling: int
     strength: float
     accuracies: Float[np.ndarray, "L P"] | None
-
-
-def pool_states(states: Float[Array, "L B T D"]) -> Float[Array, "B L P D"]:
-    """The states of each layer as one vector per text and pooling, in float32.
-
-    >>> states = jnp.array([1.0, 3.0, 8.0]).reshape(1, 1, 3, 1)
-    >>> pool_states(states)[..., 0].tolist()
-    [[[4.0, 1.0, 8.0]]]
-    """
-    states = states.astype(jnp.float32)
-    pooled = [states.mean(axis=2), states[:, :, 0], states[:, :, -1]]
-    return jnp.stack(pooled, axis=2).swapaxes(0, 1)
 
 
 def pool(
@@ -88,14 +75,6 @@ def pool(
     if len(pieces) == len(tokens):
         return vectors
     return vectors.reshape(len(tokens), -1, *vectors.shape[1:]).mean(axis=1)
-
-
-def has_labels(corpora: "dict[str, Split]") -> bool:
-    """Whether a probe can be trained: the splits have at least two common labels."""
-    train, valid = (
-        set(corpora[s].labels[corpora[s].labels >= 0]) for s in ("train", "valid")
-    )
-    return len(train) >= 2 and len(train & valid) >= 2
 
 
 def find_passages(split: "Split", length: int, num: int) -> tuple[np.ndarray, ...]:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 2_000_000  # of each part of a split that are searched for words
 MIN_COUNTS = 8, 2  # the minimum occurrences of a word in the two splits
-GAP_OFFSETS = (-1, 0, 1, 2)  # offsets from the gap of the states that are read
 ALPHAS = (1.0, 10.0, 100.0, 1000.0)  # of the ridge regression, on standardised states
 
 

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import LostLease, UserError
 from jaxpt.files.objects import ObjectStore
 
 PREFIX = ".lease-"
@@ -33,10 +33,6 @@ _seen: dict[tuple[str, str], tuple[str, float]] = {}  # stamp, when first seen
 _held: set["Lease"] = set()
 _lock = threading.Lock()
 _renewer: threading.Thread | None = None
-
-
-class LostLease(CheckpointError):
-    """Another process has taken over a folder."""
 
 
 class Lease:

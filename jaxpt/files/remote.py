@@ -13,16 +13,20 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jaxpt.errors import CheckpointError, UserError, argument
+from jaxpt.by_name import load_place
+from jaxpt.errors import CheckpointError, LostLease, UserError, argument
 from jaxpt.files import copies, lock
-from jaxpt.files.lease import Lease, LostLease, take
-from jaxpt.files.mirror import Mirror
 from jaxpt.files.objects import ObjectStore, check_url, is_url, normalise
 
+if TYPE_CHECKING:
+    from jaxpt.files.lease import Lease
+    from jaxpt.files.mirror import Mirror
+
 _log = logging.getLogger(__name__)
-_mirrors: dict[str, Mirror] = {}  # by URL
-_writing: dict[str, tuple[Mirror, str, Lease]] = {}  # by local folder, held here
+_mirrors: "dict[str, Mirror]" = {}  # by URL
+_writing: "dict[str, tuple[Mirror, str, Lease]]" = {}  # by local folder, held here
 
 
 def cache_root() -> Path:
@@ -90,6 +94,7 @@ def hold(folder: Path, waits: bool) -> Iterator[bool]:
         return
     mirror, inner = located
     with lock.hold(mirror.writer_lock(inner), lambda: None):
+        take = load_place("jaxpt.files.lease:take")
         lease = take(mirror.store, inner, mirror.id, waits)
         if lease is None:
             yield False
@@ -100,7 +105,7 @@ def hold(folder: Path, waits: bool) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def _upload_at_end(
-    folder: Path, mirror: Mirror, inner: str, lease: Lease
+    folder: Path, mirror: "Mirror", inner: str, lease: "Lease"
 ) -> Iterator[None]:
     key = os.path.realpath(folder)
     try:
@@ -171,14 +176,14 @@ def upload(path: Path, url: str) -> None:
     ObjectStore(normalise(url)).upload({"": path})
 
 
-def _find_mirror(url: str) -> Mirror:
+def _find_mirror(url: str) -> "Mirror":
     if url not in _mirrors or _mirrors[url].cache != cache_root():
-        _mirrors[url] = Mirror(url, cache_root())
+        _mirrors[url] = load_place("jaxpt.files.mirror:Mirror")(url, cache_root())
         copies.ROOTS[url] = str(_mirrors[url].root)
     return _mirrors[url]
 
 
-def _locate(path: str | os.PathLike) -> tuple[Mirror, str] | None:
+def _locate(path: str | os.PathLike) -> "tuple[Mirror, str] | None":
     place = Path(os.path.abspath(path))
     for mirror in _mirrors.values():
         if place.is_relative_to(mirror.root):

@@ -13,7 +13,7 @@ from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import ConfigError, UserError, argument
 from jaxpt.tasks.task import Labels
 from jaxpt.text.labelled.tables import Table, TableSpec, read_table
-from jaxpt.text.sources.records import is_data_set
+from jaxpt.text.sources.reading import is_data_set
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any
 
 from jaxpt.errors import ConfigError, UserError
 from jaxpt.hub.configs import write_config
+from jaxpt.hub.task_heads import computes
 from jaxpt.hub.task_names import TEXTS
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import ElectraNetwork
@@ -126,7 +127,7 @@ def _prefer_export(task: Task, network: Any, form: str, class_suffix: str) -> st
     except UserError:
         return form
     known = family.task_heads.get(class_suffix, ())
-    if any(names.computes(form) for names in known):
+    if any(computes(names.form, form) for names in known):
         return form
     own = FORMS[form]
     for names in known:

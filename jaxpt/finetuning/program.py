@@ -16,7 +16,7 @@ import optax
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import ConfigError
 from jaxpt.finetuning.base import Base
-from jaxpt.hub.task_names import computes
+from jaxpt.hub.task_heads import computes
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
 from jaxpt.learn.skips import Skips, keep_if, make_rule

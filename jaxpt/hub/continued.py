@@ -21,7 +21,7 @@ from jaxpt.hub.family import Family
 from jaxpt.hub.import_settings import ROW_LENGTH, ImportSettings
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text.rows.forms import PLAIN
+from jaxpt.text.rows.rows_spec import PLAIN
 from jaxpt.text.tokens.framing import Framing
 
 BYTES = 20.0  # of a masked span: ByT5, Xue et al. 2022

@@ -23,13 +23,14 @@ from jaxpt.hub.family import Family, list_families
 from jaxpt.hub.task_names import CHOICES, QUESTIONS, TEXTS, TOKENS, HeadNames
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import unstack_layers
+from jaxpt.nn.task_heads import FORMS
 
 
 def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
     """The names of a head's tensors."""
     known = family.task_heads.get(class_suffix, ())
     for names in known:
-        if names.computes(form):
+        if computes(names.form, form):
             return names
     reason = (
         f"a {family.name} with task.head={form} has no {class_suffix} class in "
@@ -47,6 +48,15 @@ def find_names(family: Family, class_suffix: str, form: str) -> HeadNames:
         if (heads := each.task_heads.get(class_suffix))
     )
     raise DataError(f"{reason}there are {forms}")
+
+
+def computes(head: str, form: str) -> bool:
+    """Whether a head is of this form; "" is any of one linear layer for tokens.
+
+    >>> computes("", "bert"), computes("", "modernbert"), computes("bert", "gpt2")
+    (True, False, False)
+    """
+    return form == head or not (head or FORMS[form].has_lm_head)
 
 
 def name_class(family: Family, class_suffix: str) -> str:

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 from jaxpt.hub.entries import TensorEntry
-from jaxpt.nn.task_heads import FORMS
 
 # The ends of the names of the classes.
 TEXTS, TOKENS = "SequenceClassification", "TokenClassification"
@@ -29,10 +28,6 @@ class HeadNames(NamedTuple):
     settings: tuple[tuple[str, Any], ...] = ()
     finds_last: str = ""
 
-    def computes(self, form: str) -> bool:
-        """Whether a head of this form (`jaxpt.nn.task_heads.FORMS`) is the same."""
-        return computes(self.form, form)
-
     def list_entries(self) -> list[TensorEntry]:
         """The tensors, whose paths are task/LAYER/NAME."""
         entries = []
@@ -43,15 +38,6 @@ class HeadNames(NamedTuple):
             if layer not in self.unbiased:
                 entries.append(TensorEntry(f"{hf_name}.bias", (f"task/{layer}/bias",)))
         return entries
-
-
-def computes(head: str, form: str) -> bool:
-    """Whether a head is of this form; "" is any of one linear layer for tokens.
-
-    >>> computes("", "bert"), computes("", "modernbert"), computes("bert", "gpt2")
-    (True, False, False)
-    """
-    return form == head or not (head or FORMS[form].has_lm_head)
 
 
 def pooled(form: str, pool: str, out: str, finds_last: str = "") -> tuple[HeadNames]:

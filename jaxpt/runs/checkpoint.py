@@ -18,7 +18,7 @@ import orbax.checkpoint as ocp
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from jaxpt.distributed import processes
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import CheckpointError, LostLease, UserError
 from jaxpt.files import remote
 from jaxpt.files.loggers import silenced
 from jaxpt.runs import manifest
@@ -259,7 +259,7 @@ class Checkpointer:
                 self._prune(step)
                 remote.push(self.directory)
             self._superseded = set()
-        except remote.LostLease as error:
+        except LostLease as error:
             self._failure = str(error)
         except Exception as error:
             self._failure = self._describe_failure(step, error)

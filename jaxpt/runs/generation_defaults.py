@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import CheckpointError, UserError
-from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files.folder import load_json, write_json
 
 NAME = "generation.json"
@@ -36,7 +36,8 @@ def read_defaults(workdir: Path) -> Defaults:
 
 def check_defaults(values: Any) -> Defaults:
     """Settings as read from JSON, checked."""
-    fields = {field.name: field.default for field in dataclasses.fields(SampleSpec)}
+    spec = load_place("jaxpt.evaluation.scores:SampleSpec")
+    fields = {field.name: field.default for field in dataclasses.fields(spec)}
     if not isinstance(values, dict) or not values.keys() <= fields.keys():
         raise CheckpointError(f"must have no other names than {', '.join(fields)}")
     checked: dict[str, Any] = {}
@@ -51,5 +52,5 @@ def check_defaults(values: Any) -> Defaults:
         if not is_good:
             raise CheckpointError(f"{name}={value!r}: must be {allowed}")
         checked[name] = tuple(value) if isinstance(value, list) else value
-    SampleSpec(**checked)
+    spec(**checked)
     return tuple(checked.items())

@@ -7,7 +7,7 @@ Nothing below this file depends on the number of devices.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
 from jaxpt.learn.state import TrainState
-from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.ops.layout import ROW_AXES
 from jaxpt.rng import stream
@@ -25,6 +24,9 @@ from jaxpt.runs.readers import Reader, Readers
 from jaxpt.runs.run_framing import find_form
 from jaxpt.runs.task import Task
 from jaxpt.runs.train_calls import TrainCalls
+
+if TYPE_CHECKING:
+    from jaxpt.nn.decoding import Decoder
 
 # Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by part
 # of JAX's name for a device (of TPU v3, a core). The first match applies.

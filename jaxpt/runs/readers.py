@@ -19,9 +19,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.evaluation.cloze import score_masked
-from jaxpt.evaluation.probe import pool_states
-from jaxpt.evaluation.words import GAP_OFFSETS
+from jaxpt.evaluation.readings import GAP_OFFSETS, pool_states, score_masked
 from jaxpt.nn.networks.abilities import (
     BoundsLikelihood,
     DecodesAnswers,
@@ -113,7 +111,7 @@ class _Functions:
     def pooled_layers(self, params, tokens):
         """Every layer's pooled states of plain text, [B, L + 1, P, D].
 
-        One vector for each of `evaluation.probe.POOLINGS`.
+        One vector for each of `evaluation.readings.POOLINGS`.
         """
         states = self._model.layer_features(params, self._put_around(tokens))
         text_states = states[:, :, len(self._frame[0]) :][:, :, : tokens.shape[1]]

@@ -14,8 +14,7 @@ from jaxpt.files.folder import load_json
 from jaxpt.nn.model_spec import LIMITED
 from jaxpt.nn.text_form import TextForm, mark_words
 from jaxpt.runs.task import Task
-from jaxpt.text.rows.forms import SEGMENTED
-from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.rows.rows_spec import PAIRS, SEGMENTED
 from jaxpt.text.tokens.framing import Framing, from_json
 from jaxpt.text.tokens.vocab import Vocab
 

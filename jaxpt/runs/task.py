@@ -24,7 +24,7 @@ from jaxpt.rng import stream
 from jaxpt.runs.generation_defaults import Defaults
 from jaxpt.text.feed import pad_ranges
 from jaxpt.text.phases import Phase, split_steps
-from jaxpt.text.rows.forms import SEGMENTED
+from jaxpt.text.rows.rows_spec import SEGMENTED
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab

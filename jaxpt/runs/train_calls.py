@@ -22,7 +22,7 @@ Shape = tuple[int, int, int]
 
 
 def make_step(task: Task, axis: str | None = None):
-    """step(state, rows, seed, at=None) -> state, metrics: a whole step of training.
+    """step(state, (rows, at), seed) -> state, metrics: a whole step of training.
 
     That is the objective's train step with the step's keys and progress, and after it
     the objective's state of a skipped update and the parameters' moving average.
@@ -30,7 +30,8 @@ def make_step(task: Task, axis: str | None = None):
     Args:
       axis: pmap's, if any.
 
-    `at` is the step of the schedule, if it is not the state's (a budget of seconds).
+    `at` is the step of the schedule, if it is not the state's (a budget of seconds);
+    None otherwise.
     """
     train_step = functools.partial(
         task.objective.train_step,
@@ -42,7 +43,8 @@ def make_step(task: Task, axis: str | None = None):
     decay, frozen = task.plan.optim.ema_decay, task.model.frozen
     reads_progress = "progress" in task.spec.READS
 
-    def step(state: TrainState, rows: Any, seed, at=None):
+    def step(state: TrainState, inputs: tuple[Any, Any], seed):
+        rows, at = inputs
         if at is None:
             at = state.step
         else:
@@ -54,6 +56,8 @@ def make_step(task: Task, axis: str | None = None):
             rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
         after, metrics = train_step(state, rows, rngs)
         after = keep_objective_state(state, after)
+        if after.skips is not None:
+            metrics |= {"skips": (after.skips.total, after.skips.in_a_row)}
         return average_params(after, decay, frozen), metrics
 
     return step
@@ -69,18 +73,10 @@ def make_train_call(task: Task, axis: str | None = None):
     step = make_step(task, axis)
 
     def call(state: TrainState, stack: dict, seed, begin=None, end=None):
-        before, num_steps = state.step, len(stack["tokens"])
-
-        def body(state, rows):
-            at = None
-            if begin is not None:
-                at = begin + (state.step - before) * (end - begin) // num_steps
-            state, metrics = step(state, rows, seed, at)
-            if state.skips is not None:
-                metrics |= {"skips": (state.skips.total, state.skips.in_a_row)}
-            return state, metrics
-
-        return jax.lax.scan(body, state, stack)
+        num_steps, at = len(stack["tokens"]), None
+        if begin is not None:
+            at = begin + jnp.arange(num_steps) * (end - begin) // num_steps
+        return jax.lax.scan(functools.partial(step, seed=seed), state, (stack, at))
 
     return call
 

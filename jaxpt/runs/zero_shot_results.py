@@ -26,7 +26,7 @@ from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.workdir import load_run
-from jaxpt.text.sources.records import is_data_set
+from jaxpt.text.sources.reading import is_data_set
 from jaxpt.version import __version__
 from jaxpt.zero_shot.outcomes import EvalContext, TaskOptions, ZeroShotTask
 from jaxpt.zero_shot.tasks import (

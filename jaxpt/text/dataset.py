@@ -245,3 +245,11 @@ def _relabel(part: Corpus, names: list[str]) -> Corpus:
     return dataclasses.replace(
         part, labels=new_ids[part.labels], label_names=tuple(names)
     )
+
+
+def has_labels(corpora: dict[str, Split]) -> bool:
+    """Whether a probe can be trained: the splits have at least two common labels."""
+    train, valid = (
+        set(corpora[s].labels[corpora[s].labels >= 0]) for s in ("train", "valid")
+    )
+    return len(train) >= 2 and len(train & valid) >= 2

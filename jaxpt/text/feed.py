@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError
-from jaxpt.text.phases import Phases, count_rows, cut_rows, find_phase
+from jaxpt.text.phases import MAX_RANGES, Phases, count_rows, cut_rows, find_phase
 from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import PlannedRows
 
 BLOCK = 4096  # rows of a block, of which each part has its exact fraction
-MAX_RANGES = 32  # of batches that a run does not read
 ROUNDS = 16  # with 8 rounds, the orders of 5 rows were not equally likely
 
 # Purposes of random bits: (last bit of the key, word of the counter). If these numbers

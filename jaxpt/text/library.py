@@ -13,11 +13,11 @@ from jaxpt.errors import DataError, argument
 from jaxpt.files.objects import is_url
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
-    SourceSpec,
     describe_source,
     list_contents,
     read_documents,
 )
+from jaxpt.text.sources.source_spec import SourceSpec
 from jaxpt.text.stores.prepare import Reporter, check_unchanged, prepare
 from jaxpt.text.stores.store import FORMAT, Store, is_store, open_store
 from jaxpt.text.stores.tasks import take

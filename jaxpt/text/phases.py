@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+MAX_RANGES = 32  # of batches that a run does not read
 # Pairs (until, value): the value applies until this fraction of the training.
 Schedule = Sequence[tuple[float, float]]
 

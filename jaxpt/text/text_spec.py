@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from jaxpt.errors import ConfigError
 from jaxpt.setting_types import MAX_INT64, InnerFraction, Limits, OneOf, Settings
-from jaxpt.text.sources.source import SourceSpec, parse_mixture
+from jaxpt.text.sources.source_spec import SourceSpec, parse_mixture
 from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 

@@ -15,7 +15,7 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
-from jaxpt.text.rows.forms import SEGMENTED
+from jaxpt.text.rows.rows_spec import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import FROM_FEATURES, Measured, measure
 from jaxpt.training.memory import check_memory

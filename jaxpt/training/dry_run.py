@@ -21,7 +21,6 @@ from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.text.phases import split_steps
 from jaxpt.training.check import check_run
-from jaxpt.training.teacher import lacks_teacher
 
 # FLOPs of the longest call that is timed: 5 seconds of two cores, or 10 seconds at a
 # tenth of the peak of accelerators.
@@ -46,7 +45,7 @@ def dry_run(
       of the rows of a step were timed; "step_seconds" is proportional.
     """
     plan = make_plan(config, explicit_names, is_run=True)
-    if lacks_teacher(plan):
+    if plan.lacks_teacher:
         raise ConfigError(
             f"{argument('dry_run')}: {plan.objective_name} trains a teacher first; "
             f"name one ({plan.spec.SECTION}.teacher=RUN)"

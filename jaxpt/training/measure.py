@@ -4,12 +4,10 @@ import dataclasses
 import functools
 import logging
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jaxpt.by_name import ByName
 from jaxpt.errors import ConfigError
-from jaxpt.evaluation import bigram_pairs
-from jaxpt.evaluation.bigram_pairs import Pairs, measure_pairs, recall_pairs
-from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.likelihood import (
     add_up,
@@ -18,8 +16,6 @@ from jaxpt.evaluation.likelihood import (
     measure_nll_bound,
     unknown_share,
 )
-from jaxpt.evaluation.probe import has_labels, measure_probe
-from jaxpt.evaluation.words import Questions, find_questions, measure_words
 from jaxpt.judge.examples import Examples, means
 from jaxpt.nn.networks.abilities import (
     FillsGaps,
@@ -37,15 +33,30 @@ from jaxpt.runs.data import (
 )
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
-from jaxpt.text.dataset import Split
+from jaxpt.text.dataset import Split, has_labels
 from jaxpt.text.stores.prepare import UNKNOWN_SHARE
+
+if TYPE_CHECKING:
+    from jaxpt.evaluation.bigram_pairs import Pairs
+    from jaxpt.evaluation.choices import Choices
+    from jaxpt.evaluation.words import Questions
 
 _log = logging.getLogger(__name__)
 
+# The modules of the metrics of frozen parameters; each is imported when it is measured.
+FROZEN: ByName[Any] = ByName(
+    {
+        "probe": "jaxpt.evaluation.probe",
+        "words": "jaxpt.evaluation.words",
+        "pairs": "jaxpt.evaluation.bigram_pairs",
+        "choices": "jaxpt.evaluation.choices",
+    }
+)
+
 # Metrics of `measure_frozen`, which are also measured of an untrained model.
 FROM_FEATURES = (
-    bigram_pairs.ACCURACY,
-    bigram_pairs.NATS,
+    "pair_accuracy",
+    "pair_nats",
     "probe_accuracy",
     "word_accuracy",
     "choice_bayes_accuracy",
@@ -124,7 +135,7 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
     probes: dict[str, dict] = {}
     if spec.probe_passages and has_labels(corpora):
         _check_length(program, "probe_length", spec.probe_length)
-        of_labels, probes["trained"] = measure_probe(
+        of_labels, probes["trained"] = FROZEN["probe"].measure_probe(
             program.readers["pooled_layers"],
             params,
             corpora,
@@ -138,7 +149,7 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         gap = program.task.spec.text_form(program.task.vocab).shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
-        examples |= measure_words(
+        examples |= FROZEN["words"].measure_words(
             program.readers["read_gap"], params, questions, spec.batch_size
         )
     examples |= _measure_gaps(program, params, corpora)
@@ -159,12 +170,12 @@ def _measure_gaps(
         assert pairs is not None  # else there is a reason
         is_ratio = model.scores_ratio and not isinstance(model, ResolvesRatio)
         args = params, pairs, spec.batch_size, is_ratio
-        examples |= measure_pairs(program.readers["pair_scores"], *args)
+        examples |= FROZEN["pairs"].measure_pairs(program.readers["pair_scores"], *args)
     if spec.num_choices:
         _check_length(program, "word_context", spec.word_context, _gap_size(program), 2)
         choices = list_choices(task, corpora)
         how = spec.batch_size, model.scores_ratio
-        examples |= measure_choices(scores, params, choices, *how)
+        examples |= FROZEN["choices"].measure_choices(scores, params, choices, *how)
     return examples
 
 
@@ -196,7 +207,7 @@ def explain_no_pairs(program: Program, corpora: dict[str, Split]) -> str:
     return ""
 
 
-def list_pairs(task: Task, corpora: dict[str, Split]) -> Pairs | None:
+def list_pairs(task: Task, corpora: dict[str, Split]) -> "Pairs | None":
     """The bigram-matched questions: the same for all runs on this text.
 
     None if there are none, as the settings say so, or as the text is too short or has
@@ -208,7 +219,10 @@ def list_pairs(task: Task, corpora: dict[str, Split]) -> Pairs | None:
     # Without counts, in which the vocabularies of objectives differ.
     vocab = dataclasses.replace(task.vocab, counts=())
     numbers = spec.pair_questions, spec.word_context
-    return recall_pairs(corpora["train"], corpora["valid"], vocab, *numbers)
+    pairs: Pairs | None = FROZEN["pairs"].recall_pairs(
+        corpora["train"], corpora["valid"], vocab, *numbers
+    )
+    return pairs
 
 
 def _check_length(
@@ -223,10 +237,10 @@ def _check_length(
         )
 
 
-def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
+def list_choices(task: Task, corpora: dict[str, Split]) -> "Choices":
     """The multiple-choice questions: the same for all runs on this text."""
     spec, size = task.plan.eval, task.vocab.size
-    choices = find_choices(
+    choices: Choices | None = FROZEN["choices"].find_choices(
         corpora["valid"],
         corpora["train"].count_tokens(size),
         task.vocab,
@@ -245,12 +259,12 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
 
 def list_questions(
     task: Task, corpora: dict[str, Split]
-) -> tuple[Questions, Questions]:
+) -> "tuple[Questions, Questions]":
     """The masked-word questions: the same for all runs on this text."""
     spec = task.plan.eval
     # Without counts, in which the vocabularies of objectives differ.
     vocab = dataclasses.replace(task.vocab, counts=())
-    questions = find_questions(
+    questions: tuple[Questions, Questions] | None = FROZEN["words"].find_questions(
         corpora["train"],
         corpora["valid"],
         vocab,

@@ -6,7 +6,8 @@ from typing import NoReturn
 from jaxpt.errors import DivergedError
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.task import Task
-from jaxpt.text.feed import MAX_RANGES, Ranges, add_range
+from jaxpt.text.feed import Ranges, add_range
+from jaxpt.text.phases import MAX_RANGES
 from jaxpt.training.result import RunCost, write_divergence
 from jaxpt.training.run_log import RunLog
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from jaxpt.by_name import load_place
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.checkpoint import Checkpointer, is_finite
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.task import Task
 from jaxpt.training.hooks import Hooks
-from jaxpt.training.milestones import write_milestone
 from jaxpt.training.result import RunCost
 from jaxpt.training.rewind import Rewinder
 from jaxpt.training.run_log import RunLog
@@ -59,6 +59,7 @@ class Saver:
                 raise Stopped((self._checkpointer.steps() or [0])[-1], signum)
             self._rewinder.refuse("a parameter is not finite", cost)
         for name in names:
+            write_milestone = load_place("jaxpt.training.milestones:write_milestone")
             write_milestone(self._workdir, name, cost.steps, state)
         if signum or is_due:
             if self._spec.seconds:  # a resumed run continues from this reading

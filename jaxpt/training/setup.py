@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.distributed import processes
 from jaxpt.files.folder import CHECKPOINTS
 from jaxpt.runs.checkpoint import Checkpointer
@@ -21,7 +22,6 @@ from jaxpt.training.check import check_run
 from jaxpt.training.clock import Stopwatch
 from jaxpt.training.evaluator import Evaluator
 from jaxpt.training.hooks import Hooks
-from jaxpt.training.milestones import count_words_of_row, plan_milestones
 from jaxpt.training.rewind import Rewinder
 from jaxpt.training.run_log import RunLog
 from jaxpt.training.saver import Saver
@@ -82,8 +82,9 @@ def set_up(
     milestones: dict[int, list[str]] = {}
     if spec.checkpoint_words:
         args = corpora["train"], feed, tokenizer, task.spec.row_length
+        module = load_place("jaxpt.training.milestones")
         milestones = processes.on_all(
-            lambda: plan_milestones(spec, count_words_of_row(*args))
+            lambda: module.plan_milestones(spec, module.count_words_of_row(*args))
         )
     processes.check_same("config or text", fingerprint(task.plan, tokenizer, corpora))
     processes.on_first(lock_workdir, workdir, task.plan, tokenizer, corpora)

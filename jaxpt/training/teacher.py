@@ -14,12 +14,6 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.loop import train
 
 
-def lacks_teacher(plan: Plan) -> bool:
-    """Whether the objective learns from another run, and none is named."""
-    teacher = plan.spec.needs.teacher
-    return teacher is not None and not teacher.run
-
-
 def make_teacher_task(
     plan: Plan,
     tokenizer: Tokenizer,
@@ -46,7 +40,10 @@ def with_teacher(
     folder: Path,
     explicit_names: Collection[str] = (),
 ) -> Plan:
-    """The plan with a teacher, which is trained in `folder` first if none is named.
+    """The plan with its teacher, which is trained in `folder` first.
+
+    Args:
+      plan: one that `lacks_teacher`.
 
     Training of the teacher resumes; a finished teacher is used as it is.
 
@@ -54,8 +51,7 @@ def with_teacher(
       UserError, DivergedError, Stopped: as `loop.train`.
     """
     teacher = plan.spec.needs.teacher
-    if teacher is None or teacher.run:
-        return plan
+    assert teacher is not None  # of an objective that lacks one
     task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, explicit_names)
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
+from jaxpt.by_name import load_place
 from jaxpt.config.plan import make_plan
 from jaxpt.distributed import processes
 from jaxpt.files.folder import hold
@@ -13,7 +14,6 @@ from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.hooks import NO_HOOKS, Hooks
-from jaxpt.training.teacher import with_teacher
 
 
 def train_run(
@@ -44,9 +44,10 @@ def train_run(
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
-        plan = with_teacher(
-            plan, tokenizer, corpora, workdir / "teacher", explicit_names
-        )
+        if plan.lacks_teacher:
+            with_teacher = load_place("jaxpt.training.teacher:with_teacher")
+            folder = workdir / "teacher"
+            plan = with_teacher(plan, tokenizer, corpora, folder, explicit_names)
         framed_vocab = with_framing(tokenizer.vocab, workdir)
         vocab = with_token_counts(plan, framed_vocab, corpora["train"])
         task = processes.on_all(make_task, plan, vocab)

@@ -12,7 +12,8 @@ import numpy as np
 
 from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.judge.intervals import mean_interval
-from jaxpt.text.sources.source import SourceSpec, read_documents
+from jaxpt.text.sources.source import read_documents
+from jaxpt.text.sources.source_spec import SourceSpec
 from jaxpt.zero_shot import (
     last_word,
     multiple_choice,

@@ -23,7 +23,7 @@ from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.text.labelled.templates import fill, list_slots
 from jaxpt.text.sources.files import parse_object, read_whole
 from jaxpt.text.sources.missing import is_empty, is_missing
-from jaxpt.text.sources.records import is_data_set
+from jaxpt.text.sources.reading import is_data_set
 from jaxpt.zero_shot.questions import Question
 
 ANSWER = "answer"

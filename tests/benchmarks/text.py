@@ -38,7 +38,8 @@ from jaxpt.runs.task import make_task  # noqa: E402
 from jaxpt.text.dataset import load_text  # noqa: E402
 from jaxpt.text.feed import Feed, FeedSpec  # noqa: E402
 from jaxpt.text.phases import Phase  # noqa: E402
-from jaxpt.text.rows.forms import RowsSpec, make_rows  # noqa: E402
+from jaxpt.text.rows.forms import make_rows  # noqa: E402
+from jaxpt.text.rows.rows_spec import RowsSpec  # noqa: E402
 from jaxpt.text.sources.source import SourceSpec, read_documents  # noqa: E402
 from jaxpt.text.tokens import tokenizer as tok  # noqa: E402
 

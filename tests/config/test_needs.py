@@ -23,8 +23,8 @@ from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import flatten, load_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import open_stores
-from jaxpt.text.rows.forms import FORMS
-from jaxpt.text.rows.paired import PAIRS as PAIRED
+from jaxpt.text.rows.rows_spec import FORMS
+from jaxpt.text.rows.rows_spec import PAIRS as PAIRED
 from jaxpt.training import loop
 from jaxpt.training.check import check_run
 

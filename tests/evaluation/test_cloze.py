@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt.evaluation import cloze
+from jaxpt.evaluation import cloze, readings
 from jaxpt.judge.examples import means
 
 MASK, EOS, V = 1, 0, 12
@@ -29,7 +29,7 @@ def ask(logits_of, rows, batch_size=4, length=0):
     def fill_scores(params, batch, allowed):
         read.append(batch["tokens"])
         logits = jnp.asarray(logits_of(batch["tokens"]))
-        score = jax.jit(cloze.score_masked)
+        score = jax.jit(readings.score_masked)
         return score(logits, batch["positions"], batch["targets"], allowed)
 
     length = length or rows.shape[1]
@@ -100,7 +100,7 @@ def test_one_who_knows_nothing_has_the_bits_of_the_words():
 def test_scores_by_hand():
     logits = jnp.log(jnp.array([[[1.0, 1, 1, 1], [0.1, 0.2, 0.3, 0.4]]]))
     allowed = jnp.array([False, True, True, True])
-    nll, hits = cloze.score_masked(
+    nll, hits = readings.score_masked(
         logits, jnp.array([[1, 0]]), jnp.array([[3, 2]]), allowed
     )
     np.testing.assert_allclose(nll, [[-math.log(4 / 9), math.log(3)]], rtol=1e-6)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from jaxpt.errors import UserError
-from jaxpt.evaluation import likelihood, probe, references
+from jaxpt.evaluation import likelihood, probe, readings, references
 from jaxpt.judge.examples import means
-from jaxpt.text.dataset import Split
+from jaxpt.text.dataset import Split, has_labels
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.symbols import CharTokenizer
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
@@ -160,7 +160,7 @@ def make_corpus(documents, labels, names=("a", "b"), num_parts=1):
 
 def read(params, tokens):
     """One layer, whose states are a table's rows."""
-    return probe.pool_states(jnp.asarray(params)[tokens][None])
+    return readings.pool_states(jnp.asarray(params)[tokens][None])
 
 
 def measure(*args):
@@ -220,7 +220,7 @@ def test_pooling_is_the_mean_over_places_for_any_batch_size(batch_size, num_wind
     def features(params, tokens):
         seen.add(tokens.shape)
         squares = jnp.stack([tokens, tokens**2], -1)
-        return probe.pool_states(jnp.stack([squares, -squares]))
+        return readings.pool_states(jnp.stack([squares, -squares]))
 
     result = probe.pool(features, None, tokens, length, batch_size)
     windows = tokens.reshape(7, num_windows, length).astype(np.float64)
@@ -241,10 +241,10 @@ def test_a_probe_needs_two_labels_that_both_splits_know():
             for split, labels in splits.items()
         }
 
-    assert probe.has_labels(corpora([0, 1], [1, 0, -1]))
-    assert not probe.has_labels(corpora([0, 0], [0, 0]))
-    assert not probe.has_labels(corpora([0, 1], [1, 1]))
-    assert not probe.has_labels(corpora([-1, 0], [-1, 0]))
+    assert has_labels(corpora([0, 1], [1, 0, -1]))
+    assert not has_labels(corpora([0, 0], [0, 0]))
+    assert not has_labels(corpora([0, 1], [1, 1]))
+    assert not has_labels(corpora([-1, 0], [-1, 0]))
 
 
 def test_a_label_without_a_passage_is_told_in_one_line():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jaxpt.evaluation import probe
+from jaxpt.evaluation.readings import POOLINGS
 from jaxpt.judge.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
@@ -31,10 +32,10 @@ def plant(layer, pooling):
 
     def read(params, tokens):
         seeds = tokens.astype(np.int64) @ [0, 1, 1009, 1013]
-        shape = NUM_LAYERS + 1, len(probe.POOLINGS), 4
+        shape = NUM_LAYERS + 1, len(POOLINGS), 4
         states = [np.random.default_rng(int(s)).normal(size=shape) for s in seeds]
         states = np.stack(states)
-        states[:, layer, probe.POOLINGS.index(pooling), 2] += 4 * tokens[:, 0]
+        states[:, layer, POOLINGS.index(pooling), 2] += 4 * tokens[:, 0]
         return states
 
     return read
@@ -62,7 +63,7 @@ def test_what_one_layer_alone_tells_is_found_there(layer, pooling, corpora):
     assert means(result)["probe_accuracy"] > 0.9
     # Only this layer and pooling is above chance.
     table = np.array(record["accuracies"])
-    place = layer, probe.POOLINGS.index(pooling)
+    place = layer, POOLINGS.index(pooling)
     assert table.shape == (NUM_LAYERS + 1, 3) and table[place] > 0.9
     table[place] = 0.5
     assert table.max() < 0.85

@@ -10,7 +10,7 @@ import pytest
 from stores import Killed, killed_at, machine, new_url, read_all
 
 from jaxpt import trust
-from jaxpt.errors import CheckpointError, UserError
+from jaxpt.errors import CheckpointError, LostLease, UserError
 from jaxpt.files import checksums, copies, lease, mirror, objects, remote
 from jaxpt.files.folder import claim, hold, new_folder, write_json
 from jaxpt.files.objects import ObjectStore
@@ -208,7 +208,7 @@ def test_a_lost_lease_stops_the_first_process(away, monkeypatch):
     monkeypatch.setattr(lease, "_start", lambda lease: None)  # renews no more
     url = new_url()
     folder = remote.fetch(url)
-    with pytest.raises(lease.LostLease, match="another process has taken over"):
+    with pytest.raises(LostLease, match="another process has taken over"):
         with hold(folder):
             write(folder, 1)
             monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)
@@ -240,7 +240,7 @@ def test_a_late_renewal_yields_to_another_process(monkeypatch, is_taken_over):
     held.renew()
     if is_taken_over:
         others[0].check()
-        with pytest.raises(lease.LostLease):
+        with pytest.raises(LostLease):
             held.check()
     else:
         held.check()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from jaxpt.errors import UserError
 from jaxpt.objectives import bert, mlm
 from jaxpt.text.rows.corpus import Corpus
-from jaxpt.text.rows.forms import RowsSpec, make_rows
+from jaxpt.text.rows.forms import make_rows
+from jaxpt.text.rows.rows_spec import RowsSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 R = 20

@@ -9,7 +9,7 @@ from tasks.encoders import TOKENIZER, make_encoder, show
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from jaxpt.tasks.encoder import Frame, TextEncoder, cut_pair
-from jaxpt.text.tokens.published import name_specials, read_json
+from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.training import train_subword
 

@@ -25,7 +25,8 @@ from jaxpt.text.feed import (
 )
 from jaxpt.text.phases import Phase
 from jaxpt.text.rows.corpus import Corpus
-from jaxpt.text.rows.forms import RowsSpec, make_rows
+from jaxpt.text.rows.forms import make_rows
+from jaxpt.text.rows.rows_spec import RowsSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,7 +3,7 @@
 import pytest
 from tiny_refusals import check_refusal, refused
 
-from jaxpt.text.rows.forms import RowsSpec
+from jaxpt.text.rows.rows_spec import RowsSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
 
 ROWS = """

@@ -233,11 +233,10 @@ def _begin_training(case: Case, text: Path) -> None:
     from jaxpt.runs.task import make_task
     from jaxpt.text.dataset import load_text
     from jaxpt.training.memory import check_memory
-    from jaxpt.training.teacher import lacks_teacher
 
     name = f"{case.section}.{case.field}"
     plan = make_plan(_config(case, text), {name}, is_run=True)
-    if case.section == "data" or lacks_teacher(plan):
+    if case.section == "data" or plan.lacks_teacher:
         return  # which text there is, or which teacher, is not the setting's
     tokenizer, _ = load_text(plan.text)
     vocab = tokenizer.vocab

@@ -4,13 +4,21 @@ A class has an ability by having its methods. `params` are the whole network's a
 `tokens` int32 [B, T]; every method is a pure function that can be compiled.
 """
 
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    runtime_checkable,
+)
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jaxpt.nn.decoding import Decoder
+if TYPE_CHECKING:
+    from jaxpt.nn.decoding import Decoder
 
 
 class Gap(NamedTuple):
@@ -182,7 +190,7 @@ class FillsGaps(Protocol):
 class WritesText(Protocol):
     """Writes text from left to right."""
 
-    def make_decoder(self, start_id: int | None) -> Decoder:
+    def make_decoder(self, start_id: int | None) -> "Decoder":
         """What writes text token by token.
 
         Args:

@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxpt.errors import DataError
-from jaxpt.text.sources.hub_datasets import PREFIX
 from jaxpt.text.sources.missing import is_empty, is_missing
-from jaxpt.text.sources.reading import KINDS, Reading, Record, find_kind
-from jaxpt.text.sources.records import is_data_set, read_records
-from jaxpt.text.sources.tfds_datasets import TFDS
+from jaxpt.text.sources.reading import (
+    DATA_SETS,
+    KINDS,
+    Reading,
+    Record,
+    find_kind,
+    is_data_set,
+)
+from jaxpt.text.sources.records import read_records
 
 _log = logging.getLogger(__name__)
 
 FORMATS = tuple(
     "auto tsv csv jsonl json squad parquet conll conllu label_text sts tfds hf".split()
 )
-DATA_SETS = {TFDS: "tfds", PREFIX: "hf"}
 # Settings that only some formats have, and these formats.
 OWN_SETTINGS = {
     "header": ("tsv", "csv"),
@@ -196,12 +200,12 @@ def find_format(spec: TableSpec, path: str) -> str:
     if kind not in FORMATS:
         raise DataError(f"format={kind!r}: must be one of {', '.join(FORMATS)}")
     if kind == "auto":
-        names = (DATA_SETS[start] for start in DATA_SETS if path.startswith(start))
+        names = (name for name in DATA_SETS if path.startswith(f"{name}:"))
         kind = next(names, "") or find_kind(path)
         if not kind:
             listed = ", ".join(KINDS)
             raise DataError(f"{path}: set format, the suffix is none of {listed}")
-    if any((kind == DATA_SETS[start]) != path.startswith(start) for start in DATA_SETS):
+    if any((kind == name) != path.startswith(f"{name}:") for name in DATA_SETS):
         raise DataError(f"{path}: format={kind!r} does not go with this path")
     for setting in dataclasses.fields(TableSpec):
         formats = OWN_SETTINGS.get(setting.name, FORMATS)

@@ -252,6 +252,45 @@ def copy_pieces(
         out[row, offset : offset + length] = corpus.read(start, start + length)
 
 
+def count_sentences(
+    corpus: Corpus,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    shape: tuple[int, int],
+) -> np.ndarray:
+    """The sentence number of each token of rows, from 1, int32 [n, R].
+
+    Padding has the number of its row's last sentence.
+
+    Args:
+      starts, lengths: [k], pieces of text.
+      rows, offsets: [k], the positions of the pieces in rows.
+    """
+    borders = corpus.sentence_starts
+    assert borders is not None  # `forms.make_rows` checks it
+    begins = np.zeros(shape, np.int32)
+    begins[rows, offsets] = 1
+    first = np.searchsorted(borders, starts, "right")
+    counts = np.searchsorted(borders, starts + lengths, "left") - first
+    inner = borders[ragged(first, counts)]
+    piece = np.repeat(np.arange(len(starts)), counts)
+    begins[rows[piece], inner - starts[piece] + offsets[piece]] = 1
+    return np.cumsum(begins, axis=1, dtype=np.int32)
+
+
+def ragged(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each run in turn, int64 [sum of lengths].
+
+    >>> ragged(np.array([7, 2]), np.array([2, 3])).tolist()
+    [7, 8, 2, 3, 4]
+    """
+    lengths = np.asarray(lengths, np.int64)
+    shifts = np.asarray(starts, np.int64) - (np.cumsum(lengths) - lengths)
+    return np.arange(int(lengths.sum())) + np.repeat(shifts, lengths)
+
+
 def _to_stream(corpus: Corpus, positions: np.ndarray) -> np.ndarray:
     """The positions in the stream of tokens at `positions` of the corpus, int64."""
     positions = np.asarray(positions, np.int64)

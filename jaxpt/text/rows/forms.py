@@ -1,103 +1,28 @@
-"""Rows of equal length from a corpus: chunks, windows, packed documents, pairs."""
+"""Rows of equal length from a corpus: chunks and windows here, others by name."""
 
 import bisect
 import logging
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.setting_types import Fraction, NonNegativeInt, OneOf, PositiveInt, Settings
-from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
-from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
-from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
+from jaxpt.text.rows.corpus import Corpus, RowArrays, count_sentences, ragged
+from jaxpt.text.rows.rows_spec import PACKED, PAIRS, PLAIN, RowsSpec
 from jaxpt.text.tokens.vocab import Vocab
 
-PLAIN = ("chunks", "windows")
-PACKED = ("packed", "full_sentences", "doc_sentences")
-SEGMENTED = (*PACKED, *PAIRS)  # their rows have segment_ids
-FORMS = (*PLAIN, *PACKED, *PAIRS)
 # Below this share of documents with several sentences, forms of sentences warn.
 MIN_SEVERAL = 0.5
 _log = logging.getLogger(__name__)
-LONG_DOCUMENTS = ("split", "truncate")
-# The settings that add optional keys to rows.
-CARRIERS = {
-    "segment_ids": "data.rows=packed",
-    "type_ids": "data.rows=pairs",
-    "is_random_next": "data.rows=pairs",
-    "is_swapped": "data.rows=ordered_pairs",
-    "sentence_ids": "data.sentence_ids=True",
+# The functions that plan the other forms.
+PLANNERS = {
+    **dict.fromkeys(PACKED, "jaxpt.text.rows.packed:plan_packed"),
+    **dict.fromkeys(PAIRS, "jaxpt.text.rows.paired:plan_pair_rows"),
 }
 
 
 Frame = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after
-
-
-@dataclass(frozen=True)
-class RowsSpec(Settings):
-    """The form of rows; the settings `data.*` of the same names.
-
-    Attributes:
-      row_length: tokens in a row.
-      rows: the form. "chunks": consecutive rows of the joined documents. "windows":
-        rows that begin at a random token, as in nanoGPT. "packed": whole documents,
-        packed by best fit. "full_sentences", "doc_sentences": consecutive whole
-        sentences, across documents or not (RoBERTa). "pairs": two segments, the second
-        one often from another document (BERT). "ordered_pairs": two consecutive
-        segments, often swapped (ALBERT).
-      long_documents: whether "packed" splits documents longer than a row or truncates
-        them. The sentence forms always split sentences longer than a row.
-      max_documents: the maximum number of documents in a packed row.
-      isolate_documents: whether the documents of a packed row are separate segments.
-      sentence_ids: whether rows have the sentence number of each token.
-      add_special_tokens: whether each row of chunks or windows begins and ends with the
-        special tokens that a text has: those of an imported model, else [CLS] and
-        [SEP].
-      dupe_factor: the number of passes over the text in an epoch of pairs.
-      short_seq_prob: the probability that pairs aim at a random shorter length.
-      seed: of the random choices of pairs.
-    """
-
-    SECTION: ClassVar[str] = "data"
-
-    row_length: PositiveInt
-    rows: Annotated[str, OneOf(*FORMS)] = "chunks"
-    long_documents: Annotated[str, OneOf(*LONG_DOCUMENTS)] = "split"
-    max_documents: PositiveInt = 8
-    isolate_documents: bool = True
-    sentence_ids: bool = False
-    add_special_tokens: bool = False
-    dupe_factor: PositiveInt = 10
-    short_seq_prob: Fraction = 0.1
-    seed: NonNegativeInt = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        least = NUM_SPECIALS + 2
-        is_good = self.rows not in PAIRS or self.row_length >= least
-        self.check("row_length", is_good, f"at least {least} for sentence pairs")
-        if self.sentence_ids and self.rows in PAIRS:
-            raise ConfigError(
-                f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
-                "whose type_ids mark the two sentences"
-            )
-        is_other = self.rows not in PLAIN or self.sentence_ids
-        if self.add_special_tokens and is_other:
-            raise ConfigError(
-                f"data.add_special_tokens=True: must be False with data.rows="
-                f"{self.rows!r} and data.sentence_ids={self.sentence_ids}; rows of "
-                f"{' and '.join(PLAIN)} have special tokens"
-            )
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of rows of this form."""
-        if self.rows in PAIRS:
-            return (*PAIR_KEYS, PAIRS[self.rows])
-        keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
-        return keys + ("sentence_ids",) * self.sentence_ids
 
 
 class PlannedRows(Protocol):
@@ -135,17 +60,8 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> PlannedRows:
         _check_sentences(corpus, spec)
     if spec.rows in PLAIN:
         return _Stretches(corpus, spec, find_frame(spec, vocab))
-    if spec.rows in PAIRS:
-        return plan_pair_rows(
-            corpus,
-            vocab,
-            spec.rows,
-            spec.row_length,
-            spec.dupe_factor,
-            spec.short_seq_prob,
-            spec.seed,
-        )
-    return _plan_packed(corpus, spec, vocab.require("pad"))
+    planned: PlannedRows = load_place(PLANNERS[spec.rows])(corpus, spec, vocab)
+    return planned
 
 
 def _check_sentences(corpus: Corpus, spec: RowsSpec) -> None:
@@ -219,106 +135,8 @@ class _Stretches:
             return {"tokens": add_frame(tokens, self._frame)}
         lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
         offsets, shape = np.zeros_like(rows), (len(starts), self._length)
-        ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
+        ids = count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
         return {"tokens": tokens, "sentence_ids": ids}
-
-
-class _Packed:
-    """Rows of whole documents or parts of them, followed by padding."""
-
-    is_sampled = False
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        spec: RowsSpec,
-        pad: int,
-        plan: Packing,
-        notes: tuple[str, ...],
-    ):
-        self.num_rows = len(plan.row_starts) - 1
-        self.keys = spec.keys
-        self.fill_rate = float(plan.lengths.sum() / (self.num_rows * spec.row_length))
-        self.notes = notes
-        self._corpus, self._spec, self._pad, self._plan = corpus, spec, pad, plan
-
-    def read(self, indices: np.ndarray) -> RowArrays:
-        shape = len(indices), self._spec.row_length
-        plan = self._plan
-        counts = plan.row_starts[indices + 1] - plan.row_starts[indices]
-        pieces = ragged(plan.row_starts[indices], counts)
-        starts, lengths = plan.starts[pieces], plan.lengths[pieces]
-        rows = np.repeat(np.arange(len(indices)), counts)
-        before = np.cumsum(lengths) - lengths
-        offsets = before - before[np.searchsorted(rows, rows)]
-        tokens = np.full(shape, self._pad, np.int32)
-        copy_pieces(self._corpus, tokens, rows, offsets, starts, lengths)
-        filled = np.bincount(rows, lengths, minlength=len(indices))
-        is_real = np.arange(shape[1]) < filled[:, None]
-        segments = is_real.astype(np.int32)
-        if self._spec.isolate_documents:
-            begins = np.zeros(shape, np.int32)
-            begins[rows, offsets] = 1
-            segments *= np.cumsum(begins, axis=1, dtype=np.int32)
-        arrays = RowArrays(tokens=tokens, segment_ids=segments)
-        if "sentence_ids" in self.keys:
-            ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
-            arrays["sentence_ids"] = ids * is_real
-        return arrays
-
-
-def _count_sentences(
-    corpus: Corpus,
-    starts: np.ndarray,
-    lengths: np.ndarray,
-    rows: np.ndarray,
-    offsets: np.ndarray,
-    shape: tuple[int, int],
-) -> np.ndarray:
-    """The sentence number of each token of rows, from 1, int32 [n, R].
-
-    Padding has the number of its row's last sentence.
-
-    Args:
-      starts, lengths: [k], pieces of text.
-      rows, offsets: [k], the positions of the pieces in rows.
-    """
-    borders = corpus.sentence_starts
-    assert borders is not None  # `make_rows` checks it
-    begins = np.zeros(shape, np.int32)
-    begins[rows, offsets] = 1
-    first = np.searchsorted(borders, starts, "right")
-    counts = np.searchsorted(borders, starts + lengths, "left") - first
-    inner = borders[ragged(first, counts)]
-    piece = np.repeat(np.arange(len(starts)), counts)
-    begins[rows[piece], inner - starts[piece] + offsets[piece]] = 1
-    return np.cumsum(begins, axis=1, dtype=np.int32)
-
-
-def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
-    length, most = spec.row_length, spec.max_documents
-    if spec.rows == "packed":
-        truncate = spec.long_documents == "truncate"
-        plan = pack_documents(corpus.doc_starts, length, most, truncate)
-        action = "truncated" if truncate else "split"
-        note = f"documents longer than a row {action}"
-    else:
-        assert corpus.sentence_starts is not None  # `make_rows` checks it
-        plan = pack_sentences(
-            corpus.sentence_starts,
-            corpus.doc_starts,
-            length,
-            most if spec.rows == "full_sentences" else 0,
-        )
-        note = "sentences longer than a row cut"
-    if len(plan.row_starts) < 2:
-        raise ConfigError(
-            f"data.path: a split of {corpus.num_tokens} tokens gives no row of "
-            f"data.rows={spec.rows!r}"
-        )
-    notes = ((plan.num_long, note), (plan.num_left_out, "rows of one token left out"))
-    texts = tuple(f"{num:,} {text}" for num, text in notes if num)
-    return _Packed(corpus, spec, pad, plan, texts)
 
 
 def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:

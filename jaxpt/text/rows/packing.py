@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxpt.text.rows.corpus import ragged
+
 
 @dataclass(frozen=True, eq=False)
 class Packing:
@@ -176,17 +178,6 @@ def best_fit(
     members = np.empty(len(lengths), np.int64)
     members[np.argsort(sizes, kind="stable")] = np.argsort(lengths, kind="stable")
     return bin_starts, members
-
-
-def ragged(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each run in turn, int64 [sum of lengths].
-
-    >>> ragged(np.array([7, 2]), np.array([2, 3])).tolist()
-    [7, 8, 2, 3, 4]
-    """
-    lengths = np.asarray(lengths, np.int64)
-    shifts = np.asarray(starts, np.int64) - (np.cumsum(lengths) - lengths)
-    return np.arange(int(lengths.sum())) + np.repeat(shifts, lengths)
 
 
 def _cut(

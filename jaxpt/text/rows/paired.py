@@ -19,33 +19,19 @@ import numpy as np
 
 from jaxpt.errors import DataError
 from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
+from jaxpt.text.rows.rows_spec import NUM_SPECIALS, PAIR_KEYS, PAIRS, RowsSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 Array = np.ndarray
 _log = logging.getLogger(__name__)
 
 MOST_RANDOM = 0.9  # second segments; above, a warning
-NUM_SPECIALS = 3  # [CLS] A [SEP] B [SEP]
-# The forms of pairs (`data.rows`), and the key of their label.
-PAIR_KEYS = ("tokens", "segment_ids", "type_ids")
-PAIRS = {"pairs": "is_random_next", "ordered_pairs": "is_swapped"}
 _NOTES = {"pairs": "with a random second", "ordered_pairs": "in swapped order"}
 
 
-def plan_pair_rows(
-    corpus: Corpus,
-    vocab: Vocab,
-    form: str,
-    row_length: int,
-    dupe_factor: int,
-    short_seq_prob: float,
-    seed: int,
-) -> "PairRows":
-    """Plans the pairs of a corpus with the settings of `forms.RowsSpec`.
-
-    Args:
-      form: one of `PAIRS`.
-    """
+def plan_pair_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> "PairRows":
+    """Plans the pairs of a corpus, in one of the forms `PAIRS`."""
+    form, row_length = spec.rows, spec.row_length
     specials = [vocab.require(name) for name in ("cls", "sep", "pad")]
     doc_starts = _without_empty(corpus.doc_starts)
     if form == "pairs" and len(doc_starts) < 3:
@@ -58,9 +44,9 @@ def plan_pair_rows(
         _without_empty(corpus.sentence_starts),
         doc_starts,
         row_length,
-        dupe_factor,
-        short_seq_prob,
-        seed,
+        spec.dupe_factor,
+        spec.short_seq_prob,
+        spec.seed,
         is_ordered=form == "ordered_pairs",
     )
     if not len(plan.a_starts):
@@ -76,7 +62,7 @@ def plan_pair_rows(
             f"documents have two sentences within data.row_length={row_length} tokens; "
             "set data.sentences or a longer data.row_length"
         )
-    note = f"sentence pairs of {dupe_factor} passes, {plan.is_random.mean():.1%} "
+    note = f"sentence pairs of {spec.dupe_factor} passes, {plan.is_random.mean():.1%} "
     return PairRows(corpus, form, row_length, specials, plan, note + _NOTES[form])
 
 

@@ -11,6 +11,7 @@ No code of a data set is executed: `datasets` reads files only, from version 4 o
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from jaxpt import optional, trust
@@ -53,14 +54,18 @@ def _open(path: str, setting: str = "data.path=") -> tuple[Any, str]:
     return builder, split
 
 
-def describe_hub(path: str) -> dict[str, str]:
-    """The identity of a data set's content: it changes if a file changes."""
+def describe(path: str, data_dir: str = "") -> tuple[dict[str, str], list[Path]]:
+    """The identity of a data set's content, which changes if a file changes; no files.
+
+    Args:
+      data_dir: not used; `datasets` has its own cache.
+    """
     builder, split = _open(path)
     about = {"hf": builder.dataset_name, "config": builder.config.name}
-    return about | {"split": split, "hash": builder.hash}
+    return about | {"split": split, "hash": builder.hash}, []
 
 
-def read_hub(path: str, how: Reading) -> Iterator[Record]:
+def read(path: str, how: Reading) -> Iterator[Record]:
     """The records of a data set, from number 0."""
     builder, split = _open(path, how.setting)
     where, name = f"{how.setting}{path}", path.removeprefix(PREFIX)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxpt.by_name import ByName
 from jaxpt.errors import DataError
 from jaxpt.text.sources.files import split_suffixes
 
@@ -19,6 +20,15 @@ KINDS = {
     ".conll": "conll",
     ".conllu": "conllu",
 }
+# The kinds of data sets, with which their paths begin ("tfds:NAME"). Each module has
+# `read(path, how)`, the records, and `describe(path, data_dir)`: what identifies the
+# content, and its files.
+DATA_SETS: ByName[Any] = ByName(
+    {
+        "tfds": "jaxpt.text.sources.tfds_datasets",
+        "hf": "jaxpt.text.sources.hub_datasets",
+    }
+)
 
 
 class Record(NamedTuple):
@@ -53,6 +63,17 @@ def find_kind(name: str) -> str:
     ('jsonl', '')
     """
     return KINDS.get(split_suffixes(Path(name))[0], "")
+
+
+def is_data_set(path: str) -> bool:
+    """Whether a path is a TFDS or Hub data set."""
+    kind, colon, _ = path.partition(":")
+    return bool(colon) and kind in DATA_SETS
+
+
+def find_data_set(path: str) -> Any:
+    """The module of `DATA_SETS` for the path of a data set."""
+    return DATA_SETS[path.partition(":")[0]]
 
 
 @dataclass(frozen=True)

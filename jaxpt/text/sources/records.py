@@ -12,9 +12,9 @@ import codecs
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 
+from jaxpt.by_name import ByName, load_place
 from jaxpt.errors import DataError
 from jaxpt.files import schema
-from jaxpt.text.sources import annotated
 from jaxpt.text.sources.delimited import (
     has_quoted_fields,
     name_fields,
@@ -22,12 +22,9 @@ from jaxpt.text.sources.delimited import (
     split_tsv,
 )
 from jaxpt.text.sources.files import read_lines, read_text, read_whole, reading
-from jaxpt.text.sources.hub_datasets import PREFIX, read_hub
 from jaxpt.text.sources.json_records import read_json, read_json_lines
-from jaxpt.text.sources.parquet import read_parquet
 from jaxpt.text.sources.places import File, find_files, open_files
-from jaxpt.text.sources.reading import Reading, Record
-from jaxpt.text.sources.tfds_datasets import TFDS, read_tfds
+from jaxpt.text.sources.reading import Reading, Record, find_data_set, is_data_set
 
 
 def read_records(path: str, how: Reading) -> Iterator[Record]:
@@ -37,19 +34,12 @@ def read_records(path: str, how: Reading) -> Iterator[Record]:
       path: a file, a glob, a folder, a tar archive or a folder in one, "tfds:NAME" or
         "hf:NAME". Files are decompressed by their suffix.
     """
-    if path.startswith(TFDS):
-        yield from _check_some(read_tfds(path, how), path, how)
-    elif path.startswith(PREFIX):
-        yield from _check_some(read_hub(path, how), path, how)
+    if is_data_set(path):
+        yield from _check_some(find_data_set(path).read(path, how), path, how)
     else:
         for file in find_files(path, how)[0]:
             for each in open_files(file, how):
                 yield from read_file(each, how)
-
-
-def is_data_set(path: str) -> bool:
-    """Whether a path is a TFDS or Hub data set."""
-    return path.startswith((TFDS, PREFIX))
 
 
 def read_file(file: File, how: Reading) -> Iterator[Record]:
@@ -62,9 +52,10 @@ def read_file(file: File, how: Reading) -> Iterator[Record]:
                 file.path.stat()  # that it is missing says more
         raise
     if kind == "parquet":
-        records = read_parquet(file, how)
+        records = load_place("jaxpt.text.sources.parquet:read_parquet")(file, how)
     else:
-        records = FORMATS[kind](_read_text(file, how), f"{how.setting}{file.path}", how)
+        parse = FORMATS[kind] if kind in FORMATS else _parse_whole(ANNOTATED[kind])
+        records = parse(_read_text(file, how), f"{how.setting}{file.path}", how)
     path, name = str(file.path), file.name
     named = (record._replace(file=path, name=name) for record in records)
     yield from _check_some(named, path, how)
@@ -110,7 +101,7 @@ def _read_json(blocks: Iterable[str], where: str, how: Reading) -> Iterator[Reco
     text = "".join(blocks)
     for record in read_json([text], where):
         if isinstance(record.fields.get("data"), list):
-            yield from annotated.read_squad(text, where)
+            yield from ANNOTATED["squad"](text, where)
             return
         yield record
 
@@ -153,20 +144,24 @@ def _name(
 Parse = Callable[[Iterable[str], str, Reading], Iterator[Record]]
 
 
-def _of_whole(parse: Callable[[str, str], Iterator[Record]]) -> Parse:
-    """A parser of a whole text."""
+def _parse_whole(parse: Callable[[str, str], Iterator[Record]]) -> Parse:
+    """A parser of blocks, from a parser of a whole text."""
     return lambda blocks, where, how: parse("".join(blocks), where)
 
 
-# The parsers of text files by format.
+# The parsers of text files by format, and those of whole annotated texts.
 FORMATS: dict[str, Parse] = {
     "tsv": _read_tsv,
     "csv": _read_csv,
     "jsonl": lambda blocks, where, how: read_json_lines(blocks, where),
     "json": _read_json,
-    "squad": _of_whole(annotated.read_squad),
-    "conll": _of_whole(annotated.read_conll),
-    "conllu": _of_whole(annotated.read_conllu),
-    "label_text": _of_whole(annotated.split_labels),
-    "sts": _of_whole(annotated.name_sts),
 }
+ANNOTATED: ByName[Callable[[str, str], Iterator[Record]]] = ByName(
+    {
+        "squad": "jaxpt.text.sources.annotated:read_squad",
+        "conll": "jaxpt.text.sources.annotated:read_conll",
+        "conllu": "jaxpt.text.sources.annotated:read_conllu",
+        "label_text": "jaxpt.text.sources.annotated:split_labels",
+        "sts": "jaxpt.text.sources.annotated:name_sts",
+    }
+)

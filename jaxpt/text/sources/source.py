@@ -2,29 +2,18 @@
 
 import importlib.util
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError, argument
-from jaxpt.text.sources.documents import (
-    Document,
-    check_rule,
-    cut_documents,
-    make_documents,
-)
+from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, split_suffixes
 from jaxpt.text.sources.hashes import stamp
-from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub
-from jaxpt.text.sources.json_records import is_object
-from jaxpt.text.sources.missing import is_empty, is_missing
 from jaxpt.text.sources.places import File, find_files, open_files
-from jaxpt.text.sources.reading import Reading, Record, find_kind
-from jaxpt.text.sources.records import is_data_set, read_file, read_records
-from jaxpt.text.sources.tfds_datasets import TFDS, describe_tfds
+from jaxpt.text.sources.reading import Reading, find_data_set, find_kind, is_data_set
+from jaxpt.text.sources.source_spec import SETTING, SourceSpec
 
 # The default's label is the era of a speech: four spans of about 60 years with 60 to 65
 # speeches each, different enough in language for a probe to distinguish them.
@@ -33,7 +22,6 @@ SOTU_ERAS = {1790: "1790-1849", 1850: "1850-1909", 1910: "1910-1969", 1970: "197
 # The files that are read from a folder, compressed or not. A path to a single file may
 # have any suffix.
 FOLDER_SUFFIXES = (".txt", ".jsonl", ".ndjson", ".parquet")
-SETTING = "data.path="
 # The formats of records that are documents; JSON of other forms is not plain text.
 RECORDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _ARCHIVES = (".tzst", ".zip", ".7z", ".rar")
@@ -53,26 +41,10 @@ _OTHER_RECORDS = (
     *(".yaml", ".yml", ".toml", ".psv", ".jsonld", ".geojson", ".xlsb"),
 )
 MAX_NAMED = 5  # of the files that are not read
+# Documents of records; a run on plain text does not load it.
+_RECORDS = "jaxpt.text.sources.record_documents"
 # The beginning of a JSON object or of an array of them, which prose does not have.
 _JSON_BEGIN = re.compile(r"""\s*(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:""")
-
-
-@dataclass(frozen=True)
-class SourceSpec:
-    """A text and its splitting into documents; the settings `data.*` of these names.
-
-    Attributes:
-      path: as in `jaxpt.text.text_spec.TextSpec`, but no prepared store.
-      text_field, label_field, tfds_data_dir, documents: as there.
-      is_partial: only the beginning is read, as with `limit_chars`.
-    """
-
-    path: str
-    text_field: str = "text"
-    label_field: str = ""
-    tfds_data_dir: str = ""
-    documents: str = "file"
-    is_partial: bool = False
 
 
 def read_documents(spec: SourceSpec) -> Iterator[Document]:
@@ -85,8 +57,7 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
     check_rule(spec.documents)
     how = _make_reading(spec)
     if is_data_set(spec.path):
-        for record in read_records(spec.path, how):
-            yield from _make_documents(record, spec)
+        yield from load_place(f"{_RECORDS}:read_data_set")(spec, how)
         return
     for file in _list_files(spec):
         for each in open_files(file, how):
@@ -111,59 +82,13 @@ def _make_reading(spec: SourceSpec) -> Reading:
     )
 
 
-def _make_documents(record: Record, spec: SourceSpec) -> list[Document]:
-    """The document of a record, named "name:NUMBER", in several parts if it is long."""
-    where = f"{SETTING}{record.where}"
-    text = _get_text(record, "data.text_field", spec.text_field, where)
-    label = ""
-    if spec.label_field:
-        label = _get_label(record, spec.label_field, where)
-    if record.has_escapes:
-        _check_surrogates(text + label, where)
-    return make_documents(text, f"{record.name}:{record.number}", label)
-
-
-def _get_text(record: Record, setting: str, field: str, where: str) -> str:
-    """A field's text; "" for null in a data set."""
-    if field not in record.fields:
-        listed = ", ".join(map(repr, record.fields)) or "none"
-        raise DataError(f"{where}: no field {field!r} ({setting}); it has {listed}")
-    value: Any = record.fields[field]
-    if value is None and is_data_set(record.file):
-        return ""
-    if not isinstance(value, str):
-        kind = "null" if value is None else type(value).__name__
-        raise DataError(f"{where}: {field!r} ({setting}) must be a string, is {kind}")
-    return value
-
-
-def _get_label(record: Record, field: str, where: str) -> str:
-    """A label; "" for a blank one, which means none."""
-    label = _get_text(record, "data.label_field", field, where)
-    if is_missing(label) and not is_empty(label):
-        raise DataError(
-            f"{where}: {field!r} (data.label_field) is {label!r}, which programs write "
-            "for a missing value; an empty text means no label"
-        )
-    return label if not is_empty(label) else ""
-
-
-def _check_surrogates(text: str, where: str) -> None:
-    """Raises UserError for half a surrogate pair, which UTF-8 cannot represent."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half = f"\\u{ord(text[error.start]):04x}"
-        raise DataError(f"{where}: {half} is half a surrogate pair") from error
-
-
 def describe_source(spec: SourceSpec) -> dict:
     """Metadata that show whether a source has changed, without opening a file.
 
     Returns:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
       the data set's full name with its version, "split", and the number of "records";
-      for a data set of the Hub what `hub_datasets.describe_hub` returns.
+      for a data set of the Hub what `hub_datasets.describe` returns.
     """
     about, files = _describe(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
@@ -193,35 +118,11 @@ def list_contents(
 
 def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
-    if spec.path.startswith(PREFIX):
-        return describe_hub(spec.path), []
-    if not spec.path.startswith(TFDS):
+    if not is_data_set(spec.path):
         return {}, _list_files(spec)
-    about, paths = describe_tfds(spec.path, spec.tfds_data_dir)
+    describe = find_data_set(spec.path).describe
+    about, paths = describe(spec.path, spec.tfds_data_dir)
     return about, [File(path.name, path) for path in paths]
-
-
-def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
-    """Parses entries "PATH=WEIGHT"; the last "=" separates.
-
-    >>> parse_mixture(("a=b.txt=2", "tfds:c4=.5"))
-    [('a=b.txt', 2.0), ('tfds:c4', 0.5)]
-    """
-    parsed = []
-    for entry in entries:
-        path, _, text = entry.rpartition("=")
-        if not path:
-            raise DataError(f"data.mixture={entry!r}: must be PATH=WEIGHT")
-        try:
-            weight = float(text)
-        except ValueError:
-            weight = math.nan
-        if not 0 < weight < math.inf:
-            raise DataError(
-                f"data.mixture={entry!r}: the weight must be a number above 0"
-            )
-        parsed.append((path, weight))
-    return parsed
 
 
 def describe_skipped(spec: SourceSpec) -> str:
@@ -291,8 +192,8 @@ def _read_file(file: File, spec: SourceSpec) -> Iterator[Document]:
     if form == ".parquet" and packing:
         raise DataError(f"{where}: Parquet has its own compression; remove {packing}")
     if find_kind(file.name):
-        for record in read_file(file, _make_reading(spec)):
-            yield from _make_documents(record, spec)
+        read = load_place(f"{_RECORDS}:read_record_file")
+        yield from read(file, spec, _make_reading(spec))
     else:
         yield from _read_plain(file, spec)
 
@@ -306,6 +207,7 @@ def _refuse_json(blocks: Iterator[str], file: Path) -> Iterator[str]:
     first, end, _ = head.lstrip().partition("\n")
     is_json = _JSON_BEGIN.match(head) is not None
     if is_json and end and first.startswith("{"):
+        is_object = load_place("jaxpt.text.sources.json_records:is_object")
         is_json = is_object(first) or first.rstrip().endswith(("{", ",", ":"))
     if is_json:
         raise DataError(

@@ -11,10 +11,8 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.files.objects import check_url, is_url, normalise
 from jaxpt.text.sources.reading import Reading, Record
 
-TFDS = "tfds:"
 
-
-def read_tfds(path: str, how: Reading) -> Iterator[Record]:
+def read(path: str, how: Reading) -> Iterator[Record]:
     """Reads the records of "tfds:NAME" (train) or "tfds:NAME:SPLIT", from number 0."""
     source = open_tfds(path, how.data_dir, how.setting)
     features, where = source.dataset_info.features, f"{how.setting}{path}"
@@ -91,7 +89,7 @@ def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
         connector.cls_from_name = known
 
 
-def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
+def describe(path: str, data_dir: str) -> tuple[dict, list[Path]]:
     """Lists a data set's full name, split and number of records, and its files.
 
     The files are those of the split and those that describe its fields, as far as they

@@ -25,11 +25,11 @@ from jaxpt.files import lock
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.files import PACKINGS
 from jaxpt.text.sources.source import (
-    SourceSpec,
     describe_skipped,
     describe_source,
     read_documents,
 )
+from jaxpt.text.sources.source_spec import SourceSpec
 from jaxpt.text.stores.draft import JOURNAL, Draft, Unusable, publish
 from jaxpt.text.stores.layout import Layout
 from jaxpt.text.stores.pool import WorkerDied, count_cores, encode_tasks

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 _log = logging.getLogger(__name__)
 
-STRIP_ACCENTS = ("auto", "yes", "no")
 # From this share of characters that are marks of other scripts on, "auto" strips none.
 MOST_LOST = 0.001
 # From this share of stripped characters on, Latin accents are reported, too.
@@ -56,7 +55,7 @@ def choose_strip(
     Logs the share of characters that stripping removes or would remove.
 
     Args:
-      strip_accents: one of `STRIP_ACCENTS`.
+      strip_accents: one of `tokenizer.STRIP_ACCENTS`.
       counts: the number of occurrences of each chunk of the text.
     """
     if strip_accents == "no" or (strip_accents == "auto" and not lowercase):

@@ -14,6 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from tokenizers import Tokenizer
 
+from jaxpt.text.tokens.core import flatten_steps
+
 _SPACE = r" \t\n\r"
 _ASCII = r"!-/:-@\[-`{-~"
 _DASHES = "\u2010-\u2027"  # and typographic quotes, all of category P
@@ -151,13 +153,3 @@ def choose_cut(core: dict) -> str:
     if kinds == ["WhitespaceSplit", "Metaspace"] and names <= _REWRITES:
         return WORDS if steps[1]["prepend_scheme"] == "always" else ""
     return ""
-
-
-def flatten_steps(step: dict | None) -> list[dict]:
-    """The steps of a normalizer or pre-tokenizer, with sequences flattened."""
-    if step is None:
-        return []
-    if step["type"] != "Sequence":
-        return [step]
-    inner = step.get("normalizers", step.get("pretokenizers", []))
-    return [each for part in inner for each in flatten_steps(part)]

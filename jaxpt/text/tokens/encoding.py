@@ -67,6 +67,10 @@ class Tokenizer(Protocol):
         """Plain values that determine its ids, for its hash and for web pages."""
         ...
 
+    def identity(self) -> dict:
+        """Plain values that determine the ids of plain text, for `fingerprint`."""
+        return self.to_json()
+
     def to_core(self) -> dict:
         """The content of a Hugging Face `tokenizer.json` that gives the same ids.
 

@@ -21,7 +21,11 @@ from tokenizers import AddedToken
 
 from jaxpt.errors import DataError
 from jaxpt.files import disk, schema
+from jaxpt.text.tokens import special_names
+from jaxpt.text.tokens.core import check_ids
+from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import Framing, write_template
+from jaxpt.text.tokens.special_names import find_roles, find_unknown
 from jaxpt.text.tokens.transformers_classes import (
     CLASSES,
     apply_class,
@@ -94,6 +98,29 @@ class FolderOptions:
     ids: dict[str, int]
     size: int | None
     is_given: bool
+
+    def name_specials(
+        self,
+        core: tokenizers.Tokenizer,
+        specials: tuple[str, ...] = (),
+        num_sentinels: int = 0,
+        roles: dict[str, int] | None = None,
+    ) -> Tokenizer:
+        """As `special_names.name_specials`, for the tokenizer of the folder.
+
+        Args:
+          roles: are not used if the files name special tokens.
+        """
+        check_ids(core)
+        core, known = self.apply(core)
+        check_ids(core)
+        usual = find_roles(core) if roles is None else roles
+        roles = known if self.is_given else usual | known
+        self.frame(core, roles)
+        has_pieces = self.name == "T5Tokenizer"
+        return special_names.name_specials(
+            core, specials, num_sentinels, roles, has_pieces=has_pieces
+        )
 
     def apply(
         self, core: tokenizers.Tokenizer
@@ -209,6 +236,19 @@ class FolderOptions:
         core.post_processor = _parse(data | {"added_tokens": []}).post_processor
 
 
+def read_named(
+    core: tokenizers.Tokenizer, folder: Path, specials: tuple[str, ...], num: int
+) -> Tokenizer:
+    """The tokenizer of a folder's tokenizer.json, with the files next to it.
+
+    Args:
+      specials, num: special tokens and the number of sentinels that it must have.
+    """
+    options = read_options(folder)
+    name = special_names.name_specials if options is None else options.name_specials
+    return name(core, specials, num)
+
+
 def read_options(folder: Path) -> FolderOptions | None:
     """Reads the files next to a vocabulary; None if the folder has none of them."""
     files = {name: _read(folder, name) for name in (*NAMES, "config.json")}
@@ -241,14 +281,6 @@ def read_options(folder: Path) -> FolderOptions | None:
     is_given = any(files[each] is not None for each in NAMES)
     is_named = named is not None
     return FolderOptions(folder, options, added, name, is_named, ids, size, is_given)
-
-
-def find_unknown(core: tokenizers.Tokenizer, model: dict) -> int | None:
-    """The id that a tokenizer's model gives to unknown text, or None."""
-    if model.get("type") == "Unigram":
-        return model.get("unk_id")
-    name = model.get("unk_token")
-    return None if name is None else core.token_to_id(name)
 
 
 def _check(options: dict, where: str) -> None:

@@ -1,10 +1,7 @@
 """Reads published tokenizers: GPT-2's, BERT's and T5's files and `tokenizer.json`."""
 
-import itertools
-import json
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,16 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.folder_options import FolderOptions, find_unknown, read_options
-from jaxpt.text.tokens.subword import SubwordTokenizer, check_ids, is_byte_level
-from jaxpt.text.tokens.symbols import read_symbols
+from jaxpt.text.tokens.folder_options import FolderOptions, read_options
+from jaxpt.text.tokens.special_names import (
+    USUAL_NAMES,
+    append,
+    name_specials,
+    read_json,
+    round_scores,
+)
 from jaxpt.text.tokens.transformers_classes import CLASSES
-from jaxpt.text.tokens.vocab import MODES, SPECIALS
+from jaxpt.text.tokens.vocab import SPECIALS
 
 # The files of a folder; the first complete entry is read.
 FOLDERS = (
@@ -37,20 +39,6 @@ _PAIRS = {names[0]: names[1] for names in FOLDERS if len(names) == 2}
 FAIRSEQ = {
     "xlm-roberta": (("<s>", "<pad>", "</s>", "<unk>"), 3),
     "camembert": (("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"), 1),
-}
-
-# Usual names of special tokens, for a file that lists special tokens without roles.
-_NAMES = {
-    "pad": ("[PAD]", "<pad>", "<|pad|>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<cls>", "<s>"),
-    "sep": ("[SEP]", "<sep>", "</s>"),
-    "mask": ("[MASK]", "<mask>", "<|mask|>"),
-    "bos": ("[BOS]", "<bos>", "<s>", "<|begin_of_text|>", "<|endoftext|>"),
-    "eos": ("[EOS]", "<eos>", "</s>", "<|end_of_text|>", "<|endoftext|>"),
-    "nlu": ("[NLU]",),
-    "nlg": ("[NLG]",),
-    "s2s": ("[S2S]",),
 }
 
 
@@ -74,109 +62,15 @@ def read_published(
         core = _read_core(file)
         has_list = file.suffix == ".json" and file.name not in _PAIRS
         roles = None if has_list else _find_format_roles(core, file)
-        return name_specials(core, specials, num_sentinels, roles, options=options)
+        if options is None:
+            return name_specials(core, specials, num_sentinels, roles)
+        return options.name_specials(core, specials, num_sentinels, roles)
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"tokenizer file {path}: not UTF-8: {error}") from error
     except UserError as error:
         raise DataError(f"tokenizer file {path}: {error}") from error
-
-
-def read_json(data: dict) -> tokenizers.Tokenizer:
-    """The library's tokenizer of a parsed `tokenizer.json`."""
-    try:
-        model = data["model"]
-        if model["type"] == "Unigram":
-            data = data | {"model": model | {"vocab": _round_scores(model["vocab"])}}
-        return tokenizers.Tokenizer.from_str(json.dumps(data))
-    except Exception as error:  # the library has no finer exceptions
-        raise DataError(f"not a Hugging Face tokenizer.json: {error}") from error
-
-
-def name_specials(
-    core: tokenizers.Tokenizer,
-    specials: tuple[str, ...] = (),
-    num_sentinels: int = 0,
-    roles: dict[str, int] | None = None,
-    sentinels: tuple[int, ...] | None = None,
-    is_own: bool = False,
-    options: FolderOptions | None = None,
-) -> Tokenizer:
-    """Finds the special ids of a tokenizer, and adds missing ones.
-
-    If tokens include the space before a word, a mask or sentinel that becomes special
-    here gets `lstrip`, as the token that it replaces includes that space. Tokens that
-    are special already keep their flags.
-
-    Args:
-      roles: ids by role, if they are known; likewise `sentinels`.
-      is_own: whether jaxpt made the tokenizer; then all of these get the flag.
-      options: what the files next to it state. If they name special tokens, `roles`
-        are not used.
-    """
-    check_ids(core)
-    if options is not None:
-        core, known = options.apply(core)
-        check_ids(core)
-        usual = find_roles(core) if roles is None else roles
-        roles = known if options.is_given else usual | known
-        options.frame(core, roles)
-    roles = find_roles(core) if roles is None else dict(roles)
-    if sentinels is None:
-        has_pieces = options is not None and options.name == "T5Tokenizer"
-        sentinels = find_sentinels(core, has_pieces)
-        roles = _find_modes(core) | roles
-    core, marked = _mark_special(core, [*roles.values(), *sentinels])
-    lacking_roles = [role for role in specials if role not in roles]
-    missing = range(num_sentinels - 1, len(sentinels) - 1, -1)
-    if symbols := read_symbols(json.loads(core.to_str()), roles, sentinels):
-        if lacking_roles or missing:
-            raise DataError(
-                f"lacks {', '.join(map(repr, lacking_roles)) or 'sentinels'}: a "
-                f"{symbols.kind} tokenizer must be made with all its specials"
-            )
-        return symbols
-    for role in lacking_roles:
-        roles[role] = _append(core, SPECIALS[role])
-    added = [_append(core, f"<extra_id_{i}>") for i in missing]
-    sentinels = (*sentinels, *reversed(added))
-    strippers = {*sentinels, *(roles[role] for role in ("mask",) if role in roles)}
-    if not is_own:
-        strippers &= {*marked, *added, *(roles[role] for role in lacking_roles)}
-    if strippers and is_byte_level(json.loads(core.to_str())):
-        core.add_special_tokens(
-            [
-                AddedToken(core.id_to_token(i), normalized=False, lstrip=True)
-                for i in sorted(strippers)
-            ]
-        )
-    return SubwordTokenizer(core, roles, sentinels)
-
-
-def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
-    """The roles of a tokenizer.json's special tokens, by their usual names.
-
-    For a file alone, which lists special tokens but not what they are for. Ordinary
-    entries of the vocabulary have no role, whatever their names.
-    """
-    added = core.get_added_tokens_decoder()
-    ids = {token.content: id_ for id_, token in added.items() if token.special}
-    unk = find_unknown(core, json.loads(core.to_str())["model"])
-    roles: dict[str, int] = {} if unk is None else {"unk": unk}
-    for role, names in _NAMES.items():
-        if role in ("cls", "sep") and "<s>" not in ids:
-            names = names[:2]  # T5's </s> only ends a text; RoBERTa's also separates
-        if present := [name for name in names if name in ids]:
-            roles.setdefault(role, ids[present[0]])
-    return roles
-
-
-def _find_modes(core: tokenizers.Tokenizer) -> dict[str, int]:
-    """The ids of UL2's mode tokens, which an export lists as special tokens."""
-    added = core.get_added_tokens_decoder()
-    ids = {token.content: id_ for id_, token in added.items() if token.special}
-    return {mode: ids[SPECIALS[mode]] for mode in MODES if SPECIALS[mode] in ids}
 
 
 def _find_format_roles(core: tokenizers.Tokenizer, file: Path) -> dict[str, int]:
@@ -190,51 +84,6 @@ def _find_format_roles(core: tokenizers.Tokenizer, file: Path) -> dict[str, int]
             del names["unk"]  # no text is unknown
     ids = {role: core.token_to_id(name) for role, name in names.items()}
     return {role: id_ for role, id_ in ids.items() if id_ is not None}
-
-
-def find_sentinels(
-    core: tokenizers.Tokenizer, has_pieces: bool = False
-) -> tuple[int, ...]:
-    """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one.
-
-    They are added tokens. In mT5's vocabulary they are pieces that begin with "▁".
-
-    Args:
-      has_pieces: whether pieces of the vocabulary count, as for T5.
-    """
-    added = core.get_added_tokens_decoder().items()
-    ids = {token.content: id_ for id_, token in added}
-    ids = core.get_vocab(with_added_tokens=True) if has_pieces else ids
-    name = "▁<extra_id_{}>" if "▁<extra_id_0>" in ids else "<extra_id_{}>"
-    names = itertools.takewhile(ids.__contains__, map(name.format, itertools.count()))
-    return tuple(ids[name] for name in names)
-
-
-def _mark_special(
-    core: tokenizers.Tokenizer, ids: list[int]
-) -> tuple[tokenizers.Tokenizer, list[int]]:
-    """Makes tokens special, with the same ids; also returns those that were not."""
-    added = core.get_added_tokens_decoder()
-    plain = [i for i in ids if i not in added or not added[i].special]
-    if added.keys() & set(plain):  # the library keeps the flags of an added token
-        data = json.loads(core.to_str())
-        for token in data["added_tokens"]:
-            token["special"] = token["special"] or token["id"] in plain
-        core = read_json(data)
-    core.add_special_tokens(
-        [
-            AddedToken(core.id_to_token(i), special=True, normalized=False)
-            for i in plain
-            if i not in added
-        ]
-    )
-    return core, plain
-
-
-def _append(core: tokenizers.Tokenizer, name: str) -> int:
-    """Adds a special token, at the end if it is missing; returns its id."""
-    core.add_special_tokens([AddedToken(name, special=True, normalized=False)])
-    return core.get_vocab(with_added_tokens=True)[name]
 
 
 def _find_file(path: Path) -> tuple[Path, FolderOptions | None]:
@@ -292,7 +141,7 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     if "[UNK]" not in ids:
         raise DataError("not a WordPiece vocabulary: it lacks [UNK]")
     # For a file alone: with tokenizer_config.json, `do_lower_case` determines it.
-    names = {name for names in _NAMES.values() for name in names}
+    names = {name for names in USUAL_NAMES.values() for name in names}
     is_cased = any(token != token.lower() for token in ids if token not in names)
     return make_wordpiece(ids, not is_cased)
 
@@ -320,7 +169,7 @@ def _read_sentencepiece_folder(path: Path) -> tokenizers.Tokenizer:
             raise DataError(f"extra_ids={num!r}: must be from 0 to 1000")
         for i in range(num - 1, -1, -1):
             if core.token_to_id(f"<extra_id_{i}>") is None:
-                _append(core, f"<extra_id_{i}>")
+                append(core, f"<extra_id_{i}>")
         return core
     if kind not in FAIRSEQ:
         raise DataError(
@@ -412,7 +261,7 @@ def make_unigram(
       pieces: with their log probabilities, in the order of ids.
       charsmap: SentencePiece's compiled normalization rules.
     """
-    pieces = _round_scores(pieces)
+    pieces = round_scores(pieces)
     core = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, byte_fallback))
     if charsmap:
         core.normalizer = normalizers.Precompiled(charsmap)
@@ -421,11 +270,6 @@ def make_unigram(
     )
     core.decoder = decoders.Metaspace()
     return core
-
-
-def _round_scores(pieces: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Scores rounded to 12 decimals, which the library writes and reads unchanged."""
-    return [(piece, round(float(score), 12)) for piece, score in pieces]
 
 
 def _parse(path: Path) -> dict:

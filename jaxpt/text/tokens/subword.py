@@ -14,7 +14,8 @@ import numpy as np
 import tokenizers
 
 from jaxpt.errors import DataError
-from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
+from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut
+from jaxpt.text.tokens.core import check_ids, is_byte_level
 from jaxpt.text.tokens.encoding import Tokenizer, list_byte_chars, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
@@ -110,6 +111,16 @@ class SubwordTokenizer(Tokenizer):
             "core": self.to_core(),
         }
 
+    def identity(self) -> dict:
+        """Without the post-processor, and how specials in a prompt are recognized."""
+        data = self.to_json()
+        del data["version"]
+        data["core"] |= {"post_processor": None, "truncation": None, "padding": None}
+        for token in data["core"]["added_tokens"]:
+            if token["special"]:
+                token |= {"lstrip": False, "rstrip": False}
+        return data
+
     def to_core(self) -> dict:
         return json.loads(self._core.to_str())
 
@@ -171,24 +182,6 @@ class SubwordTokenizer(Tokenizer):
             (i, names[i]) for i, text in sorted(written) if names[i] != text
         )
         return replace(vocab, special_texts=special_texts)
-
-
-def check_ids(core: tokenizers.Tokenizer) -> None:
-    """Checks that ids are 0, 1, 2, ... and each is used once.
-
-    Before `core.to_str`, whose memory is proportional to the largest id.
-    """
-    ids = core.get_vocab(with_added_tokens=True).values()
-    known = set(ids)
-    if missing := [i for i in range(len(known)) if i not in known]:
-        # The ids of Unigram are places in a list, and the last of equal pieces counts.
-        pieces = core.get_vocab(with_added_tokens=False).values()
-        is_list = isinstance(core.model, tokenizers.models.Unigram)
-        if is_list and missing[0] < max(pieces, default=0):
-            raise DataError("its vocabulary has a piece twice")
-        raise DataError(f"its ids have a hole: no token is {missing[0]}")
-    if len(known) < len(ids):
-        raise DataError("its ids must be used once each: two tokens share one")
 
 
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
@@ -259,12 +252,6 @@ def _hide_specials(data: dict) -> dict:
     ]
     without = {"post_processor": None, "truncation": None, "padding": None}
     return data | without | {"model": model, "added_tokens": added}
-
-
-def is_byte_level(data: dict) -> bool:
-    """Whether tokens are bytes, each written as one character, as in GPT-2."""
-    steps = flatten_steps(data["pre_tokenizer"])
-    return any(step["type"] == "ByteLevel" for step in steps)
 
 
 def _keeps_bytes(data: dict) -> bool:

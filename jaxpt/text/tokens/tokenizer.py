@@ -9,20 +9,19 @@ in a file alone, special tokens are recognized by their usual names.
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import tokenizers
 
+from jaxpt.by_name import ByName
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk, schema
 from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
-from jaxpt.text.tokens.accents import STRIP_ACCENTS
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.folder_options import read_options
 from jaxpt.text.tokens.framing import (
     Framing,
     Pair,
@@ -30,19 +29,26 @@ from jaxpt.text.tokens.framing import (
     read_template,
     write_template,
 )
-from jaxpt.text.tokens.published import name_specials, read_json, read_published
-from jaxpt.text.tokens.subword import SubwordTokenizer
+from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.symbols import (
     NUM_BYTES,
     ByteTokenizer,
     CharTokenizer,
     make_byt5,
 )
-from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import SPECIALS
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 KINDS = ("char", "byte", *SUBWORDS, "file")
+STRIP_ACCENTS = ("auto", "yes", "no")
+# What makes tokenizers of other sources than files of jaxpt; loaded when used.
+MAKERS: ByName[Callable[..., Tokenizer]] = ByName(
+    {
+        "trained": "jaxpt.text.tokens.training:train_subword",
+        "published": "jaxpt.text.tokens.published:read_published",
+        "folder": "jaxpt.text.tokens.folder_options:read_named",
+    }
+)
 MAX_VOCAB, MAX_SENTINELS = 2**24, 2**16
 # The field of a model that has the roles, and its form. Version 2 was a JSON of jaxpt.
 ROLES, VERSION = "jaxpt", 3
@@ -110,7 +116,7 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
     if spec.kind == "byte":
         return ByteTokenizer(spec.specials, spec.num_sentinels)
     if spec.kind in SUBWORDS:
-        return train_subword(
+        return MAKERS["trained"](
             spec.kind,
             texts,
             spec.vocab_size,
@@ -214,14 +220,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 
     The framing and the recognition of specials in a prompt are not part of it.
     """
-    data = tokenizer.to_json()
-    if isinstance(tokenizer, SubwordTokenizer):
-        del data["version"]
-        data["core"] |= {"post_processor": None, "truncation": None, "padding": None}
-        for token in data["core"]["added_tokens"]:
-            if token["special"]:
-                token |= {"lstrip": False, "rstrip": False}
-    return hashlib.sha256(_to_text(data).encode("ascii")).hexdigest()
+    return hashlib.sha256(_to_text(tokenizer.identity()).encode("ascii")).hexdigest()
 
 
 def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tokenizer:
@@ -231,18 +230,17 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
     if path.is_dir() and _names_byt5(path) and not num_sentinels and not specials:
         return make_byt5()
     if path.is_dir() or path.suffix not in ("", ".json"):
-        return read_published(path, specials, num_sentinels)
+        return MAKERS["published"](path, specials, num_sentinels)
     try:
         data = schema.parse(checksums.read(path), {str: object})
         model = data.get("model")
         if isinstance(model, dict) and ROLES in model:
             return from_json(data, specials, num_sentinels)
         if "model" in data:
-            has_options = path.name == "tokenizer.json"
-            options = read_options(path.parent) if has_options else None
-            return name_specials(
-                read_json(data), specials, num_sentinels, options=options
-            )
+            core = read_json(data)
+            if path.name == "tokenizer.json":
+                return MAKERS["folder"](core, path.parent, specials, num_sentinels)
+            return name_specials(core, specials, num_sentinels)
         return _read_earlier(data, specials, num_sentinels)
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error

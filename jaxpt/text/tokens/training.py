@@ -24,8 +24,8 @@ from jaxpt.text.tokens.published import (
     make_bpe,
     make_unigram,
     make_wordpiece,
-    name_specials,
 )
+from jaxpt.text.tokens.special_names import name_specials
 from jaxpt.text.tokens.vocab import SPECIALS
 
 MAX_ALPHABET = 1000  # of wordpiece, as in BERT: rarer characters become [UNK]

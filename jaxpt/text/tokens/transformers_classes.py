@@ -17,7 +17,7 @@ from typing import Any
 from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
 from jaxpt.errors import DataError
-from jaxpt.text.tokens.chunks import flatten_steps
+from jaxpt.text.tokens.core import flatten_steps
 
 Options = Mapping[str, Any]
 PLAIN = "TokenizersBackend"

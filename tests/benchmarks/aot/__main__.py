@@ -39,7 +39,7 @@ from jaxpt.nn.presets import get_preset
 from jaxpt.runs import sharding
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task, make_task
-from jaxpt.text.rows.forms import SEGMENTED
+from jaxpt.text.rows.rows_spec import SEGMENTED
 from jaxpt.text.tokens.vocab import Vocab
 
 STEPS = 2  # in a call

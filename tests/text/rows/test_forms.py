@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 from jaxpt.text.rows.corpus import Corpus, cut, select
 from jaxpt.text.rows.forms import (
-    CARRIERS,
-    FORMS,
-    PACKED,
-    RowsSpec,
     check_length,
     make_rows,
     passages,
     windows,
 )
-from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.rows.rows_spec import CARRIERS, FORMS, PACKED, PAIRS, RowsSpec
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.vocab import Vocab
 

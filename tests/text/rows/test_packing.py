@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxpt.text.rows.corpus import ragged
 from jaxpt.text.rows.packing import (
     best_fit,
     doc_sentences,
     full_sentences,
     pack_documents,
     pack_sentences,
-    ragged,
 )
 
 SENTENCES = st.lists(

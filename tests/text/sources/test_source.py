@@ -19,9 +19,9 @@ from jaxpt.text.sources.source import (
     SourceSpec,
     describe_source,
     list_contents,
-    parse_mixture,
     read_documents,
 )
+from jaxpt.text.sources.source_spec import parse_mixture
 
 ROOT = Path(__file__).resolve().parents[3]
 

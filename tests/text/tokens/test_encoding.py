@@ -6,7 +6,7 @@ import pytest
 
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.encoding import make_visible
-from jaxpt.text.tokens.published import name_specials, read_json
+from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.training import train_subword
 

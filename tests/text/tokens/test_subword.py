@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.text.tokens import tokenizer as tok
-from jaxpt.text.tokens.published import name_specials, read_json
+from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.training import train_subword
 

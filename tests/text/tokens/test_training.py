@@ -9,7 +9,6 @@ import tokenizers
 
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens import training
-from jaxpt.text.tokens.accents import STRIP_ACCENTS
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 from jaxpt.text.tokens.training import train_subword
 
@@ -258,7 +257,7 @@ def test_lowercasing_keeps_the_marks_of_other_scripts(script, caplog):
 
 def test_accents_of_latin_letters_are_stripped_with_case_as_in_bert(caplog):
     decode = {}
-    for lowercase, strip in [(True, x) for x in STRIP_ACCENTS] + [(False, "yes")]:
+    for lowercase, strip in [(True, x) for x in tok.STRIP_ACCENTS] + [(False, "yes")]:
         made = train_subword("wordpiece", [ENGLISH], 400, ("unk",), 0, lowercase, strip)
         decode[lowercase, strip] = made.decode(made.encode("The café"))
         stored = made.to_json()["core"]["normalizer"]["strip_accents"]
