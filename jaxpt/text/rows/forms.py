@@ -13,6 +13,7 @@ from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
 from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 PLAIN = ("chunks", "windows")
 PACKED = ("packed", "full_sentences", "doc_sentences")
@@ -30,9 +31,6 @@ CARRIERS = {
     "is_swapped": "data.rows=ordered_pairs",
     "sentence_ids": "data.sentence_ids=True",
 }
-
-
-Frame = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,23 @@ class RowsSpec(Settings):
         keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
         return keys + ("sentence_ids",) * self.sentence_ids
 
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """The special tokens of rows: those around a text, and the one before it.
+
+        A pair is written as [CLS] A [SEP] B [SEP]. In rows of joined texts a text
+        follows the [EOS] of another one (`bos`); otherwise nothing known precedes it.
+        No rows contain [BOS].
+        """
+        before: tuple[int, ...] = ()
+        after: tuple[int, ...] = ()
+        if self.rows in PAIRS or self.add_special_tokens:
+            form = vocab.text_form or TextForm(
+                (vocab.require("cls"),), (vocab.require("sep"),)
+            )
+            before, after = form.before, form.after
+        bos = None if self.rows in SEGMENTED else vocab.eos
+        return TextForm(before, after, bos=bos)
+
 
 class PlannedRows(Protocol):
     """Planned rows of a corpus, which are read by index.
@@ -134,7 +149,7 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> PlannedRows:
     if spec.sentence_ids or spec.rows in PAIRS:
         _check_sentences(corpus, spec)
     if spec.rows in PLAIN:
-        return _Stretches(corpus, spec, find_frame(spec, vocab))
+        return _Stretches(corpus, spec, spec.text_form(vocab))
     if spec.rows in PAIRS:
         return plan_pair_rows(
             corpus,
@@ -170,45 +185,23 @@ def _check_sentences(corpus: Corpus, spec: RowsSpec) -> None:
         _log.warning(line)
 
 
-def find_frame(spec: RowsSpec, vocab: Vocab) -> Frame:
-    """The special tokens at the beginning and the end of each row, if it has any."""
-    if not spec.add_special_tokens:
-        return (), ()
-    if vocab.framing is not None:
-        frame = vocab.framing.before, vocab.framing.after
-    else:
-        frame = (vocab.require("cls"),), (vocab.require("sep"),)
-    if (least := sum(map(len, frame)) + 1) > spec.row_length:
-        raise ConfigError(
-            f"data.row_length={spec.row_length}: must be at least {least} with "
-            f"data.add_special_tokens=True"
-        )
-    return frame
-
-
-def add_frame(tokens: np.ndarray, frame: Frame) -> np.ndarray:
-    """Rows int32 [n, R] with ids before and after each.
-
-    >>> add_frame(np.array([[7, 8]]), ((1,), (2,))).tolist()
-    [[1, 7, 8, 2]]
-    """
-    ends = (np.tile(np.array(ids, np.int32), (len(tokens), 1)) for ids in frame)
-    before, after = ends
-    return np.concatenate([before, tokens, after], axis=1)
-
-
 class _Stretches:
     """Rows of consecutive tokens: "chunks", which do not overlap, and "windows"."""
 
     fill_rate = 1.0
     notes: tuple[str, ...] = ()
 
-    def __init__(self, corpus: Corpus, spec: RowsSpec, frame: Frame):
-        length = spec.row_length - sum(map(len, frame))
+    def __init__(self, corpus: Corpus, spec: RowsSpec, form: TextForm):
+        length = spec.row_length - form.num_special()
+        if length < 1:
+            raise ConfigError(
+                f"data.row_length={spec.row_length}: must be at least "
+                f"{form.num_special() + 1} with data.add_special_tokens=True"
+            )
         check_length(corpus, length)
         self.is_sampled = spec.rows == "windows"
         self.keys = spec.keys
-        self._corpus, self._length, self._frame = corpus, length, frame
+        self._corpus, self._length, self._form = corpus, length, form
         self._stride = 1 if self.is_sampled else length
         self.num_rows = (corpus.num_tokens - length) // self._stride + 1
 
@@ -216,7 +209,7 @@ class _Stretches:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
         if "sentence_ids" not in self.keys:
-            return {"tokens": add_frame(tokens, self._frame)}
+            return {"tokens": self._form.wrap(tokens)}
         lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
         offsets, shape = np.zeros_like(rows), (len(starts), self._length)
         ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
