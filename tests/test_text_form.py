@@ -44,18 +44,25 @@ def test_the_parts_of_a_form_are_joined_in_one_place():
     assert {path for path in making if "objectives" not in path} == MAKING
 
 
+def list_id_fields(node):
+    """The fields of a class with one id or several."""
+    types = ("Ids", "Ids | None", "tuple[int, ...]", "tuple[int, ...] | None")
+    types += ("int | None",)
+    parts = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+    parts = [part for part in parts if ast.unparse(part.annotation) in types]
+    return {part.target.id for part in parts}
+
+
 def test_no_other_class_has_the_ids_around_a_text():
+    around = {"before", "after", "between", "bos", "start", "first", "last", "ends"}
     classes = {
         f"{path.relative_to(PACKAGE)}:{node.name}"
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef)
-        for part in node.body
-        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-        if part.target.id in ("before", "after", "between", "bos", "ends", "gap_ends")
+        if len(around & list_id_fields(node)) > 1
     }
-    # `Gap.ends` are arrays: what a decoder writes after a gap.
-    assert classes - {"nn/networks/abilities.py:Gap"} == {"text_form.py:TextForm"}
+    assert classes == {"text_form.py:TextForm"}
 
 
 @pytest.mark.parametrize("kind", ["numpy", "jax", "traced"])
@@ -112,9 +119,12 @@ def test_an_imported_models_ids_replace_those_of_the_run(objective, speech):
     assert (form.last, form.ends) == (8, (9,))
     for name in ("gap", "gap_ends", "reads_gap", "rewrites", "block_size", "max_len"):
         assert getattr(form, name) == getattr(own, name), name
-    # Its own: of the objective, or else of the rows, which are joined texts here.
-    declared = task.spec.text_form(task.vocab)
-    assert (own.before, own.after) == (declared.before, declared.after)
-    assert own.ends == (task.vocab.eos,) and own.bos == task.vocab.eos
-    assert own.left == (own.before or (task.vocab.eos,))
+    # Its own: of the objective, or else of the rows, which are joined texts or pairs.
+    eos, declared = task.vocab.eos, task.spec.text_form(task.vocab)
+    is_pair = task.plan.rows.rows == "pairs"
+    rows = ((task.vocab.cls,), (task.vocab.sep,)) if is_pair else ((), ())
+    expected = declared.before, declared.after
+    assert (own.before, own.after) == (expected if any(expected) else rows)
+    assert own.ends == (eos,) and own.bos == (None if is_pair else eos)
+    assert own.left == (own.before or (eos,))
     assert own.lead == own.before + declared.lead
