@@ -19,6 +19,7 @@ FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
     *("version", "by_name", "errors", "interrupts", "setting_types", "dims", "rng"),
+    "text_form",
     *("trust", "user_code", "optional"),
     *("distributed", "files", "logs"),
     *("judge", "text", "ops", "nn", "learn", "objectives"),
@@ -306,6 +307,7 @@ def test_files_are_written_in_one_place():
 # The science: it reads no file, no config and no run, and of text the vocabulary.
 SCIENCE = ("ops", "nn", "learn", "objectives")
 SCIENCE_READS = {*SCIENCE, "dims", "rng", "errors", "setting_types", "by_name"}
+SCIENCE_READS |= {"text_form"}
 # An objective outside jaxpt is imported only if the user has named it.
 OUTSIDE = ("objectives/outside.py", {"trust", "user_code"})
 

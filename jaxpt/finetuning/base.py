@@ -27,13 +27,13 @@ from jaxpt.nn.networks.one_stack import (
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.rng import stream
-from jaxpt.runs.run_framing import find_frame, find_framing
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run, load_task
-from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.writing import Writing
-from jaxpt.text.tokens.framing import read_pair_template
+from jaxpt.text.tokens.post_processor import read_pair_template
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text_form import TextForm
 
 SCRATCH = "scratch:"
 BASE = "base"  # in a fine-tuning's folder: the run imported from transformers
@@ -229,10 +229,10 @@ def make_encoder(
             f"task.max_len={max_len}: must be at most the model's {spec.max_len}, or 0 "
             f"for the model's"
         )
-    frame = find_task_frame(task, tokenizer, form)
+    text_form = find_task_form(task, tokenizer, form)
     pad = task.vocab.pad or 0
     writing = find_writing(task)
-    return TextEncoder(tokenizer, frame, max_len or spec.max_len, pad, writing)
+    return TextEncoder(tokenizer, text_form, max_len or spec.max_len, pad, writing)
 
 
 def find_writing(task: Task) -> Writing | None:
@@ -245,47 +245,42 @@ def find_writing(task: Task) -> Writing | None:
     vocab, kind = task.vocab, type(task.model)
     if not isinstance(task.model, WritesText):
         return None
-    before, after = find_frame(task)
-    framing = find_framing(task)
+    form, after = task.text_form, task.text_form.after
     ids = [getattr(vocab, role) for role in ("eos", "sep", "bos", "cls", "pad")]
-    marks = [*framing.ends, *(x for x in ids if x is not None)]
+    marks = [*form.ends, *(x for x in ids if x is not None)]
     if not marks:
         return None
     if not kind.HAS_DECODER and not after:
         after = tuple(x for x in (vocab.sep, vocab.eos) if x is not None)[:1]
-    ends = framing.ends or (marks[0],)
+    ends = form.ends or (marks[0],)
     return Writing(
         has_decoder=kind.HAS_DECODER,
         sees_all=isinstance(task.model, PrefixLM),
-        before=before,
-        after=after,
+        form=dataclasses.replace(form, after=after, ends=ends),
         end=marks[0],
-        ends=ends,
         max_len=task.model_spec.max_len,
-        start=vocab.start if kind.HAS_DECODER else 0,
-        first=framing.first,
-        last=framing.last,
         banned=tuple(sorted(set(task.nonwords) - set(ends))),
         pad=vocab.pad or 0,
     )
 
 
-def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:
-    """The special tokens around one text and two, as in the family's rows.
+def find_task_form(task: Task, tokenizer: Tokenizer, form: str) -> TextForm:
+    """The run's form with the special tokens of pairs, as in the family's rows.
 
     A tokenizer with a template for pairs keeps it. Otherwise the special tokens after a
     text also separate two texts; if there are none, a [SEP] or an [EOS] does. The head
     "gpt" reads the last token, an [EOS] if the rows have none (GPT-1 adds a start, a
     delimiter and an end to the vocabulary for this; here nothing is added).
     """
-    vocab = task.vocab
-    before, after = find_frame(task)
+    vocab, own = task.vocab, task.text_form
+    before, after = own.opening, own.after
     is_framed = bool(before or after)
     template = read_pair_template(tokenizer.to_core()["post_processor"])
-    if template is not None and vocab.framing is not None:
-        known = vocab.framing.before, vocab.framing.after
-        if (template[0], template[2]) == known:
-            return Frame(*template)
+    if template is not None and vocab.text_form is not None:
+        known = vocab.text_form.before, vocab.text_form.after
+        if (template.before, template.after) == known:
+            between, second_type = template.between, template.second_type
+            return dataclasses.replace(own, between=between, second_type=second_type)
     marks = [x for x in (vocab.sep, vocab.eos) if x is not None][:1]
     between = after * 2 if form in DOUBLE else after
     if not is_framed:
@@ -297,4 +292,11 @@ def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:
             after = (vocab.eos,)
         between = between or tuple(marks)
     has_types = is_framed and task.model_spec.num_types > 1
-    return Frame(before, between, after, second_type=int(has_types))
+    return dataclasses.replace(
+        own,
+        before=before,
+        mode=(),
+        after=after,
+        between=between,
+        second_type=int(has_types),
+    )

@@ -39,7 +39,6 @@ from jaxpt.hub.task_heads import (
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.runs.checkpoint import Checkpointer
-from jaxpt.runs.run_framing import find_framing
 
 IDENTITY = "identity.json"
 # Its schema: the base and the data of a fine-tuning.
@@ -206,19 +205,15 @@ def _make_reader(
     class_suffix, task = program.plan.spec.EXPORT, base.task
     kind, purpose, config, names = target
     assert names is not None
-    frame = base.encoder.frame
-    framing = dataclasses.replace(
-        find_framing(task), before=frame.before, after=frame.after
-    )
-    config = name_ids(task.vocab, framing, purpose) | config
+    form = base.encoder.form
+    config = name_ids(task.vocab, form, purpose) | config
     labels = getattr(program.plan.spec, "label_names", ()) or program.labels
     config |= write_labels(labels, class_suffix, program.plan.spec.problem_type)
     config |= dict(names.settings) | {"architectures": [name_class(kind, class_suffix)]}
     tensors = task_to_hf(
         network, tuned.params["head"], kind, export_spec, purpose, names
     )
-    pair = frame.before, frame.between, frame.after, frame.second_type
-    return Model(config, tensors, export_spec, framing, pair=pair)
+    return Model(config, tensors, export_spec, form)
 
 
 def _make_writer(
@@ -226,14 +221,11 @@ def _make_writer(
 ) -> Model:
     """A network that generates answers, as transformers' class of its pretraining."""
     task = tuned.program.base.task
-    framing = find_framing(task)
+    form, note = task.text_form, task.text_form.mask_note
     kind, purpose, config, _ = target
-    ids = name_ids(task.vocab, framing, purpose)
-    note = task.spec.text_form(task.vocab).mask_note
+    ids = name_ids(task.vocab, form, purpose)
     tensors = to_hf(network, kind, export_spec, purpose)
-    return Model(
-        config | ids, tensors, export_spec, framing, (note,) if note else (), ids
-    )
+    return Model(config | ids, tensors, export_spec, form, (note,) if note else (), ids)
 
 
 def _find_last_by(base: Base, kind: str, name: str) -> int:
@@ -244,7 +236,7 @@ def _find_last_by(base: Base, kind: str, name: str) -> int:
     with one only if the encoder adds it. For "eos" it is the id that all texts end
     with.
     """
-    vocab, after = base.tokenizer.vocab, base.encoder.frame.after
+    vocab, after = base.tokenizer.vocab, base.encoder.form.after
     if kind == "eos":
         if not after:
             raise ConfigError(

@@ -37,7 +37,6 @@ from jaxpt.nn.networks.one_stack import (
 )
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.task_heads import FORMS
-from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.task import Task
 
 
@@ -75,7 +74,7 @@ def _find_form(task: Task) -> str:
         return "gpt"
     if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
         return "gpt"
-    is_framed = bool(find_framing(task).before)
+    is_framed = bool(task.text_form.before)
     if isinstance(model, MaskedLM) and _keeps_lm_head(task):
         return "modernbert" if is_framed else "modernbert_mean"
     if isinstance(model, PrefixLM | CausalMaskedLM) or not is_framed:

@@ -45,7 +45,7 @@ class Reuse:
         """The rows of all splits; the training rows are those of the first seed."""
         drawn = draw_train(plan, data, plan.train.seeds[0])
         splits = {"train": encode_split(plan, drawn, encoder, is_training=True)}
-        how = encoder.frame, encoder.max_len, encoder.pad, encoder.writing
+        how = encoder.form, encoder.max_len, encoder.pad, encoder.writing
         whole = f"{_name_data(plan)} {tokenizers.fingerprint(encoder.tokenizer)} {how}"
         for name in data.splits.keys() - {"train"}:
             encode = functools.partial(_encode_known, plan, data, name, encoder)

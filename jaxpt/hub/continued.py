@@ -22,7 +22,7 @@ from jaxpt.hub.import_settings import ROW_LENGTH, ImportSettings
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.rows.rows_spec import PLAIN
-from jaxpt.text.tokens.framing import Framing
+from jaxpt.text_form import TextForm
 
 BYTES = 20.0  # of a masked span: ByT5, Xue et al. 2022
 WARMUP = 0.06  # of the steps
@@ -35,7 +35,7 @@ def suggest_settings(
     settings: ImportSettings,
     family: Family,
     spec: ModelSpec,
-    framing: Framing,
+    form: TextForm,
     has_byt5s_ids: bool = False,
 ) -> list[str]:
     """Sets what continued pretraining needs; returns a line about it.
@@ -43,7 +43,7 @@ def suggest_settings(
     Args:
       family: of the network, with its learning rate.
       spec: of the network that is used after training.
-      framing: the special tokens around its texts.
+      form: the special tokens around its texts.
       has_byt5s_ids: its tokens are ByT5's bytes.
     """
     values: dict[str, object] = {"optim.lr": family.rate}
@@ -54,7 +54,7 @@ def suggest_settings(
         values["data.seq_len"] = min(spec.max_len, MOST_POSITIONS)
     needs = OBJECTIVES[settings.get("objective")].Spec.for_seq_len(ROW_LENGTH).needs
     is_plain = settings.get("data.rows") in PLAIN and not needs.rows
-    if is_plain and not spec.num_decoder_layers and (framing.before or framing.after):
+    if is_plain and not spec.num_decoder_layers and (form.before or form.after):
         values["data.add_special_tokens"] = True
     values |= family.settings
     if has_byt5s_ids:

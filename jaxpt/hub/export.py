@@ -22,14 +22,13 @@ from jaxpt.hub.specials import write_generation
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.runs.random_parts import list_missing
 from jaxpt.runs.result import load_result
-from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
+from jaxpt.text_form import TextForm
 
 DTYPE_NAMES = {str(dtype): dtype for dtype in DTYPES.values()}
 # Powers of 1000, as in transformers.
@@ -127,19 +126,19 @@ def write_export(
             f"{argument('workdir')}={workdir}: holds a {task.plan.objective_name} run, "
             "which no model of transformers can represent"
         )
-    models, framing = {}, find_framing(task)
+    models, form = {}, task.text_form
     for head, (spec, part) in parts.items():
         kind, config = write_config(spec, head, family, tokenizer.vocab)
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
-        ids = name_ids(task.vocab, framing, head)
+        ids = name_ids(task.vocab, form, head)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         notes += _list_random(task)
         generation = None
         if head in ("causal", "seq2seq"):
             generation = ids | write_generation(task.generation)
         models[head] = Model(
-            config | ids, tensors, export_spec, framing, notes, generation
+            config | ids, tensors, export_spec, form, notes, generation
         )
     check_range(models, options.dtype)
     result, base = load_result(workdir), read_base_model(workdir)
@@ -180,19 +179,17 @@ class Model:
       config: of config.json, without the dtype.
       tensors: by their names in transformers.
       spec: with its positions where the family's code reads them (`Family.lay_out`).
-      framing: the special ids around a text.
+      form: how texts are written for it.
       notes: for the users of the model.
       generation: of generation_config.json; None for a model that does not generate.
-      pair: the special ids around two texts, if not those of `write_template`.
     """
 
     config: dict
     tensors: dict[str, np.ndarray]
     spec: ModelSpec
-    framing: Framing
+    form: TextForm
     notes: Sequence[str] = ()
     generation: dict | None = None
-    pair: Pair | None = None
 
 
 def check_range(models: Mapping[str, Model], dtype: str) -> None:
@@ -238,7 +235,7 @@ def write_model(
     write_json(to, "config.json", model.config | {"dtype": options.dtype})
     if model.generation is not None:
         write_json(to, "generation_config.json", model.generation)
-    write_tokenizer(tokenizer, to, model.spec, model.framing, model.pair)
+    write_tokenizer(tokenizer, to, model.spec, model.form)
     write_file(to, "README.md", _complete_card(card, options).encode())
     size = sum(int(np.size(tensor)) for tensor in model.tensors.values())
     return [f"{model.config['architectures'][0]}, {size:,} parameters", *model.notes]
@@ -257,7 +254,7 @@ def _complete_card(card: Card, options: ExportOptions) -> str:
     return format_card(card)
 
 
-def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list | None]:
+def name_ids(vocab: Vocab, form: TextForm, head: str) -> dict[str, int | list | None]:
     """The special ids, by their names in configs of transformers.
 
     For a model that generates, ids that it lacks are null; otherwise the defaults of
@@ -266,25 +263,21 @@ def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list 
     roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
     ids = {name: id_ for name, id_ in ids.items() if id_ is not None}
-    ends = framing.ends[0] if len(framing.ends) == 1 else list(framing.ends) or None
-    around = {"bos_token_id": framing.bos, "eos_token_id": ends}
+    ends = form.ends[0] if len(form.ends) == 1 else list(form.ends) or None
+    around = {"bos_token_id": form.bos, "eos_token_id": ends}
     if head == "seq2seq":
         around["decoder_start_token_id"] = vocab.start
-        around["forced_bos_token_id"] = framing.first
+        around["forced_bos_token_id"] = form.first
     if head in ("causal", "seq2seq"):
-        return ids | around | {"forced_eos_token_id": framing.last}
+        return ids | around | {"forced_eos_token_id": form.last}
     return ids | {name: id_ for name, id_ in around.items() if id_ is not None}
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer,
-    folder: Path,
-    spec: ModelSpec,
-    framing: Framing,
-    pair: Pair | None = None,
+    tokenizer: Tokenizer, folder: Path, spec: ModelSpec, form: TextForm
 ) -> None:
     """Writes the files of `AutoTokenizer`."""
-    if is_byt5(tokenizer) and (framing.before, framing.after) == (
+    if is_byt5(tokenizer) and (form.before, form.after) == (
         (),
         (tokenizer.vocab.eos,),
     ):
@@ -293,7 +286,7 @@ def write_tokenizer(
         return
     has_types = spec.num_types > 1
     path = folder / "tokenizer.json"
-    tokenizers.export(tokenizer, path, framing, has_types, pair)
+    tokenizers.export(tokenizer, path, form, has_types)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def describe(id_: int) -> dict:
@@ -333,7 +326,7 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """Notes for users of an export: attention masks and starts that differ."""
-    notes, form = [], task.spec.text_form(vocab)
+    notes, form = [], task.text_form
     if head == "causal" and form.mask_note:
         notes.append(
             f"{form.mask_note} {config['architectures'][0]} reads "

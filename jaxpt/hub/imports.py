@@ -15,7 +15,7 @@ import numpy as np
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DataError, argument
 from jaxpt.files import checksums
-from jaxpt.files.folder import new_folder, write_config, write_json
+from jaxpt.files.folder import new_folder, write_config
 from jaxpt.files.remote import fetch
 from jaxpt.hub.continued import suggest_settings
 from jaxpt.hub.convert import flatten, from_hf, list_unread
@@ -28,7 +28,7 @@ from jaxpt.hub.source_folder import (
     main_folder,
     read_networks,
 )
-from jaxpt.hub.specials import read_framing, read_generation
+from jaxpt.hub.specials import read_generation, read_text_form
 from jaxpt.hub.task_heads import keep_head, read_head
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
@@ -39,14 +39,14 @@ from jaxpt.runs.generation_defaults import Defaults, write_defaults
 from jaxpt.runs.initial_state import check_start
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import write_random_parts
-from jaxpt.runs.run_framing import NAME
+from jaxpt.runs.stored_form import write_text_form
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 TOKENIZER = "tokenizer.json"
 Networks = dict[str, SourceNetwork]
@@ -96,13 +96,13 @@ def _import(
     settings = ImportSettings(config, flags, source)
     main = networks.get("discriminator") or next(iter(networks.values()))
     tokenizer = settings.resolve_tokenizer(main_folder(folder), main.spec.vocab_size)
-    framing, advice = _resolve(settings, networks, main, folder, origin, tokenizer)
+    form, advice = _resolve(settings, networks, main, folder, origin, tokenizer)
     defaults, ignored = _read_generation(folder, main, bool(new_tokenizer))
     path_setting = {"path": str(workdir / TOKENIZER)}
     values = settings.config | {
         "tokenizer": settings.config["tokenizer"] | path_setting
     }
-    vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
+    vocab = dataclasses.replace(tokenizer.vocab, text_form=form)
     program = _make_program(values, vocab, networks, settings)
     task = program.task
     bodies = [network for network in networks.values() if network.is_body]
@@ -144,7 +144,7 @@ def _resolve(
     folder: Path,
     origin: Origin | None,
     tokenizer: Tokenizer,
-) -> tuple[Framing, list[str]]:
+) -> tuple[TextForm, list[str]]:
     """Sets what the folder determines, and what continued pretraining needs.
 
     Returns:
@@ -155,15 +155,15 @@ def _resolve(
     objective = _find_objective(settings, networks, origin, tokenizer.vocab)
     settings.resolve_objective(objective, origin)
     settings.resolve_model(spec)
-    framing = read_framing(
+    form = read_text_form(
         main_folder(folder), family.ids, main.config, tokenizer, spec.vocab_size
     )
-    advice = suggest_settings(settings, family, spec, framing, is_byt5(tokenizer))
+    advice = suggest_settings(settings, family, spec, form, is_byt5(tokenizer))
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters
     if main is networks.get("discriminator"):
         _resolve_generator(settings, networks.get("generator"), spec, origin)
-    return framing, advice
+    return form, advice
 
 
 def _write_run(workdir: Path, task: Task, params: Params, tokenizer: Tokenizer) -> None:
@@ -171,8 +171,8 @@ def _write_run(workdir: Path, task: Task, params: Params, tokenizer: Tokenizer) 
     checksums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, task.make_state(params))
-    assert task.vocab.framing is not None
-    write_json(workdir / NAME, task.vocab.framing.to_json())
+    assert task.vocab.text_form is not None
+    write_text_form(workdir, task.vocab.text_form)
     # No path: a run's tokenizer is the file next to its config, even if it is moved.
     section = task.plan.config["tokenizer"] | {"path": ""}
     write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})

@@ -29,10 +29,10 @@ from jaxpt import optional
 from jaxpt.errors import DataError, UserError
 from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.files.remote import fetch
-from jaxpt.runs.predictions import Writer
-from jaxpt.runs.run_framing import find_framing
+from jaxpt.runs.predictions import continue_texts
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.workdir import load_run
+from jaxpt.runs.writer import Writer
 from jaxpt.zero_shot.continuations import pick_rule
 
 NAME = "jaxpt"
@@ -83,14 +83,14 @@ class RunLM:
         if self.is_bare:
             form = dataclasses.replace(scorer.form, left=(), right=())
             scorer = scorer.with_form(form)
-        self.scorer, self.framing = scorer, find_framing(program.task)
+        self.scorer, self.text_form = scorer, program.task.text_form
         self.max_length = program.task.model_spec.max_len
 
     @property
     def eot_token_id(self) -> int:
         """The id of [EOS], or else of [BOS]."""
-        framing = self.framing
-        ids = [id_ for id_ in (*framing.ends, framing.bos) if id_ is not None]
+        form = self.text_form
+        ids = [id_ for id_ in (*form.ends, form.bos) if id_ is not None]
         if not ids:
             raise DataError(
                 "this run's tokenizer has neither [BOS] nor [EOS], one of which the "
@@ -103,7 +103,7 @@ class RunLM:
         """The id of [BOS], or else of [EOS]; -1 for rules that need neither."""
         if not self.is_bare:
             return -1
-        bos = self.framing.bos
+        bos = self.text_form.bos
         return bos if bos is not None else self.eot_token_id
 
     def tok_encode(
@@ -112,7 +112,7 @@ class RunLM:
         """Ids of a text, with those before it unless the rule adds them."""
         ids = self.run_tokenizer.encode(string).tolist()
         if self.is_bare and add_special_tokens is not False:
-            return [*self.framing.before, *ids]
+            return [*self.text_form.before, *ids]
         return ids
 
     def _loglikelihood_tokens(
@@ -200,12 +200,11 @@ class RunLM:
             top_p=float(options.get("top_p", 1.0)) if is_sampled else 1.0,
         )
         num = int(options.get("max_gen_toks", self.max_gen_toks))
-        writer = Writer(
-            self.program, self.run_tokenizer, self.params, spec, self.seed, ""
-        )
+        writer = Writer(self.program, self.run_tokenizer, spec, self.seed)
         stops = options.get("until") or []
         stops = [stops] if isinstance(stops, str) else stops
-        return [cut_at(text, stops) for text in writer.continue_texts(prompts, num)]
+        texts = continue_texts(writer, self.params, prompts, num)
+        return [cut_at(text, stops) for text in texts]
 
 
 def cut_at(text: str, stops: list[str]) -> str:

@@ -27,9 +27,9 @@ from jaxpt.errors import ConfigError, argument
 from jaxpt.hub.convert import flatten
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task, make_task
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
+from jaxpt.text_form import STORED, TextForm
 
 Ids = list[int]
 
@@ -92,7 +92,7 @@ def mean_rows(
     return np.stack(rows, axis).astype(value.dtype)
 
 
-def move_framing(framing: Framing, old: Vocab, new: Vocab) -> Framing:
+def move_text_form(form: TextForm, old: Vocab, new: Vocab) -> TextForm:
     """The special tokens around texts, as ids of the new vocabulary.
 
     The ids that begin or end generated text are left out if it lacks them.
@@ -100,10 +100,10 @@ def move_framing(framing: Framing, old: Vocab, new: Vocab) -> Framing:
     ids = _find_specials(new)
     named = {id_: ids.get(name) for name, id_ in _find_specials(old).items()}
     place = {id_: to for id_, to in named.items() if to is not None}
-    framing = dataclasses.replace(
-        framing,
-        bos=framing.bos if framing.bos in place else None,
-        ends=tuple(id_ for id_ in framing.ends if id_ in place),
+    form = dataclasses.replace(
+        form,
+        bos=form.bos if form.bos in place else None,
+        ends=tuple(id_ for id_ in form.ends if id_ in place),
     )
 
     def move(id_: int) -> int:
@@ -115,13 +115,13 @@ def move_framing(framing: Framing, old: Vocab, new: Vocab) -> Framing:
             )
         return result
 
-    values = dataclasses.asdict(framing)
+    values: dict[str, Any] = {name: getattr(form, name) for name in STORED}
     for name, value in values.items():
         if isinstance(value, tuple):
             values[name] = tuple(map(move, value))
         elif value is not None:
             values[name] = move(value)
-    return Framing(**values)
+    return TextForm(**values)
 
 
 def change_tokenizer(
@@ -145,9 +145,9 @@ def change_tokenizer(
                 f"{name}: its tokenizer must know the text of its tokens and where "
                 f"words begin, to be exchanged"
             )
-    assert task.vocab.framing is not None
-    framing = move_framing(task.vocab.framing, old.vocab, new.vocab)
-    vocab = dataclasses.replace(new.vocab, framing=framing)
+    assert task.vocab.text_form is not None
+    form = move_text_form(task.vocab.text_form, old.vocab, new.vocab)
+    vocab = dataclasses.replace(new.vocab, text_form=form)
     model = config["model"] | {"vocab_size": 0}  # that of the tokenizer
     plan = make_plan(config | {"model": model}, fixed)
     result = make_task(plan, vocab)

@@ -20,8 +20,6 @@ from jaxpt.nn.networks.abilities import FillsMasks, name_writing
 from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.runs.random_parts import check_networks
-from jaxpt.runs.run_framing import find_frame, find_framing
-from jaxpt.runs.task import find_banned
 from jaxpt.runs.workdir import LoadedRun, load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 
@@ -76,7 +74,7 @@ def _export(
         size = f"{len(data) / 1e6:.1f} MB, {precision}"
         lines.append(f"{folder / name}.onnx: {size}; {difference}")
     tokenizers.export(
-        run.tokenizer, place / "tokenizer.json", find_framing(run.program.task)
+        run.tokenizer, place / "tokenizer.json", run.program.task.text_form
     )
     write_json(place, "model.json", description)
     checksums.record_tree(place)
@@ -105,11 +103,10 @@ def make_graphs(
 def describe_graphs(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
     """The content of model.json: how to run the graphs, as plain values."""
     task, tokenizer = run.program.task, run.tokenizer
-    network, vocab, framing = task.model, tokenizer.vocab, find_framing(task)
+    network, vocab, form = task.model, tokenizer.vocab, task.text_form
     parts = network.export_parts(run.params)
     # An encoder-decoder that fills gaps has its mode token before a text (UL2).
-    frame = find_frame(task) if network.HAS_DECODER else None
-    before, after = frame or (framing.before, framing.after)
+    before = form.opening if network.HAS_DECODER else form.before
     is_prefix = "causal" in parts and network.READS_AHEAD
     fills = isinstance(network, FillsMasks)
     has_decoder = network.HAS_DECODER
@@ -134,12 +131,12 @@ def describe_graphs(run: LoadedRun, graphs: dict[str, Written], precision: str) 
         "max_length": task.model_spec.max_len,
         "vocab_size": size,
         "before": list(before),
-        "after": list(after),
+        "after": list(form.after),
         "start": vocab.start if has_decoder else None,
-        "first": framing.first if has_decoder else None,
-        "last": framing.last if has_decoder else None,
-        "ends": list(framing.ends),
-        "banned": [int(i) for i in find_banned(run.program.task, framing, has_decoder)],
+        "first": form.first,
+        "last": form.last if has_decoder else None,
+        "ends": list(form.ends),
+        "banned": [int(i) for i in task.find_banned(has_decoder)],
         "nonwords": [int(i) for i in task.nonwords],
         "mask": vocab.mask,
         "sentinels": list(vocab.sentinels) if task.has_sentinels else [],

@@ -14,9 +14,10 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.runs.generation_defaults import Defaults, check_defaults
-from jaxpt.text.tokens.framing import Framing, read_template
+from jaxpt.text.tokens.post_processor import read_template
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text_form import TextForm
 
 # Options of transformers' generation that an import keeps, those of sampling only with
 # `do_sample`.
@@ -40,13 +41,13 @@ OPTIONS: dict[str, object] = {
 }
 
 
-def read_framing(
+def read_text_form(
     place: Path,
     ids: Mapping[str, int],
     config: dict,
     tokenizer: Tokenizer,
     num_ids: int,
-) -> Framing:
+) -> TextForm:
     """Reads the ids around a model's texts, and those that begin and end generation.
 
     Args:
@@ -88,7 +89,7 @@ def read_framing(
             f"{place}: its tokenizer puts {list(before)} and {list(after)} around a "
             f"text: must be ids below vocab_size={num_ids}"
         )
-    return Framing(
+    return TextForm(
         before,
         after,
         bos=bos[0] if bos else None,

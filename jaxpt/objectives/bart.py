@@ -26,7 +26,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import span_corruption
 from jaxpt.objectives.objective import (
     Masks,
@@ -40,6 +39,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction, Limits
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,6 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import masked_diffusion
 from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
 from jaxpt.objectives.objective import (
@@ -53,6 +52,7 @@ from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.abilities import Gap

@@ -34,7 +34,6 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.mlm import check_fractions
 from jaxpt.objectives.objective import (
@@ -52,6 +51,7 @@ from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction, InnerFraction, Rule, is_schedule
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.one_stack import CausalMaskedLM

@@ -44,7 +44,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.one_stack import CausalMaskedLM
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import clm, clm_mlm, masked_diffusion, mlm
 from jaxpt.objectives.masked_diffusion import bound_nll, spread_evenly
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
@@ -55,6 +54,7 @@ from jaxpt.ops.packing import exactly, mix, pack, uniform_rate
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 BOTH = "clm_loss+diffusion_loss"  # which are packed together
 

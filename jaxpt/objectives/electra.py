@@ -35,7 +35,6 @@ from jaxpt.nn.networks.electra import (
     Electra,
     RestoringElectra,
 )
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.masking import MASKED, Masking, choose, map_masked_rows
 from jaxpt.objectives.objective import Keys, Masks, Sums
 from jaxpt.objectives.spec import Term
@@ -44,6 +43,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction, OneOf, PositiveFloat, PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.electra import ElectraNetwork

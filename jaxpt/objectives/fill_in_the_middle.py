@@ -46,7 +46,6 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.one_stack import (
     CausalLM,
 )
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import clm
 from jaxpt.objectives.objective import get_segments, make_train_step, target_loss
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term, filled_by
@@ -55,6 +54,7 @@ from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import Fraction
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.abilities import Gap

@@ -31,7 +31,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.one_stack import CausalLM
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import clm
 from jaxpt.objectives.objective import (
     Keys,
@@ -46,6 +45,7 @@ from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import NonNegativeInt, PositiveFloat, PositiveFraction
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 
 class TwicePassedLM(CausalLM):

@@ -26,7 +26,6 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import span_corruption
 from jaxpt.objectives.objective import Masks, make_train_step, target_loss
 from jaxpt.objectives.spec import (
@@ -43,6 +42,7 @@ from jaxpt.ops.prefixes import prefix_lengths
 from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.network import Network

@@ -22,7 +22,6 @@ from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.objective import Keys, Masks, Sums, target_loss
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term, filled_by
 from jaxpt.ops import edits, noise
@@ -31,6 +30,7 @@ from jaxpt.ops.segments import is_last, segment_lengths
 from jaxpt.rng import row_keys
 from jaxpt.setting_types import InnerFraction, Limits
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.encoder_decoder import EncoderDecoder

@@ -15,10 +15,10 @@ from jaxtyping import PyTree
 from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.text_form import TextForm
 from jaxpt.ops.packing import PredictionCounts, count_slots
 from jaxpt.setting_types import Settings
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.network import Network
@@ -228,7 +228,7 @@ class ObjectiveSpec(Settings):
         gap, following = vocab.sentinels[:1], vocab.sentinels[: needs.num_sentinels][1:]
         # A span ends with [EOS], or with the sentinel of the next one.
         ends = (vocab.require("eos"), *following[:1])
-        return TextForm(gap=gap, mark=gap, ends=ends)
+        return TextForm(gap=gap, mark=gap, gap_ends=ends)
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any

@@ -30,7 +30,6 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import prefix_lm
 from jaxpt.objectives.objective import get_segments, make_train_step, target_loss
 from jaxpt.objectives.spec import Needs, Predictions, Term, filled_by
@@ -48,6 +47,7 @@ from jaxpt.setting_types import (
     show_value,
 )
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 
 @dataclasses.dataclass(frozen=True)

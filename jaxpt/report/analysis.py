@@ -25,7 +25,6 @@ from jaxpt.report import analysis_page
 from jaxpt.report.formats import to_plain
 from jaxpt.runs import inspection
 from jaxpt.runs.program import Program
-from jaxpt.runs.run_framing import find_frame
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_corpora, load_run, load_task
 from jaxpt.text.rows.corpus import split_count
@@ -162,7 +161,7 @@ def load_members(folders: Sequence[Path]) -> list[Member]:
 
 def text_limit(member: Member) -> int:
     """The number of text tokens that a run's network reads at once."""
-    return member.task.read_length - sum(map(len, find_frame(member.task)))
+    return member.task.read_length - member.task.text_form.num_special()
 
 
 def choose_length(members: Sequence[Member], length: int) -> int:

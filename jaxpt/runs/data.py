@@ -12,8 +12,6 @@ from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.rows.corpus import as_dict, split_count
 from jaxpt.text.rows.forms import (
     PlannedRows,
-    add_frame,
-    find_frame,
     make_rows,
     window_starts,
     windows,
@@ -60,13 +58,13 @@ def held_rows(task: Task, split: "Split", num: int) -> dict[str, np.ndarray]:
       "tokens" int32 [n, R], and the other keys of the form.
     """
     row_sources = _make_rows(task, split, HELD_SEED)
-    frame = find_frame(task.plan.rows, task.vocab)
-    length = task.spec.row_length - sum(map(len, frame))
+    form = task.plan.rows.text_form(task.vocab)
+    length = task.spec.row_length - form.num_special()
     numbers = split_count(num, split.fractions)
     arrays: list[dict[str, np.ndarray]] = []
     for rows, part, n in zip(row_sources, split.parts, numbers, strict=True):
         if rows.keys == ("tokens",):
-            arrays.append({"tokens": add_frame(windows(part, length, n), frame)})
+            arrays.append({"tokens": form.wrap(windows(part, length, n))})
             continue
         n = min(n, rows.num_rows) or rows.num_rows
         indices = np.arange(n) * (rows.num_rows - 1) // max(n - 1, 1)

@@ -20,7 +20,7 @@ def read_layers(
     program: Program, params, rows: Int[np.ndarray, "N T"], batch_size: int = 16
 ) -> Float[np.ndarray, "L N T D"]:
     """The input of the first layer and the output of each layer, float32."""
-    before, length = len(program.frame[0]), rows.shape[1]
+    before, length = len(program.task.text_form.opening), rows.shape[1]
 
     def read(params, tokens):
         states = program.task.model.layer_features(params, tokens)
@@ -56,7 +56,7 @@ def read_attention(
 def read_visible(program: Program, length: int) -> dict[str, Bool[np.ndarray, "T S"]]:
     """The attention mask of the rows of `read_attention`."""
     params = program.abstract_state().params
-    whole = length + sum(map(len, program.frame))
+    whole = length + program.task.text_form.num_special()
     model: Any = program.task.model
     masks = inspection.attention_masks(model, params, whole)
     return {name: np.asarray(mask) for name, mask in masks.items()}
@@ -66,11 +66,7 @@ def frame_rows(
     program: Program, rows: Int[np.ndarray, "N T"]
 ) -> Int[np.ndarray, "N R"]:
     """The rows, framed as in training."""
-    before, after = (
-        np.broadcast_to(np.array(ids, rows.dtype), (len(rows), len(ids)))
-        for ids in program.frame
-    )
-    return np.concatenate([before, rows, after], axis=1)
+    return program.task.text_form.wrap_read(rows)
 
 
 def _cut(rows: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -15,7 +15,6 @@ with a key that nothing else uses. No result of a run depends on its samples.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -35,8 +34,7 @@ from jaxpt.nn.networks.abilities import (
 )
 from jaxpt.rng import row_keys, stream
 from jaxpt.runs.program import Program
-from jaxpt.runs.run_framing import find_frame, find_framing
-from jaxpt.runs.task import Task, find_banned, find_stops
+from jaxpt.runs.task import Task
 from jaxpt.text.rows.corpus import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -47,25 +45,20 @@ if TYPE_CHECKING:
 LENGTH = 64  # tokens of a passage, if the model can read them
 MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples
 # Imported by the samples of networks that write.
-WRITING: ByName[Callable] = ByName(
-    {
-        "pad_left": "jaxpt.evaluation.sampling:pad_left",
-        "generate": "jaxpt.evaluation.sampling:generate",
-        "unmask": "jaxpt.evaluation.unmasking:unmask",
-    }
-)
+WRITERS: ByName[Callable] = ByName({"Writer": "jaxpt.runs.writer:Writer"})
 # (params) -> a sample for each passage.
 Taker = Callable[[Any], list[Sample]]
 
 
 def passage_length(task: Task) -> int:
     """The number of tokens of a passage that every form of sample has room for."""
-    frame = sum(map(len, find_frame(task)))
-    length = min(LENGTH, task.read_length - frame, task.spec.row_length)
+    num_special = task.text_form.num_special()
+    length = min(LENGTH, task.read_length - num_special, task.spec.row_length)
     if {"spans", "gaps"} & {*list_forms(task)} and not task.model.HAS_DECODER:
         # The answer follows in the same stack: three spans with their sentinels,
         # and an end; a single span with three sentinels needs less.
-        length = min(length, task.model_spec.max_len - frame - 2 * samples.SPAN - 1)
+        room = task.model_spec.max_len - num_special
+        length = min(length, room - 2 * samples.SPAN - 1)
     return length
 
 
@@ -85,8 +78,7 @@ def list_forms(task: Task) -> list[str]:
     """The forms of sample of a network; first the one that it is trained for."""
     model = task.model
     has_sentinels = task.has_sentinels
-    form = task.spec.text_form(task.vocab)
-    is_infilling = model.HAS_DECODER and bool(form.gap)
+    is_infilling = model.HAS_DECODER and bool(task.text_form.gap)
     writes = isinstance(model, WritesText)
     is_plain = not (has_sentinels or is_infilling)
     rules = {
@@ -138,12 +130,12 @@ def _hide(program: Program, passages: np.ndarray) -> np.ndarray:
 def _make_rows(program: Program, passages: np.ndarray, is_hidden: np.ndarray) -> dict:
     """Masked passages as the network reads them, and the masked positions."""
     task = program.task
-    framing = find_framing(task)
+    form = task.text_form
     masked = np.where(is_hidden, task.vocab.require("mask"), passages)
-    beside = len(framing.before), len(framing.after)
+    beside = len(form.before), len(form.after)
     return {
-        "tokens": np.stack([framing.wrap(row) for row in passages]),
-        "masked": np.stack([framing.wrap(row) for row in masked]),
+        "tokens": form.wrap(passages),
+        "masked": form.wrap(masked),
         "is_hidden": np.pad(is_hidden, ((0, 0), beside)),
         "index": np.arange(len(passages), dtype=np.int32),
     }
@@ -159,7 +151,7 @@ def _fill_scores(task: Task, params, rows: dict) -> jax.Array:
 def _make_fills(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
     is_hidden = _hide(program, passages)
     rows = _make_rows(program, passages, is_hidden)
-    before = len(find_framing(program.task).before)
+    before = len(program.task.text_form.before)
 
     def fill(params, rows):
         return jnp.argmax(_fill_scores(program.task, params, rows), axis=-1)
@@ -188,7 +180,7 @@ def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
     task = program.task
     is_hidden = _hide(program, passages)
     rows = _make_rows(program, passages, is_hidden)
-    before, model = len(find_framing(task).before), cast(Any, task.model)
+    before, model = len(task.text_form.before), cast(Any, task.model)
 
     def spot(params, rows):
         keys = row_keys(stream(0, 0, "sample"), rows["index"])
@@ -233,72 +225,21 @@ def _make_writer(
     Args:
       prompts: as the network reads them, with the special tokens around a text.
     """
-    task, decoder = program.task, program.decoder
-    assert decoder is not None  # the network writes from left to right
-    framing = find_framing(task)
-    is_answer = decoder.start_id is not None
-    has_sentinels = task.has_sentinels
-    padded, lengths = WRITING["pad_left"](prompts)
-    room = decoder.max_len - (0 if is_answer else padded.shape[1])
-    write = partial(
-        WRITING["generate"],
-        decoder,
-        num_tokens=min(num_tokens, room),
-        rng=stream(0, 0, "sample"),
-        spec=SampleSpec(temperature=0.0),
-        stop=find_stops(tokenizer, framing, ""),
-        banned=find_banned(task, framing, is_answer or has_sentinels),
-        first=framing.first if is_answer else None,
-        last=framing.last,
-    )
-    compiled = program.compile_reader(
-        lambda params, rows: write(params, rows["prompts"], rows["lengths"])
-    )
-    rows = {"prompts": padded, "lengths": lengths}
-
-    def run(params):
-        tokens, counts = map(np.asarray, compiled(params, rows))
-        answers = [row[:count] for row, count in zip(tokens, counts, strict=True)]
-        ends = [*framing.ends, framing.last]
-        answers = [ids[:-1] if len(ids) and ids[-1] in ends else ids for ids in answers]
-        return [
-            ids[1:] if is_answer and len(ids) and ids[0] == framing.first else ids
-            for ids in answers
-        ]
-
-    return run
-
-
-def _make_unmasker(
-    program: Program, tokenizer: Tokenizer, prompts: np.ndarray, num_tokens: int
-) -> Callable[[Any], list[np.ndarray]]:
-    """`_make_writer` for a network that writes by unmasking, one token a pass."""
-    task = program.task
-    framing = find_framing(task)
-    write = partial(
-        WRITING["unmask"],
-        cast(Any, task.model).fill_logits,
-        num_tokens=num_tokens,
-        rng=stream(0, 0, "sample"),
-        spec=SampleSpec(temperature=0.0),
-        mask_id=task.vocab.require("mask"),
-        banned=find_banned(task, framing, is_answer=False),
-    )
-    compiled = program.compile_reader(lambda params, rows: write(params, rows))
-    return lambda params: list(np.asarray(compiled(params, prompts)))
+    writer = WRITERS["Writer"](program, tokenizer, SampleSpec(temperature=0.0))
+    if program.decoder is None:  # by unmasking, one token a pass
+        rows = np.stack(prompts)
+        return lambda params: list(writer.unmask(params, rows, num_tokens))
+    num_tokens = min(num_tokens, writer.room(max(map(len, prompts))))
+    has_sentinels = program.task.has_sentinels
+    return lambda params: writer.write(params, prompts, num_tokens, has_sentinels)
 
 
 def _make_continuation(
     program: Program, tokenizer: Tokenizer, passages: np.ndarray
 ) -> Taker:
     half = passages.shape[1] // 2
-    framing = find_framing(program.task)
-    prompts = [framing.wrap(row[:half]) for row in passages]
-    num_tokens = passages.shape[1] - half
-    if program.decoder is None:
-        write = _make_unmasker(program, tokenizer, np.stack(prompts), num_tokens)
-    else:
-        write = _make_writer(program, tokenizer, prompts, num_tokens)
+    prompts = [program.task.text_form.wrap(row[:half]) for row in passages]
+    write = _make_writer(program, tokenizer, prompts, passages.shape[1] - half)
 
     def make_sample(row, new) -> Sample:
         prompt: Part = (row[:half], "given", [])
@@ -318,18 +259,17 @@ def _make_spans(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
     task = program.task
     sentinels = task.vocab.sentinels
     most = min(3, task.spec.needs.num_sentinels)
-    before, after = find_frame(task)  # UL2's mode token, too
+    form = task.text_form
     spans = [samples.hide_spans(task.vocab.is_special[row], most) for row in passages]
     prompts = [
-        np.concatenate([before, _put_marks(row, row_spans, sentinels), after])
+        form.wrap_read(_put_marks(row, row_spans, sentinels))
         for row, row_spans in zip(passages, spans, strict=True)
     ]
     num_tokens = most * (2 * samples.SPAN + 1) + 1
     write = _make_writer(program, tokenizer, prompts, num_tokens)
-    ends = find_framing(task).ends
 
     def label_parts(row, row_spans, answer):
-        answers, place = samples.split_answer(answer, sentinels, ends), 0
+        answers, place = samples.split_answer(answer, sentinels, form.ends), 0
         for sentinel, (start, stop) in zip(sentinels, row_spans, strict=False):
             yield row[place:start], "given", []
             written, truth = answers.get(sentinel, []), row[start:stop].tolist()
@@ -347,7 +287,7 @@ def _make_spans(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
 
 def _make_gaps(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
     task, model = program.task, cast(FillsGaps, program.task.model)
-    before, middle = find_framing(task).before, passages.shape[1] // 2
+    before, middle = task.text_form.before, passages.shape[1] // 2
     spans = [
         (*samples.hide_spans(task.vocab.is_special[row], 1), (middle, middle))[0]
         for row in passages
@@ -377,13 +317,11 @@ def _make_rewriting(
     program: Program, tokenizer: Tokenizer, passages: np.ndarray
 ) -> Taker:
     task = program.task
-    framing, length = find_framing(task), passages.shape[1]
+    form, length = task.text_form, passages.shape[1]
     marks = [task.vocab.require("mask")] * length
     spans = [samples.hide_spans(task.vocab.is_special[row], 3) for row in passages]
     pairs = list(zip(passages, spans, strict=True))
-    prompts = [
-        framing.wrap(_put_marks(row, row_spans, marks)) for row, row_spans in pairs
-    ]
+    prompts = [form.wrap(_put_marks(row, row_spans, marks)) for row, row_spans in pairs]
     write = _make_writer(program, tokenizer, prompts, length + samples.SPAN)
 
     def take(params):

@@ -1,30 +1,31 @@
 """Text generation, mask filling and nearest words with a trained run."""
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError, argument
 from jaxpt.evaluation import neighbours
-from jaxpt.evaluation.sampling import check_lengths, generate, pad_left, slide
 from jaxpt.evaluation.scores import SampleSpec
-from jaxpt.evaluation.unmasking import cut_rows, fill_masks, unmask
+from jaxpt.evaluation.unmasking import cut_rows, fill_masks
 from jaxpt.files import disk
-from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import FillsGaps, Unmasks
-from jaxpt.rng import stream
 from jaxpt.runs.data import likelihood_rows
 from jaxpt.runs.generation_defaults import Defaults
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import check_language_model
-from jaxpt.runs.run_framing import find_framing
-from jaxpt.runs.task import find_banned, find_stops
+from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.setting_types import Limits, NonNegativeInt, check_value
 
+if TYPE_CHECKING:
+    from jaxpt.runs.writer import Writer
+
+# Loaded when text is written: filled masks do without.
+WRITER = "jaxpt.runs.writer:Writer"
 GAP, GAP_TOKENS = "[MASK]", 64  # of a text with a gap; the longest that is written
 NumSamples = Annotated[int, Limits(least=1, most=100_000)]
 SIDE = 12  # tokens of context shown on each side of a word
@@ -62,23 +63,22 @@ def generate_texts(
         )
     program = run.program
     check_language_model(program.task, "generate")
-    writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
-    model = program.task.model
-    if isinstance(model, Unmasks) and (num_steps or program.decoder is None):
-        writer.check_unmasking()
-        samples = [
-            writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts
-        ]
+    writer = load_place(WRITER)(program, run.tokenizer, spec, seed, stop)
+    task, params = program.task, run.params
+    if isinstance(task.model, Unmasks) and (num_steps or program.decoder is None):
+        _check_unmasking(task, spec)
+        options = num_tokens, num_samples, num_steps
+        samples = [_unmask_texts(writer, params, p, *options) for p in prompts]
         return [text for texts in samples for text in texts]
     if num_steps:
         raise ConfigError(
-            f"{argument('num_steps')}={num_steps}: must be 0 for a {writer.name} run, "
-            "which does not unmask"
+            f"{argument('num_steps')}={num_steps}: must be 0 for a "
+            f"{task.plan.objective_name} run, which does not unmask"
         )
     kind = "causal one or an encoder-decoder"
-    names = "clm or span_corruption"
-    decoder = _require(program.decoder, program, kind, names)
-    return writer.decode(decoder, prompts, num_tokens, num_samples)
+    _require(program.decoder, program, kind, "clm or span_corruption")
+    ids = [run.tokenizer.encode_prompt(prompt) for prompt in prompts]
+    return _decode_texts(writer, params, ids, num_tokens, num_samples)
 
 
 def check_draws(
@@ -104,144 +104,83 @@ def _merge_settings(
     return SampleSpec(**kept | sampling)
 
 
-def _decode(params, prompts, lengths, seed, *, function, decoder, **options):
-    """`generate` or `slide`, with the keys of a seed."""
-    rng = stream(seed, 0, "sample")
-    return function(decoder, params, prompts, lengths, rng=rng, **options)
+def _decode_texts(
+    writer: "Writer",
+    params: Any,
+    prompts: list[np.ndarray],
+    num_tokens: int,
+    num_samples: int = 1,
+) -> list[str]:
+    """Texts of the ids of all prompts at once, token by token."""
+    rows = [_wrap(writer.task, ids) for ids in prompts for _ in range(num_samples)]
+    num_tokens = num_tokens or max(1, writer.room(max(map(len, rows))))
+    texts = []
+    for i, ids in enumerate(writer.write(params, rows, num_tokens)):
+        before = ids[:0] if writer.is_answer else prompts[i // num_samples]
+        texts.append(_cut_text(writer, before, ids))
+    return texts
 
 
-def _unmask(params, rows, seed, *, model, **options):
-    """`unmask`, with the keys of a seed."""
-    rng = stream(seed, 0, "sample")
-    return unmask(model.fill_logits, params, rows, rng=rng, **options)
-
-
-class Writer:
-    """Generates with a run, from left to right or by unmasking."""
-
-    def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
-        self.program, self.tokenizer, self.params = program, tokenizer, params
-        self.spec, self.stop = spec, stop
-        self.seed = np.int64(seed).astype(np.int32)  # JAX reads 32 bits of a key
-        self.framing = find_framing(program.task)
-        self.name = program.task.plan.objective_name
-
-    def wrap(self, ids: np.ndarray) -> np.ndarray:
-        """A prompt's ids, framed as in training."""
-        return self.framing.wrap(ids) if len(ids) else ids
-
-    def decode(
-        self, decoder: Decoder, prompts: list[str], num_tokens: int, num_samples: int
-    ) -> list[str]:
-        """Texts of all prompts at once, token by token."""
-        prompt_ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
-        return self.decode_ids(decoder, prompt_ids, num_tokens, num_samples)
-
-    def decode_ids(
-        self,
-        decoder: Decoder,
-        prompts: list[np.ndarray],
-        num_tokens: int,
-        num_samples: int,
-    ) -> list[str]:
-        """`decode` for the ids of prompts."""
-        framing, is_answer = self.framing, decoder.start_id is not None
-        rows = [self.wrap(ids) for ids in prompts]
-        padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
-        if not num_tokens:
-            num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
-        options: dict[str, Any] = {
-            "spec": self.spec,
-            "stop": find_stops(self.tokenizer, framing, self.stop),
-            "banned": find_banned(self.program.task, framing, is_answer),
-        }
-        room = decoder.max_len - padded.shape[1]
-        is_short = num_tokens <= max(0, room)
-        if is_answer or self.spec.num_beams > 1 or is_short:
-            check_lengths(decoder, padded.shape[1], num_tokens)
-            first = framing.first if is_answer else None
-            options |= {"function": generate, "first": first, "last": framing.last}
-        else:
-            options |= {"function": slide}
-        arrays = self.params, padded, lengths, self.seed
-        options |= {"decoder": decoder, "num_tokens": num_tokens}
-        tokens, counts = jax.device_get(self.program.write(_decode, *arrays, **options))
-        texts = []
-        for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
-            ids = row[:count]
-            if is_answer and count and ids[0] == framing.first:
-                ids = ids[1:]
-            if len(ids) and ids[-1] in (*framing.ends, framing.last):
-                ids = ids[:-1]
-            before = ids[:0] if is_answer else prompts[i // num_samples]
-            texts.append(_cut_text(self.tokenizer, before, ids, self.stop))
-        return texts
-
-    def continue_texts(self, prompts: list[str], num_tokens: int) -> list[str]:
-        """The continuation of each prompt; long prompts are cut at their beginning."""
-        prompt_ids = [self.tokenizer.encode(prompt) for prompt in prompts]
-        decoder = self.program.decoder
-        if decoder is None:
-            raise ConfigError(f"a {self.name} run cannot continue a text from its left")
-        is_answer = decoder.start_id is not None
-        around = len(self.framing.before) + len(self.framing.after)
-        room = decoder.max_len - around - (0 if is_answer else num_tokens)
-        if room < 1:
-            raise ConfigError(
-                f"max_gen_toks={num_tokens}: must leave room for a prompt among the "
-                f"model's {decoder.max_len} positions"
-            )
-        cut = [ids[-room:] for ids in prompt_ids]
-        continuations = self.decode_ids(decoder, cut, num_tokens, num_samples=1)
-        if is_answer:
-            return continuations
-        # The whole text is decoded: its first token may depend on the one before it.
-        return [
-            text[len(self.tokenizer.decode(ids)) :]
-            for text, ids in zip(continuations, cut, strict=True)
-        ]
-
-    def check_unmasking(self) -> None:
-        """Raises UserError for options that need generation from left to right."""
-        spec = self.spec
-        if spec.num_beams > 1 or spec.repetition_penalty != 1:
-            raise ConfigError(
-                f"{argument('num_beams')}={spec.num_beams}, "
-                f"{argument('repetition_penalty')}={spec.repetition_penalty}: must "
-                f"both be 1 for a {self.name} run, which writes by unmasking"
-            )
-
-    def unmask(
-        self, prompt: str, num_tokens: int, num_samples: int, num_steps: int
-    ) -> list[str]:
-        """Texts for one prompt, generated by unmasking in any order."""
-        task, prompt_ids = self.program.task, self.tokenizer.encode_prompt(prompt)
-        ids, limit = self.wrap(prompt_ids), task.model_spec.max_len
-        num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
-        if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
-            raise ConfigError(
-                f"{argument('num_tokens')}={num_tokens}: must be at least 1 and, with "
-                f"the prompt's {len(ids)} tokens (1 at least), at most the model's "
-                f"{limit} positions"
-            )
-        rows = np.repeat(ids[None], num_samples, axis=0)
-        tokens = self.program.write(
-            _unmask,
-            *(self.params, rows, self.seed),
-            model=task.model,
-            num_tokens=num_tokens,
-            spec=self.spec,
-            mask_id=task.vocab.require("mask"),
-            banned=find_banned(self.program.task, self.framing, is_answer=False),
-            num_steps=num_steps,
-            block_size=task.model.block_size,
+def _unmask_texts(
+    writer: "Writer", params, prompt: str, num_tokens: int, num_samples, num_steps: int
+) -> list[str]:
+    """Texts for one prompt, generated by unmasking in any order."""
+    task, prompt_ids = writer.task, writer.tokenizer.encode_prompt(prompt)
+    ids, limit = _wrap(task, prompt_ids), task.model_spec.max_len
+    num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
+    if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
+        raise ConfigError(
+            f"{argument('num_tokens')}={num_tokens}: must be at least 1 and, with the "
+            f"prompt's {len(ids)} tokens (1 at least), at most the model's {limit} "
+            "positions"
         )
-        tokens = jax.device_get(tokens)
-        ends = find_stops(self.tokenizer, self.framing, self.stop)
-        return [
-            _cut_text(self.tokenizer, prompt_ids, row, self.stop)
-            for row in cut_rows(tokens, ends)
-        ]
+    rows = np.repeat(ids[None], num_samples, axis=0)
+    tokens = writer.unmask(params, rows, num_tokens, num_steps)
+    cut = cut_rows(tokens, writer.stops)
+    return [_cut_text(writer, prompt_ids, row) for row in cut]
+
+
+def _check_unmasking(task: Task, spec: SampleSpec) -> None:
+    """Raises UserError for options that need generation from left to right."""
+    if spec.num_beams > 1 or spec.repetition_penalty != 1:
+        raise ConfigError(
+            f"{argument('num_beams')}={spec.num_beams}, "
+            f"{argument('repetition_penalty')}={spec.repetition_penalty}: must both be "
+            "1 for a "
+            f"{task.plan.objective_name} run, which writes by unmasking"
+        )
+
+
+def _wrap(task: Task, ids: np.ndarray) -> np.ndarray:
+    """A prompt with the special tokens around a text, unless it is empty."""
+    return task.text_form.wrap(ids) if len(ids) else ids
+
+
+def continue_texts(
+    writer: "Writer", params: Any, prompts: list[str], num_tokens: int
+) -> list[str]:
+    """The continuation of each prompt; long prompts are cut at their beginning."""
+    program, tokenizer = writer.program, writer.tokenizer
+    prompt_ids = [tokenizer.encode(prompt) for prompt in prompts]
+    if program.decoder is None:
+        name = program.task.plan.objective_name
+        raise ConfigError(f"a {name} run cannot continue a text from its left")
+    form = program.task.text_form
+    room = writer.room(num_tokens) - len(form.before) - len(form.after)
+    if room < 1:
+        raise ConfigError(
+            f"max_gen_toks={num_tokens}: must leave room for a prompt among the "
+            f"model's {program.decoder.max_len} positions"
+        )
+    cut = [ids[-room:] for ids in prompt_ids]
+    continuations = _decode_texts(writer, params, cut, num_tokens)
+    if writer.is_answer:
+        return continuations
+    # The whole text is decoded: its first token may depend on the one before it.
+    return [
+        text[len(tokenizer.decode(ids)) :]
+        for text, ids in zip(continuations, cut, strict=True)
+    ]
 
 
 def read_prompts(prompts: list[str], path: str) -> list[str]:
@@ -270,12 +209,13 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     return lines
 
 
-def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
+def _cut_text(writer: "Writer", before: np.ndarray, ids: np.ndarray) -> str:
     """The text of `before` and `ids`, cut at the first `stop` in the new part."""
-    text = tokenizer.decode(np.concatenate([before, ids]))
-    if not stop:
+    decode = writer.tokenizer.decode
+    text = decode(np.concatenate([before, ids]))
+    if not writer.stop:
         return text
-    place = text.find(stop, len(tokenizer.decode(before)))
+    place = text.find(writer.stop, len(decode(before)))
     return text if place < 0 else text[:place]
 
 
@@ -295,7 +235,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     fill_logits = _require(program.readers.get("fill_logits"), program, kind, names)
     check_language_model(program.task, "fill")
     mask_id = tokenizer.vocab.require("mask")
-    ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
+    ids = program.task.text_form.wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len
     if len(ids) > limit:
         raise ConfigError(
@@ -315,8 +255,7 @@ def _write_gap(
     Each of the k likeliest first tokens is continued by the likeliest ones.
     """
     program, tokenizer, params, _ = run
-    task, framing, decoder = program.task, find_framing(program.task), program.decoder
-    assert decoder is not None  # what fills gaps writes from left to right
+    task, form = program.task, program.task.text_form
     if text.count(GAP) != 1:
         objective = task.plan.objective_name
         raise ConfigError(
@@ -324,7 +263,7 @@ def _write_gap(
         )
     left, right = map(tokenizer.encode, text.split(GAP))
     marked = model.gap_prompt(jnp.array(left)[None], jnp.array(right)[None])[0]
-    prompt = np.concatenate([framing.before, marked]).astype(np.int32)
+    prompt = np.concatenate([form.before, marked]).astype(np.int32)
     limit = task.model_spec.max_len
     num_tokens = min(GAP_TOKENS, limit - len(prompt) - 1)
     if num_tokens < 1:
@@ -332,32 +271,21 @@ def _write_gap(
             f"{argument('text')}: has {len(prompt)} tokens; must have at most "
             f"{limit - 2}, two fewer than the model's {limit} positions"
         )
-    banned = find_banned(task, framing, is_answer=False)
     scores = np.array(
         program.readers["next_logits"](params, prompt[None])[0, -1], np.float64
     )
-    scores[list(banned)] = -np.inf
+    scores[list(task.find_banned(is_answer=False))] = -np.inf
     first = np.argsort(-scores, kind="stable")[: min(k, np.isfinite(scores).sum())]
     rows = np.stack([np.append(prompt, id_) for id_ in first]).astype(np.int32)
-    lengths = np.full(len(rows), rows.shape[1], np.int32)
-    written = program.write(
-        _decode,
-        *(params, rows, lengths, np.int32(0)),
-        function=generate,
-        decoder=decoder,
-        num_tokens=num_tokens,
-        spec=SampleSpec(temperature=0.0),
-        stop=find_stops(tokenizer, framing, ""),
-        banned=banned,
-    )
-    tokens, counts = jax.device_get(written)
-    counts = np.where(np.isin(first, framing.ends), 0, counts) + 1
+    writer = load_place(WRITER)(program, tokenizer, SampleSpec(temperature=0.0))
+    tokens, counts = writer.decode(params, list(rows), num_tokens)
+    counts = np.where(np.isin(first, form.ends), 0, counts) + 1
     answers = np.concatenate([first[:, None], tokens], axis=1).astype(np.int32)
     whole = np.concatenate([rows[:, :-1], answers], axis=1)
     nll = np.asarray(program.readers["token_nll"](params, whole))[:, len(prompt) - 1 :]
     before, fills = len(tokenizer.decode(left)), []
     for ids, count, losses in zip(answers, counts, nll, strict=True):
-        new = ids[:count][: count - bool(ids[count - 1] in framing.ends)]
+        new = ids[:count][: count - bool(ids[count - 1] in form.ends)]
         filled = tokenizer.decode(np.concatenate([left, new]))[before:]
         fills.append((filled, float(np.exp(-losses[:count].sum()))))
     return sorted(fills, key=lambda fill: -fill[1])

@@ -21,7 +21,6 @@ from jaxpt.ops.layout import ROW_AXES
 from jaxpt.rng import stream
 from jaxpt.runs import sharding
 from jaxpt.runs.readers import Reader, Readers
-from jaxpt.runs.run_framing import find_form
 from jaxpt.runs.task import Task
 from jaxpt.runs.train_calls import TrainCalls
 
@@ -101,10 +100,8 @@ class Program:
             self._whole,
             self.devices if self.is_pmap else None,
         )
-        self.form = find_form(task)
-        self.frame = self.form.before, self.form.after
-        self.readers = Readers(task, self.form, self.compile_reader)
-        self._find_writer = functools.lru_cache(MAX_WRITERS)(_compile_writer)
+        self.readers = Readers(task, self.compile_reader)
+        self._find_writer = functools.lru_cache(MAX_WRITERS)(self._compile_writer)
         self.decoder: Decoder | None = None  # of a network that writes
         if isinstance(task.model, WritesText):
             start_id = task.vocab.start if task.model.HAS_DECODER else None
@@ -135,16 +132,20 @@ class Program:
         read.trace = trace  # type: ignore[attr-defined]
         return read
 
-    def write(self, function: Callable, params, /, *arrays, **static) -> Any:
-        """`function(params, *arrays, **static)`, compiled once for its arguments.
+    def write(self, function: Callable, params, rows, /, *rest, **static) -> Any:
+        """`function(params, rows, *rest, **static)`, compiled once for its arguments.
 
         Args:
           function: one that outlives the call, as it is part of the key.
-          arrays: NumPy arrays; equal shapes share the compiled function.
+          rows, rest: as for `compile_reader`; equal shapes share a compiled function.
           static: hashable values.
         """
-        shapes = tuple((np.shape(x), np.asarray(x).dtype) for x in arrays)
-        return self._find_writer(function, shapes, **static)(params, *arrays)
+        shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((rows, rest)))
+        return self._find_writer(function, shapes, **static)(params, rows, *rest)
+
+    def _compile_writer(self, function: Callable, shapes: tuple, /, **static) -> Reader:
+        """A separate compiled function for each of the arguments."""
+        return self.compile_reader(functools.partial(function, **static))
 
     def _put(self, x, layout: NamedSharding) -> jax.Array:
         """A host array, equal on every process, sharded over the devices."""
@@ -162,7 +163,7 @@ class Program:
     @property
     def text_length(self) -> int:
         """The maximum number of tokens of plain text that `features` reads at once."""
-        return self.task.read_length - sum(map(len, self.frame))
+        return self.task.read_length - self.task.text_form.num_special()
 
     @property
     def num_shares(self) -> int:
@@ -258,11 +259,6 @@ class Program:
         return jax.make_array_from_process_local_data(
             self._by_device, local_rows, shape
         )
-
-
-def _compile_writer(function: Callable, shapes: tuple, /, **static) -> Callable:
-    """A separate compiled function for each of the arguments."""
-    return jax.jit(functools.partial(function, **static))
 
 
 def _first_of(state: TrainState) -> TrainState:

@@ -30,7 +30,6 @@ from jaxpt.nn.networks.abilities import (
     ResolvesRatio,
     ScoresCandidates,
 )
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.objective import eval_step
 from jaxpt.rng import row_keys
 from jaxpt.runs.task import Task
@@ -42,15 +41,12 @@ class Readers(Mapping[str, Reader]):
     """A task's readers: those of the network's abilities; each is compiled when used.
 
     Args:
-      form: how a text is written for the network.
       compile_reader: compiles a function of parameters and host rows.
     """
 
-    def __init__(
-        self, task: Task, form: TextForm, compile_reader: Callable[[Callable], Reader]
-    ):
+    def __init__(self, task: Task, compile_reader: Callable[[Callable], Reader]):
         self._compile, self._done = compile_reader, dict[str, Reader]()
-        of = _Functions(task, form)
+        of = _Functions(task)
         # By the ability of the network without which a reader is missing.
         table: dict[type, dict[str, Reader]] = {
             object: {
@@ -68,7 +64,7 @@ class Readers(Mapping[str, Reader]):
             FillsMasks: {"fill_logits": of.fill_logits, "fill_scores": of.fill_scores},
             PredictsNext: {"next_logits": of.next_logits},
         }
-        if task.model.HAS_DECODER and not form.gap:
+        if task.model.HAS_DECODER and not task.text_form.gap:
             del table[ScoresCandidates]  # its training shows it no gaps
         self._functions = {
             name: function
@@ -95,8 +91,8 @@ class Readers(Mapping[str, Reader]):
 class _Functions:
     """What the readers compute, of parameters and rows; not compiled."""
 
-    def __init__(self, task: Task, form: TextForm):
-        self._form, self._frame = form, (form.before, form.after)
+    def __init__(self, task: Task):
+        self._form = task.text_form
         self._model: Any = task.model  # with the abilities of the method that is called
         context: dict[str, Any] = {"vocab": task.vocab, "spec": task.spec}
         self.eval_step = functools.partial(
@@ -105,16 +101,16 @@ class _Functions:
 
     def features(self, params, tokens):
         """Hidden states of plain text, framed as in training."""
-        states = self._model.features(params, self._put_around(tokens))
-        return states[:, len(self._frame[0]) :][:, : tokens.shape[1]]
+        states = self._model.features(params, self._form.wrap_read(tokens))
+        return states[:, len(self._form.opening) :][:, : tokens.shape[1]]
 
     def pooled_layers(self, params, tokens):
         """Every layer's pooled states of plain text, [B, L + 1, P, D].
 
         One vector for each of `evaluation.readings.POOLINGS`.
         """
-        states = self._model.layer_features(params, self._put_around(tokens))
-        text_states = states[:, :, len(self._frame[0]) :][:, :, : tokens.shape[1]]
+        states = self._model.layer_features(params, self._form.wrap_read(tokens))
+        text_states = states[:, :, len(self._form.opening) :][:, :, : tokens.shape[1]]
         return pool_states(text_states)
 
     def read_gap(self, params, rows: dict):
@@ -128,7 +124,7 @@ class _Functions:
         states = self.features(params, tokens)[:, beside]
         start = self._form.answer_before(left)
         if isinstance(self._model, DecodesAnswers) and start is not None:
-            framed = self._put_around(tokens)
+            framed = self._form.wrap_read(tokens)
             answer = self._model.answer_states(params, framed, start)[:, -1:]
             states = jnp.concatenate([states, answer.astype(states.dtype)], axis=1)
         return states.reshape(len(left), -1)
@@ -166,14 +162,6 @@ class _Functions:
         """Predictions of the token after each one, [B, T, V]."""
         return self._model.next_logits(params, tokens)
 
-    def _put_around(self, tokens):
-        """Plain text [B, T] with the special tokens that training puts around it."""
-        before, after = (
-            jnp.broadcast_to(jnp.array(ids, tokens.dtype), (len(tokens), len(ids)))
-            for ids in self._frame
-        )
-        return jnp.concatenate([before, tokens, after], axis=1)
-
     def _mark_gap(self, left):
         """The ids that mark a gap, one row for each of `left`."""
         gap = jnp.array(self._form.shown_gap, left.dtype)
@@ -182,9 +170,9 @@ class _Functions:
     def _show_gap(self, rows: dict) -> Gap:
         left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
         whole, gapped = (
-            self._put_around(jnp.concatenate([left, between, right], axis=1))
+            self._form.wrap_read(jnp.concatenate([left, between, right], axis=1))
             for between in (candidates[:, :1], self._mark_gap(left))
         )
-        index = len(self._frame[0]) + left.shape[1]
+        index = len(self._form.opening) + left.shape[1]
         answer, ends = self._form.answer_before(left), self._form.answer_after(right)
         return Gap(whole, index, gapped, candidates, answer, ends)

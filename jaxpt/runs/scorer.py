@@ -4,7 +4,6 @@ from typing import Any
 
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import check_language_model, list_predicting
-from jaxpt.runs.run_framing import find_form
 from jaxpt.zero_shot.scoring import TextScorer, list_rules
 
 
@@ -14,7 +13,7 @@ def make_scorer(program: Program, params: Any) -> TextScorer:
     Rules that read a random part of the parameters are left out.
     """
     task = program.task
-    form, name = find_form(task), task.plan.objective_name
+    form, name = task.text_form, task.plan.objective_name
     random_parts, read = list_predicting(task), task.model.RULE_PARTS
     unusable = [
         rule

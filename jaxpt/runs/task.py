@@ -9,14 +9,14 @@ import optax
 from jaxtyping import PyTree
 
 from jaxpt.config.plan import Plan
-from jaxpt.errors import ConfigError, UserError, argument
+from jaxpt.errors import ConfigError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import count_flops, make_optimizer
 from jaxpt.learn.skips import SkipRule, make_rule
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import Update
 from jaxpt.nn.attention import list_requests
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.ops.kernel_choice import explain_kernel
@@ -25,9 +25,8 @@ from jaxpt.runs.generation_defaults import Defaults
 from jaxpt.text.feed import pad_ranges
 from jaxpt.text.phases import Phase, split_steps
 from jaxpt.text.rows.rows_spec import SEGMENTED
-from jaxpt.text.tokens.framing import Framing
-from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm, mark_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +68,51 @@ class Task:
         padding = range(self.vocab.size, self.model_spec.vocab_size)
         return [*self.vocab.special_ids.tolist(), *padding]
 
+    @functools.cached_property
+    def text_form(self) -> TextForm:
+        """How a text is written for the run's network.
+
+        The ids around it are those of an imported model, or else of the objective, or
+        else of the rows of training. Before a text that is read from left to right, an
+        imported model has the ids around any text, and a run the [EOS] that closed the
+        previous text if its rows are joined texts.
+        """
+        vocab, spec, imported = self.vocab, self.model_spec, self.vocab.text_form
+        form, eos = self.spec.text_form(vocab), _list_known(vocab.eos)
+        if imported is not None:
+            around = imported
+            form = dataclasses.replace(form, mode=(), lead=())
+        else:
+            rows = self.plan.rows.text_form(vocab)
+            inner = form if form.before or form.after else rows
+            around = TextForm(inner.before, inner.after, bos=rows.bos, ends=eos)
+        has_decoder = self.model.HAS_DECODER
+        return dataclasses.replace(
+            form,
+            before=around.before,
+            after=around.after,
+            lead=around.before + form.lead,
+            bos=around.bos,
+            start=vocab.start if has_decoder else None,
+            first=around.first if has_decoder else None,
+            last=around.last,
+            ends=around.ends,
+            left=around.before or _list_known(around.bos),
+            right=eos,
+            is_word_start=mark_words(vocab.word_starts, vocab.pieces, spec.vocab_size),
+            max_len=spec.max_len if spec.positions in LIMITED else 0,
+        )
+
+    def find_banned(self, is_answer: bool) -> tuple[int, ...]:
+        """Ids that are never generated: nonwords, except an answer's sentinels."""
+        sentinels = self.vocab.sentinels if is_answer else ()
+        allowed = {*self.text_form.ends, *sentinels}
+        return tuple(sorted(set(self.nonwords) - allowed))
+
     @property
     def has_sentinels(self) -> bool:
         """Whether sentinels are the gaps of a text that is answered (T5)."""
-        form = self.spec.text_form(self.vocab)
-        return self.spec.needs.num_sentinels > 0 and bool(form.gap)
+        return self.spec.needs.num_sentinels > 0 and bool(self.text_form.gap)
 
     @property
     def has_ema(self) -> bool:
@@ -184,6 +223,10 @@ def _count_update(model: Network, spec: OptimSpec) -> float:
     return count_flops(spec, params, model.frozen)
 
 
+def _list_known(id_: int | None) -> tuple[int, ...]:
+    return () if id_ is None else (id_,)
+
+
 def make_task(plan: Plan, vocab: Vocab) -> Task:
     """The network and optimizer of a plan."""
     plan = resolve_dtype(plan)
@@ -216,25 +259,3 @@ def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
             f"tokenizer's ids, or 0 for the same number"
         )
     return dataclasses.replace(spec, vocab_size=spec.vocab_size or vocab.size)
-
-
-def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
-    """Ids that end generation: ends of a text, and `stop` if it is one token."""
-    ids = list(framing.ends)
-    if stop:
-        try:
-            named = tokenizer.encode_prompt(stop, allow_unknown=False).tolist()
-        except UserError:
-            raise ConfigError(
-                f"{argument('stop')}={stop!r}: must have characters of the tokenizer's "
-                "vocabulary"
-            ) from None
-        ids += named if len(named) == 1 else []
-    return tuple(sorted(set(ids)))
-
-
-def find_banned(task: Task, framing: Framing, is_answer: bool) -> tuple[int, ...]:
-    """Ids that are never generated: special ones, except an answer's sentinels."""
-    sentinels = task.vocab.sentinels if is_answer else ()
-    allowed = {*framing.ends, *sentinels}
-    return tuple(sorted(set(task.nonwords) - allowed))

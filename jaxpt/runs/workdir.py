@@ -34,11 +34,10 @@ from jaxpt.judge.examples import Examples
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import ObjectiveSpec
-from jaxpt.runs import generation_defaults, random_parts
+from jaxpt.runs import generation_defaults, random_parts, stored_form
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program
-from jaxpt.runs.run_framing import with_framing
 from jaxpt.runs.task import Task, make_task
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -61,7 +60,7 @@ IDENTITY_NAMES = (
     "tokenizer.json",
     "data.json",
     "counts.json",
-    "framing.json",
+    stored_form.NAME,
     random_parts.NAME,
     generation_defaults.NAME,
     BASE_MODEL,
@@ -241,7 +240,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
         )
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
     plan = make_plan(config, is_stored=True)
-    vocab = with_framing(tokenizer.vocab, workdir)
+    vocab = stored_form.with_text_form(tokenizer.vocab, workdir)
     if plan.spec.needs.counts:
         stored_counts = load_json(
             workdir / "counts.json", COUNTS, "the run's own; train it again"

@@ -16,27 +16,9 @@ from jaxtyping import Bool, Int
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.tasks.writing import Writing
 from jaxpt.text.tokens.encoding import Tokenizer
+from jaxpt.text_form import TextForm
 
 Ids = Int[np.ndarray, "n"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """The special tokens around one text or two, and the segment type of the second.
-
-    >>> frame = Frame((1,), (2,), (3,), second_type=1)
-    >>> frame.num_special(is_pair=True)
-    3
-    """
-
-    before: tuple[int, ...] = ()
-    between: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-    second_type: int = 0
-
-    def num_special(self, is_pair: bool) -> int:
-        """The number of special tokens in a row."""
-        return len(self.before) + len(self.after) + len(self.between) * is_pair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,19 +63,20 @@ class TextEncoder:
     """A tokenizer with the special tokens of a network, and the length of a row.
 
     Attributes:
+      form: with the special tokens around one text and two.
       max_len: the maximum number of tokens in a row, special tokens included.
       pad: the id of padding, which is never attended to.
       writing: how the network generates an answer; None if it cannot.
     """
 
     tokenizer: Tokenizer
-    frame: Frame
+    form: TextForm
     max_len: int
     pad: int = 0
     writing: Writing | None = None
 
     def __post_init__(self) -> None:
-        least = self.frame.num_special(is_pair=True) + 2
+        least = self.form.num_special(is_pair=True) + 2
         if self.max_len < least:
             raise ConfigError(
                 f"task.max_len={self.max_len}: must be at least {least}, for two texts "
@@ -107,7 +90,7 @@ class TextEncoder:
     def answer(self, ids: Ids) -> str:
         """The text of a generated answer."""
         if self.writing is not None:
-            ids = self.writing.cut_answer(ids)
+            ids = self.writing.form.cut_answer(ids)
         return self.tokenizer.decode(ids).strip()
 
     def words(self, words: Sequence[str]) -> Words:
@@ -161,16 +144,16 @@ class TextEncoder:
         The longer of two texts loses its last token until both fit
         (google-research/bert: run_classifier.py, `_truncate_seq_pair`).
         """
-        frame, is_pair = self.frame, second is not None
-        room = self.max_len - frame.num_special(is_pair)
+        form, is_pair = self.form, second is not None
+        room = self.max_len - form.num_special(is_pair)
         if second is None:
-            parts = [frame.before, first[:room], frame.after]
+            parts = [form.opening, first[:room], form.after]
             sources, types = [0, 1, 0], [0, 0, 0]
         else:
             one, two = cut_pair(len(first), len(second), room)
-            parts = [frame.before, first[:one], frame.between, second[:two]]
-            parts.append(frame.after)
-            kind = frame.second_type
+            parts = [form.opening, first[:one], form.separator, second[:two]]
+            parts.append(form.after)
+            kind = form.second_type
             sources, types = [0, 1, 0, 2, 0], [0, 0, 0, kind, kind]
         sizes = [len(part) for part in parts]
         if not sum(sizes):

@@ -150,12 +150,13 @@ def answer_loss(
     model: TaskModel, params: dict, batch: dict, writing: Writing, rngs: dict | None
 ) -> losses.SumWeight:
     """The cross-entropy of the answers' tokens: (sum, weight)."""
-    if writing.has_decoder:
+    start = writing.form.start
+    if start is not None:  # a decoder writes the answer
         targets = batch["answer"]
         is_target = targets >= 0
         ids = jnp.where(is_target, targets, writing.pad)
         batch = batch | {
-            "dec_inputs": shift_right(ids, writing.start),
+            "dec_inputs": shift_right(ids, start),
             "dec_segment_ids": is_target.astype(jnp.int32),
         }
     else:
@@ -191,7 +192,7 @@ def write_answers(
         positions are relative, as in training.
     """
     network = cast(WritesText, model.network)
-    decoder = network.make_decoder(writing.start if writing.has_decoder else None)
+    decoder = network.make_decoder(writing.form.start if writing.has_decoder else None)
     batch = make_room(batch, model.adaptation.num_prompts)
     prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
     # This removes only padding.
@@ -209,11 +210,11 @@ def write_answers(
             num_tokens,
             jax.random.key(0),  # unused: the search is deterministic
             sampling,
-            stop=writing.ends,
+            stop=writing.form.ends,
             banned=writing.banned,
             pad=writing.pad,
-            first=writing.first if writing.has_decoder else None,
-            last=writing.last if writing.has_decoder else None,
+            first=writing.form.first if writing.has_decoder else None,
+            last=writing.form.last if writing.has_decoder else None,
         )
 
     tokens, counts = model.adapt(params["extra"], write)

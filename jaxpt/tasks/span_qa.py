@@ -247,7 +247,7 @@ def encode(
     for number, example in enumerate(examples):
         question = encoder.ids(example.question)[: spec.max_question]
         ids, begins, ends = encoder.spans(example.context)
-        room = encoder.max_len - encoder.frame.num_special(is_pair=True) - len(question)
+        room = encoder.max_len - encoder.form.num_special(is_pair=True) - len(question)
         if room < 1:
             raise ConfigError(
                 f"task.max_len={encoder.max_len}: must be above "

@@ -148,7 +148,7 @@ def encode(
         index = {label: i for i, label in enumerate(example.labels)}
         tags = np.array([index[tag] for tag in example.tags], np.int32)
         words = encoder.words(example.words)
-        room = encoder.max_len - encoder.frame.num_special(is_pair=False)
+        room = encoder.max_len - encoder.form.num_special(is_pair=False)
         for start, stop in cut_words(words.word_ids, room):
             framed = encoder.row(words.ids[start:stop])
             place = np.where(framed.sources > 0, framed.places + start, 0)

@@ -172,7 +172,7 @@ def encode(
             "right: a causal LM, a prefix LM or an encoder with a decoder"
         )
     room = writing.room(encoder.max_len, spec.max_target)
-    num_extra = 1 + (writing.has_decoder and writing.first is not None)
+    num_extra = 1 + (writing.has_decoder and writing.form.first is not None)
     rows: list[Row] = []
     longest = 0
     for number, example in enumerate(examples):

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jaxpt.errors import ConfigError
+from jaxpt.text_form import TextForm
 
 Row = dict[str, np.ndarray]
 IGNORED = -1  # the target of positions without a prediction
@@ -19,29 +20,22 @@ IGNORED = -1  # the target of positions without a prediction
 
 @dataclasses.dataclass(frozen=True)
 class Writing:
-    """The special tokens around the input and the answer.
+    """How a network reads an input and writes an answer.
 
     Attributes:
       has_decoder: a decoder generates the answer; else it follows in the same row.
       sees_all: attention within the input is bidirectional, in one stack.
-      before, after: the ids around the input.
-      end: the id that ends an answer in training; any of `ends` stops generation.
-      start: a decoder's first input.
-      first, last: a decoder's forced first and last output.
-      banned: ids that are never generated.
+      form: the special tokens around the input and the answer.
+      end: the id that ends an answer in training; any of `form.ends` stops generation.
       max_len: the number of the model's positions.
+      banned: ids that are never generated.
     """
 
     has_decoder: bool
     sees_all: bool
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    form: TextForm
     end: int
-    ends: tuple[int, ...]
     max_len: int
-    start: int = 0
-    first: int | None = None
-    last: int | None = None
     banned: tuple[int, ...] = ()
     pad: int = 0
 
@@ -61,7 +55,7 @@ class Writing:
                 f"task.max_target={max_target}: must be {allowed} the model's "
                 f"{self.max_len} positions (model.max_len)"
             )
-        room = self.longest(max_len, max_target) - len(self.before) - len(self.after)
+        room = self.longest(max_len, max_target) - self.form.num_special()
         if room < 1:
             raise ConfigError(
                 f"task.max_len={max_len}: must be above {max_len - room}, the special "
@@ -71,8 +65,7 @@ class Writing:
 
     def read_row(self, ids: Int[np.ndarray, "n"], room: int) -> Row:
         """A row of the input alone: "tokens", truncated to the room."""
-        parts = self.before, ids[:room], self.after
-        return {"tokens": np.concatenate(parts).astype(np.int32)}
+        return {"tokens": self.form.wrap_read(ids[:room]).astype(np.int32)}
 
     def train_row(
         self, ids: Int[np.ndarray, "n"], target: Int[np.ndarray, "m"], room: int
@@ -82,7 +75,7 @@ class Writing:
         With a decoder, "answer" is its output; else "targets" has the length of
         "tokens", with -1 at positions without a prediction.
         """
-        row, first = self.read_row(ids, room), self.first
+        row, first = self.read_row(ids, room), self.form.first
         opening = [] if first is None or not self.has_decoder else [first]
         answer = np.concatenate([opening, target, [self.end]]).astype(np.int32)
         if self.has_decoder:
@@ -95,13 +88,6 @@ class Writing:
             "is_prefix": is_prefix.astype(np.int32),
             "targets": np.concatenate([ignored, answer]).astype(np.int32),
         }
-
-    def cut_answer(self, ids: Int[np.ndarray, "m"]) -> Int[np.ndarray, "n"]:
-        """A generated answer without the forced first token and without its end."""
-        if self.has_decoder and len(ids) and ids[0] == self.first:
-            ids = ids[1:]
-        stops = (*self.ends, self.last)
-        return ids[:-1] if len(ids) and int(ids[-1]) in stops else ids
 
 
 def pad_answers(rows: list[Row], size: int) -> list[Row]:

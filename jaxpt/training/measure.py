@@ -146,7 +146,7 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         )
         examples |= of_labels
     if spec.num_words:
-        gap = program.task.spec.text_form(program.task.vocab).shown_gap
+        gap = program.task.text_form.shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
         examples |= FROZEN["words"].measure_words(

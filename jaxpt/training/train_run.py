@@ -8,7 +8,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.distributed import processes
 from jaxpt.files.folder import hold
 from jaxpt.runs.data import with_token_counts
-from jaxpt.runs.run_framing import with_framing
+from jaxpt.runs.stored_form import with_text_form
 from jaxpt.runs.task import make_task
 from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.text.dataset import load_text
@@ -48,7 +48,7 @@ def train_run(
             with_teacher = load_place("jaxpt.training.teacher:with_teacher")
             folder = workdir / "teacher"
             plan = with_teacher(plan, tokenizer, corpora, folder, explicit_names)
-        framed_vocab = with_framing(tokenizer.vocab, workdir)
-        vocab = with_token_counts(plan, framed_vocab, corpora["train"])
+        own_vocab = with_text_form(tokenizer.vocab, workdir)
+        vocab = with_token_counts(plan, own_vocab, corpora["train"])
         task = processes.on_all(make_task, plan, vocab)
         return loop.train(task, tokenizer, corpora, workdir, hooks=hooks)

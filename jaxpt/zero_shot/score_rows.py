@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxpt.nn.text_form import TextForm
+from jaxpt.text_form import TextForm
 
 # The number of corruptions of a text over which the bound is averaged.
 BOUND_SAMPLES = 32
@@ -80,7 +80,7 @@ class ScoredText(NamedTuple):
     @property
     def around(self) -> Int[np.ndarray, "S"]:
         """The tokens with the ids around a text that is read in both directions."""
-        return np.concatenate([self.form.before, self.tokens, self.form.after])
+        return self.form.wrap_read(self.tokens)
 
     def make_rows(
         self,
@@ -133,7 +133,7 @@ def _plan_directed(text: ScoredText, view: str) -> list[ScoredRows]:
 
 def plan_masked(text: ScoredText) -> list[ScoredRows]:
     """Each token is predicted with it masked, alone or with the rest of its word."""
-    return _plan_fills(text, text.around, len(text.form.before), 0)
+    return _plan_fills(text, text.around, len(text.form.opening), 0)
 
 
 def plan_mntp(text: ScoredText) -> list[ScoredRows]:
@@ -183,10 +183,10 @@ def plan_infill(text: ScoredText) -> list[ScoredRows]:
     """
     form, places = text.form, text.scored
     inputs = np.repeat(text.around[None], len(places), axis=0)
-    inputs[np.arange(len(places)), places + len(form.before)] = form.gap[0]
+    inputs[np.arange(len(places)), places + len(form.opening)] = form.gap[0]
     if form.rewrites:
-        dec_inputs = np.concatenate([[form.start], form.before, text.tokens[:-1]])
-        positions = places + len(form.before)
+        dec_inputs = np.concatenate([[form.start], form.opening, text.tokens[:-1]])
+        positions = places + len(form.opening)
     else:
         dec_inputs = np.array([form.start, *form.gap])
         positions = np.full(len(places), len(form.gap))
@@ -201,7 +201,7 @@ def plan_infill(text: ScoredText) -> list[ScoredRows]:
 def plan_suffix(text: ScoredText) -> list[ScoredRows]:
     """The encoder reads the given text and a mark; the decoder generates the rest."""
     tokens, start, form = text.tokens, text.start, text.form
-    source = np.concatenate([form.lead, tokens[:start], form.mark, form.tail])
+    source = np.concatenate([form.lead, tokens[:start], form.mark, form.after])
     if form.rewrites:
         dec_inputs = np.concatenate([[form.start], form.lead, tokens[:-1]])
         positions = text.scored + len(form.lead)
@@ -233,7 +233,7 @@ def plan_prefix(text: ScoredText) -> list[ScoredRows]:
 def plan_discriminator(text: ScoredText) -> list[ScoredRows]:
     """The unmodified text, with all tokens at once."""
     places = text.scored[None]
-    arrays = {"inputs": text.around[None], "positions": places + len(text.form.before)}
+    arrays = {"inputs": text.around[None], "positions": places + len(text.form.opening)}
     return text.make_rows("discriminator", arrays, places)
 
 
@@ -246,7 +246,7 @@ def plan_bound(text: ScoredText) -> list[ScoredRows]:
     seed are compared under the same masks, which reduces the variance of their
     difference.
     """
-    first, num = len(text.form.before), len(text.scored)
+    first, num = len(text.form.opening), len(text.scored)
     begin, size = first + text.start, text.form.block_size
     places = begin + np.arange(num)
     _, starts, blocks, counts = np.unique(

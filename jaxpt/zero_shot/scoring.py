@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
-from jaxpt.nn.text_form import TextForm
+from jaxpt.text_form import TextForm
 from jaxpt.zero_shot.score_rows import (
     NEED_LEFT,
     RANDOM_RULES,

@@ -14,7 +14,7 @@ from tiny import slow, slow_but
 from tiny_refusals import check_refusal, refused
 
 from jaxpt.errors import UserError
-from jaxpt.evaluation.sampling import generate, pad_left, slide
+from jaxpt.evaluation.sampling import generate, pad_left
 from jaxpt.evaluation.scores import (
     SampleSpec,
     filter_logits,
@@ -246,7 +246,7 @@ def test_next_distribution_sums_to_one(logits, temperature, top_k, top_p):
 def test_the_longest_generation_is_the_models():
     assert run(SampleSpec(), num_tokens=6, max_len=7).shape == (2, 7)
     with pytest.raises(UserError, match="num_tokens=7: .* 7 positions"):
-        run(SampleSpec(), num_tokens=7, max_len=7)
+        run(SampleSpec(num_beams=2), num_tokens=7, max_len=7)
     with pytest.raises(UserError, match="num_tokens=0"):
         run(SampleSpec(), num_tokens=0)
     with pytest.raises(UserError, match="prompt=''"):
@@ -261,7 +261,7 @@ def test_beyond_the_model_the_last_tokens_are_read(sizes):
     texts = [rng.integers(1, 11, size) for size in sizes]
     decoder, num = make_decoder(model), 30
     padded, lengths = pad_left(texts)
-    call = functools.partial(slide, decoder, num_tokens=num, banned=(7,))
+    call = functools.partial(generate, decoder, num_tokens=num, banned=(7,))
     call = jax.jit(call, static_argnames=("spec", "stop"))
     key = jax.random.key(1)
     tokens, counts = call(params, padded, lengths, rng=key, spec=SampleSpec(0))

@@ -15,9 +15,9 @@ from jaxpt.finetuning.evaluation import read_outputs
 from jaxpt.finetuning.export import Finetuned, export_finetuned, load_finetuned
 from jaxpt.finetuning.reuse import encode_split
 from jaxpt.nn.presets import get_preset
-from jaxpt.runs.run_framing import NAME
+from jaxpt.runs.stored_form import NAME
 from jaxpt.runs.workdir import load_run
-from jaxpt.text.tokens.framing import Framing
+from jaxpt.text_form import TextForm
 from tests.tasks.tuned import fit, make_run, write_lines
 
 SMALL = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64, "max_len": 128}
@@ -94,8 +94,8 @@ def make_family(folder: Path, family: str, *, framed: bool, **changes) -> Path:
     run = make_run(folder, objective, **(model | changes))
     if framed:
         vocab = load_run(run)[1].vocab
-        framing = Framing((vocab.require("cls"),), (vocab.require("sep"),))
-        write_json(run / NAME, framing.to_json())
+        form = TextForm((vocab.require("cls"),), (vocab.require("sep"),))
+        write_json(run / NAME, form.to_json())
     return run
 
 

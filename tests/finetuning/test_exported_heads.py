@@ -24,9 +24,9 @@ from jaxpt.hub.task_heads import (
     task_from_hf,
     write_labels,
 )
-from jaxpt.runs.run_framing import NAME
+from jaxpt.runs.stored_form import NAME
 from jaxpt.runs.workdir import load_run
-from jaxpt.text.tokens.framing import Framing
+from jaxpt.text_form import TextForm
 from tests.finetuning.exported import TASKS, make_export, make_family, same, tune
 
 # Family, task, head, and the class of transformers.
@@ -164,7 +164,7 @@ def test_an_export_comes_back_with_all_its_numbers(
             held, value = held[-128:], value[-128:]
         if not HEAD.match(path):
             np.testing.assert_array_equal(held, value, path)
-    assert again.encoder.frame == base.encoder.frame
+    assert again.encoder.form == base.encoder.form
     assert again.head.form in ("", again.form)
     program = make_program(
         plan, again, result.program.labels, LabelledRows([], made.rows)
@@ -261,7 +261,7 @@ def test_gpt2_needs_an_id_that_no_text_ends_with(tmp_path, refuses):
     export_finetuned(tuned, tmp_path / "out")
     eos = load_run(run)[1].vocab.eos
     assert eos > 0 and read_json(tmp_path / "out", "config.json")["pad_token_id"] == eos
-    write_json(run, NAME, Framing((), (eos,), ends=(eos,)).to_json())
+    write_json(run, NAME, TextForm((), (eos,), ends=(eos,)).to_json())
     tuned = tune(run, task, "gpt2", tmp_path / "two")
     with refuses("GPT2ForSequenceClassification", "'pad'"):
         export_finetuned(tuned, tmp_path / "other")

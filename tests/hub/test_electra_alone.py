@@ -78,9 +78,9 @@ def test_a_discriminator_detects_and_embeds(detector, refuses):
     assert run.rules == ("discriminator",)
     text = "a b c"
     (scores,) = run.token_log_probs(text)
-    ids = run.task.vocab.framing.wrap(run.tokenizer.encode(text))
+    ids = run.task.vocab.text_form.wrap(run.tokenizer.encode(text))
     logits = run.model.replaced_logits(run.params, ids[None])[0]
-    around = len(run.task.vocab.framing.before)
+    around = len(run.task.vocab.text_form.before)
     inner = np.asarray(logits)[around : around + len(scores)]
     np.testing.assert_allclose(scores, -np.logaddexp(0, inner), atol=1e-5)
     with refuses("rule=pll", "discriminator"):

@@ -13,15 +13,14 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.hub.export import name_ids, write_tokenizer
 from jaxpt.hub.family import find_family
-from jaxpt.hub.specials import read_framing
-from jaxpt.runs.run_framing import find_framing
+from jaxpt.hub.specials import read_text_form
 from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.rows.forms import make_rows
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text_form import TextForm
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 transformers = pytest.importorskip("transformers")
@@ -100,10 +99,10 @@ def exported(tokenizer_of, tmp_path_factory):
         tokenizer = tokenizer_of(kind)
         task = plan_task(run, tokenizer)
         folder = tmp_path_factory.mktemp("export")
-        framing = find_framing(task)
-        write_tokenizer(tokenizer, folder, task.model_spec, framing)
+        form = task.text_form
+        write_tokenizer(tokenizer, folder, task.model_spec, form)
         (folder / "config.json").write_text(json.dumps({"model_type": RUNS[run][0]}))
-        return tokenizer, framing, transformers.AutoTokenizer.from_pretrained(folder)
+        return tokenizer, form, transformers.AutoTokenizer.from_pretrained(folder)
 
     def get(run, kind):
         if (run, kind) not in made:
@@ -119,9 +118,9 @@ def exported(tokenizer_of, tmp_path_factory):
 @example(run="mlm", text="e\u0301 [MASK]")
 @settings(max_examples=150)
 def test_ids_are_ours_on_every_text(kind, exported, run, text):
-    tokenizer, framing, reference = exported(run, kind)
+    tokenizer, form, reference = exported(run, kind)
     try:
-        ids = framing.wrap(tokenizer.encode_prompt(text)).tolist()
+        ids = form.wrap(tokenizer.encode_prompt(text)).tolist()
     except UserError:  # what the vocabulary lacks, a prompt must not hold
         assert tokenizer.vocab.unk in reference(text)["input_ids"]
         return
@@ -134,12 +133,12 @@ def test_ids_are_ours_on_every_text(kind, exported, run, text):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("run", RUNS)
 def test_what_stands_around_a_text(run, kind, exported):
-    tokenizer, framing, reference = exported(run, kind)
+    tokenizer, form, reference = exported(run, kind)
     before, after = (
         [getattr(tokenizer.vocab, role)] if role else [] for role in RUNS[run][3:]
     )
     ids = tokenizer.encode_prompt("the cat [MASK] on\n[MASK] the mat").tolist()
-    assert (list(framing.before), list(framing.after)) == (before, after)
+    assert (list(form.before), list(form.after)) == (before, after)
     result = reference("the cat [MASK] on\n[MASK] the mat")
     assert result["input_ids"] == [*before, *ids, *after]
     assert ids.count(tokenizer.vocab.mask) == 2
@@ -178,14 +177,14 @@ def test_an_export_comes_back_as_it_was(run, kind, tokenizer_of, tmp_path):
     """The special ids around a text, and the fingerprint of the tokenizer."""
     tokenizer = tokenizer_of(kind)
     task = plan_task(run, tokenizer)
-    framing = find_framing(task)
-    write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
-    config = name_ids(tokenizer.vocab, framing, "causal")
+    form = task.text_form
+    write_tokenizer(tokenizer, tmp_path, task.model_spec, form)
+    config = name_ids(tokenizer.vocab, form, "causal")
     again = tokenizers.load(tmp_path)
     ids = find_family(RUNS[run][0]).ids
-    result = read_framing(tmp_path, ids, config, again, again.vocab.size)
-    assert (result.before, result.after) == (framing.before, framing.after)
-    assert (result.bos, result.ends) == (framing.bos, framing.ends)
+    result = read_text_form(tmp_path, ids, config, again, again.vocab.size)
+    assert (result.before, result.after) == (form.before, form.after)
+    assert (result.bos, result.ends) == (form.bos, form.ends)
     assert tokenizers.fingerprint(again) == tokenizers.fingerprint(tokenizer)
     text = "the cat [MASK] on <extra_id_0>"
     assert again.encode_prompt(text).tolist() == tokenizer.encode_prompt(text).tolist()
@@ -204,8 +203,8 @@ def test_characters_and_bytes(kind, run, specials, tmp_path):
     """transformers gives an export our ids, and it is imported as it was written."""
     tokenizer = SYMBOLS[kind](specials)
     task = plan_task(run, tokenizer)
-    framing = find_framing(task)
-    write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
+    form = task.text_form
+    write_tokenizer(tokenizer, tmp_path, task.model_spec, form)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in (
         "the cat\n on]\\^- 😀é",
@@ -218,25 +217,25 @@ def test_characters_and_bytes(kind, run, specials, tmp_path):
             ids = tokenizer.encode(text)
         else:
             ids = tokenizer.encode_prompt(text)
-        assert theirs(text)["input_ids"] == framing.wrap(ids).tolist()
+        assert theirs(text)["input_ids"] == form.wrap(ids).tolist()
         if kind == "byte" or text not in ("Zoé?", "\0"):
             assert theirs.decode(ids) == text
     for role in ("mask", "pad", "cls", "eos"):
         assert getattr(theirs, f"{role}_token_id") == getattr(tokenizer.vocab, role)
-    config = name_ids(tokenizer.vocab, framing, "causal")
+    config = name_ids(tokenizer.vocab, form, "causal")
     again = tokenizers.load(tmp_path)
     assert type(again) is type(tokenizer)
     assert again.vocab == tokenizer.vocab
     assert tokenizers.fingerprint(again) == tokenizers.fingerprint(tokenizer)
     ids = find_family(RUNS[run][0]).ids
-    result = read_framing(tmp_path, ids, config, again, again.vocab.size)
-    assert (result.before, result.after) == (framing.before, framing.after)
-    assert (result.bos, result.ends) == (framing.bos, framing.ends)
+    result = read_text_form(tmp_path, ids, config, again, again.vocab.size)
+    assert (result.before, result.after) == (form.before, form.after)
+    assert (result.bos, result.ends) == (form.bos, form.ends)
 
 
 def test_ids_of_a_config():
     vocab = ByteTokenizer(("pad", "mask", "eos"), 0).vocab
-    own = name_ids(vocab, Framing(ends=(2,)), "seq2seq")
+    own = name_ids(vocab, TextForm(ends=(2,)), "seq2seq")
     assert own == {
         "pad_token_id": 0,
         "mask_token_id": 1,
@@ -246,11 +245,11 @@ def test_ids_of_a_config():
         "forced_bos_token_id": None,
         "forced_eos_token_id": None,
     }
-    output = name_ids(vocab, Framing(bos=7, last=2, ends=(2, 9)), "causal")
+    output = name_ids(vocab, TextForm(bos=7, last=2, ends=(2, 9)), "causal")
     assert output["eos_token_id"] == [2, 9] and output["bos_token_id"] == 7
     assert output["forced_eos_token_id"] == 2 and "decoder_start_token_id" not in output
-    assert name_ids(vocab, Framing(), "causal")["eos_token_id"] is None
-    assert name_ids(vocab, Framing(), "masked") == {
+    assert name_ids(vocab, TextForm(), "causal")["eos_token_id"] is None
+    assert name_ids(vocab, TextForm(), "masked") == {
         "pad_token_id": 0,
         "mask_token_id": 1,
     }

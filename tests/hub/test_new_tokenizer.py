@@ -10,11 +10,11 @@ from hub.test_runs import make_tokenizer, settings, write_folder
 
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.new_tokenizer import map_tokens, move_framing
+from jaxpt.hub.new_tokenizer import map_tokens, move_text_form
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text_form import TextForm
 
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 WORDS = "ab cd ab cd abcd cdab zz"
@@ -93,8 +93,8 @@ def test_an_import_with_another_tokenizer(family, tmp_path):
             mean = one.take(ids, axis).mean(axis)
             np.testing.assert_allclose(two.take(id_, axis), mean, rtol=1e-5, atol=1e-7)
     assert num_tables
-    framings = [each.task.vocab.framing for each in (old, program)]
-    assert framings[1] == move_framing(framings[0], old.task.vocab, new.vocab)
+    forms = [each.task.vocab.text_form for each in (old, program)]
+    assert forms[1] == move_text_form(forms[0], old.task.vocab, new.vocab)
     if family != "electra":
         export_run(tmp_path / "run", tmp_path / "again")
         import_run(tmp_path / "again", tmp_path / "back", config)
@@ -105,13 +105,13 @@ def test_an_import_with_another_tokenizer(family, tmp_path):
 def test_special_tokens_move_by_role():
     old, new = make_tokenizer(), make_new(specials=SPECIALS[::-1])
     one, two = old.vocab, new.vocab
-    framing = Framing((one.cls,), (one.sep,), bos=one.bos, ends=(one.eos, one.sep))
-    moved = move_framing(framing, one, two)
-    assert moved == Framing(
+    form = TextForm((one.cls,), (one.sep,), bos=one.bos, ends=(one.eos, one.sep))
+    moved = move_text_form(form, one, two)
+    assert moved == TextForm(
         (two.cls,), (two.sep,), bos=two.bos, ends=(two.eos, two.sep)
     )
     few = make_new(specials=("pad", "unk", "cls", "sep", "mask")).vocab
-    assert move_framing(framing, one, few) == Framing(
+    assert move_text_form(form, one, few) == TextForm(
         (few.cls,), (few.sep,), ends=(few.sep,)
     )
 

@@ -24,7 +24,6 @@ from jaxpt.nn.presets import get_preset
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.program import Program
-from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import load_run, lock_workdir
 from jaxpt.text.dataset import load_text
@@ -145,8 +144,8 @@ def test_an_exported_run_comes_back(run, export, tmp_path):
     assert new.plan.objective_name == name_of(run)
     assert new.plan.config[name_of(run)] == old.plan.config[name_of(run)]
     assert new.spec == old.spec and new.plan.rows == old.plan.rows
-    assert dataclasses.replace(new.vocab, framing=None) == old.vocab
-    assert find_framing(new) == find_framing(old)
+    assert dataclasses.replace(new.vocab, text_form=None) == old.vocab
+    assert new.text_form == old.text_form
     assert not find_differences(new.model_spec, old.model_spec)
 
 

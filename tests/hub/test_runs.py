@@ -24,7 +24,6 @@ from jaxpt.nn.presets import get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
 from jaxpt.runs.checkpoint import Checkpointer
-from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -235,7 +234,7 @@ def test_notes(objective, num_decoder_layers, family, expected):
     task = make_task(make_plan(config, explicit_names), VOCAB)
     head = next(iter(task.model.export_parts({})))
     kind = find_family(family)
-    ids = name_ids(VOCAB, find_framing(task), head)
+    ids = name_ids(VOCAB, task.text_form, head)
     written = {"architectures": [kind.heads[head]]} | ids
     notes = write_notes(task, VOCAB, head, kind, written)
     assert len(notes) == len(expected)

@@ -12,12 +12,13 @@ from jaxpt.config.settings import default_config
 from jaxpt.hub.export import write_tokenizer
 from jaxpt.hub.family import find_family
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
-from jaxpt.hub.specials import read_framing
+from jaxpt.hub.specials import read_text_form
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
+from jaxpt.text.tokens.post_processor import read_template, write_template
 from jaxpt.text.tokens.symbols import ByteTokenizer, make_byt5
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text_form import TextForm, from_json
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
@@ -32,52 +33,56 @@ def wordpiece():
 
 @pytest.fixture
 def read(tmp_path, wordpiece):
-    """`read(kind, config, **files)`: the framing of a folder with these files."""
+    """`read(kind, config, **files)`: the form of a folder with these files."""
 
-    def get(kind, config, framing=None, num_ids=60, **files):
-        tokenizers.export(wordpiece, tmp_path / "tokenizer.json", framing)
+    def get(kind, config, form=None, num_ids=60, **files):
+        tokenizers.export(wordpiece, tmp_path / "tokenizer.json", form)
         files.setdefault("config", {"model_type": kind})
         for name, values in files.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(values))
         tokenizer = tokenizers.load(tmp_path)
-        return read_framing(tmp_path, find_family(kind).ids, config, tokenizer, num_ids)
+        return read_text_form(
+            tmp_path, find_family(kind).ids, config, tokenizer, num_ids
+        )
 
     return get
 
 
 def test_ids_of_config_and_of_generation_config(read):
     result = read("llama", {"eos_token_id": [4, 9], "bos_token_id": 1})
-    assert result == Framing(bos=1, ends=(4, 9))
+    assert result == TextForm(bos=1, ends=(4, 9))
     later = {"eos_token_id": 8, "bos_token_id": None}
     config = {"eos_token_id": 7, "bos_token_id": 1}
     result = read("llama", config, generation_config=later)
-    assert result == Framing(bos=1, ends=(8,))
+    assert result == TextForm(bos=1, ends=(8,))
 
 
 def test_byt5_ends_a_text(tmp_path):
     """And its export is read as it was written."""
     ids = find_family("t5").ids
-    framing = read_framing(tmp_path, ids, {}, make_byt5(), 384)
-    assert framing == Framing((), (1,), start=0, ends=(1,))
-    write_tokenizer(make_byt5(), tmp_path, ModelSpec(), framing)
+    form = read_text_form(tmp_path, ids, {}, make_byt5(), 384)
+    assert form == TextForm((), (1,), start=0, ends=(1,))
+    write_tokenizer(make_byt5(), tmp_path, ModelSpec(), form)
     assert tokenizers.load(tmp_path).to_json() == make_byt5().to_json()
-    assert read_framing(tmp_path, ids, {}, make_byt5(), 384) == framing
+    assert read_text_form(tmp_path, ids, {}, make_byt5(), 384) == form
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("A")["input_ids"] == [68, 1]
-    write_tokenizer(make_byt5(), tmp_path, ModelSpec(), Framing())  # not ByT5's
+    write_tokenizer(make_byt5(), tmp_path, ModelSpec(), TextForm())  # not ByT5's
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("A")["input_ids"] == [68]
-    assert read_framing(tmp_path, ids, {}, make_byt5(), 384).after == ()
+    assert read_text_form(tmp_path, ids, {}, make_byt5(), 384).after == ()
 
 
 def test_what_a_config_leaves_out_is_its_class_s(read):
-    assert read("gpt2", {}) == Framing()  # 50256 is not one of the model's
-    assert read("gpt2", {}, num_ids=50257) == Framing(bos=50256, ends=(50256,))
-    assert read("llama", {}) == Framing(bos=1, ends=(2,))
-    assert read("llama", {"eos_token_id": None}) == Framing(bos=1)
+    assert read("gpt2", {}) == TextForm()  # 50256 is not one of the model's
+    assert read("gpt2", {}, num_ids=50257) == TextForm(bos=50256, ends=(50256,))
+    assert read("llama", {}) == TextForm(bos=1, ends=(2,))
+    assert read("llama", {"eos_token_id": None}) == TextForm(bos=1)
     result = read("bart", {"forced_bos_token_id": 0})
-    assert result == Framing((CLS,), (SEP,), 0, start=2, first=0, last=2, ends=(2,))
-    assert read("t5", {"vocab_size": 60}) == Framing((), (EOS,), start=0, ends=(1,))
+    assert result == TextForm(
+        (CLS,), (SEP,), bos=0, start=2, first=0, last=2, ends=(2,)
+    )
+    assert read("t5", {"vocab_size": 60}) == TextForm((), (EOS,), start=0, ends=(1,))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "t5", "bart"])
@@ -108,7 +113,7 @@ def test_ids_that_are_none_are_refused(read, refuses):
 
 def test_a_template_is_read_whatever_wrote_it(read):
     plain = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    around = Framing((CLS, BOS), (EOS,))
+    around = TextForm((CLS, BOS), (EOS,))
     result = read("gpt2", {}, around, tokenizer_config=plain)
     assert (result.before, result.after) == ((CLS, BOS), (EOS,))
     for post in (
@@ -129,7 +134,7 @@ def test_a_template_is_read_whatever_wrote_it(read):
 
 
 def test_templates_that_cannot_be_kept_are_refused(refuses):
-    typed = write_template(Framing((CLS,), (SEP,)), {CLS: "[CLS]", SEP: "[SEP]"}, True)
+    typed = write_template(TextForm((CLS,), (SEP,)), {CLS: "[CLS]", SEP: "[SEP]"}, True)
     typed["single"][1]["Sequence"]["type_id"] = 1
     with refuses("type ids", "must be 0"):
         read_template(typed)
@@ -157,7 +162,7 @@ def test_as_transformers_reads_the_folder(kind, has_template, read, tmp_path):
     auto = pytest.importorskip("transformers").AutoTokenizer
     names = {role: f"[{role.upper()}]" for role in ROLES}
     output = CLASSES[kind] | {f"{role}_token": name for role, name in names.items()}
-    around = Framing((CLS,), (SEP,)) if has_template else None
+    around = TextForm((CLS,), (SEP,)) if has_template else None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     result = read(kind, {}, around, tokenizer_config=output)
     ids = auto.from_pretrained(tmp_path)("the cat")["input_ids"]
@@ -165,12 +170,12 @@ def test_as_transformers_reads_the_folder(kind, has_template, read, tmp_path):
     assert result.wrap(plain).tolist() == ids
 
 
-def test_a_framing_comes_back_from_its_json(refuses):
-    framing = Framing((1,), (2, 3), 1, start=2, first=0, last=None, ends=(2, 5))
-    assert from_json(json.loads(json.dumps(framing.to_json()))) == framing
+def test_a_form_comes_back_from_its_json(refuses):
+    form = TextForm((1,), (2, 3), bos=1, start=2, first=0, last=None, ends=(2, 5))
+    assert from_json(json.loads(json.dumps(form.to_json()))) == form
     for name, value in (("ends", 5), ("start", [2]), ("before", [-1]), ("bos", "x")):
         with refuses(f"{name} is {value!r}", "must be"):
-            from_json(framing.to_json() | {name: value})
+            from_json(form.to_json() | {name: value})
     with refuses("must have before, after"):
         from_json({"before": []})
 

@@ -16,12 +16,12 @@ from tiny import ROWS, make_config
 from jaxpt.config.settings import default_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.specials import read_framing
+from jaxpt.hub.specials import read_text_form
 from jaxpt.runs.predictions import fill_text, generate_texts
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text_form import TextForm
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -72,7 +72,7 @@ def make_folder(folder, kind):
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
     folder.mkdir()
     around = [() if r is None else (getattr(vocab, r),) for r in roles]
-    tokenizers.export(tokenizer, folder / "tokenizer.json", Framing(*around))
+    tokenizers.export(tokenizer, folder / "tokenizer.json", TextForm(*around))
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"),
         **{f"{role}_token": names[getattr(vocab, role)] for role in ROLES},
@@ -227,8 +227,8 @@ def test_the_texts_of_a_published_model():
     tokenizer = tokenizers.load(folder)
     config = json.loads((folder / "config.json").read_text())
     size = config["vocab_size"]
-    framing = read_framing(folder, {}, config, tokenizer, size)
-    assert (framing.before, framing.after) == ((101,), (102,))
+    form = read_text_form(folder, {}, config, tokenizer, size)
+    assert (form.before, form.after) == ((101,), (102,))
     for text in ("It's so  [MASK] outside!", "Café\n[MASK][MASK]", "naïve 中文"):
-        ids = framing.wrap(tokenizer.encode_prompt(text)).tolist()
+        ids = form.wrap(tokenizer.encode_prompt(text)).tolist()
         assert auto(text)["input_ids"] == ids

@@ -36,7 +36,7 @@ def test_a_gap_is_one_sentinel_and_its_answer_ends_before_the_next():
     form = spec.text_form(VOCAB)
     assert spec.needs.num_sentinels > 2
     assert form.gap == form.mark == (SENTINELS[0],)
-    assert form.ends == (VOCAB.eos, SENTINELS[1])
+    assert form.gap_ends == (VOCAB.eos, SENTINELS[1])
 
 
 @functools.cache

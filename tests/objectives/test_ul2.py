@@ -21,9 +21,9 @@ from jaxpt.objectives import ul2
 from jaxpt.ops import edits, noise
 from jaxpt.ops.masks import materialise
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 VOCAB = Vocab(
     size=80, pad=0, eos=1, nlu=2, nlg=3, s2s=4, sentinels=tuple(range(79, 59, -1))
@@ -389,7 +389,7 @@ def test_modes_are_specials_of_every_tokenizer(kind, tmp_path):
     assert not set(vocab.ordinary_ids.tolist()) & {vocab.nlu, vocab.nlg, vocab.s2s}
     tokenizers.save(tokenizer, tmp_path / "tokenizer.json")
     assert tokenizers.load(tmp_path / "tokenizer.json").vocab == vocab
-    write_tokenizer(tokenizer, tmp_path, ModelSpec(max_len=64), Framing())
+    write_tokenizer(tokenizer, tmp_path, ModelSpec(max_len=64), TextForm())
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     added = {token["content"] for token in config["additional_special_tokens"]}
     assert {"[NLU]", "[NLG]", "[S2S]"} < added

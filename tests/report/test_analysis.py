@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_runs_own_states(folders, seq2seq, result):
     program, tokenizer, params, _ = seq2seq
     members = analysis.load_members(folders)
     rows = analysis.read_rows(members[0], AnalysisSpec(**SHORT), 12)
-    (_, after) = program.frame
+    after = program.task.text_form.after
     assert after == (tokenizer.vocab.eos,)  # which only this run puts there
     layers = inspection.read_layers(program, params, rows)
     framed = np.concatenate([rows, np.full((8, 1), after[0])], axis=1).astype("int32")

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from tiny import make_config, write_run
 
 import jaxpt
 from jaxpt.hub.lm_eval import RunLM
+from jaxpt.runs import passage_samples
 
 EVENT = "/jax/core/compile/backend_compile_duration"
 
@@ -79,6 +81,26 @@ CALLS = {
     "likelihood": ("mlm", lambda run: lambda: run.nll(["the men", "a"])),
     "embedding": ("mlm", lambda run: lambda: run.embed(["the men", "a"])),
 }
+
+
+SAMPLED = ("clm", "span_corruption", "bart", "fill_in_the_middle", "block_diffusion")
+
+
+@pytest.mark.parametrize("objective", SAMPLED)
+def test_samples_and_texts_share_a_writer(objective, load, compilations):
+    """Samples of equal shape compile once, and the second time nothing."""
+    run = load(objective)
+    program, params = run._loaded.program, run._loaded.params
+    length = passage_samples.passage_length(program.task)
+    passages = np.random.default_rng(0).integers(4, 9, (2, length)).astype(np.int32)
+    form = passage_samples.list_forms(program.task)[0]
+    counts = []
+    for _ in range(2):
+        before = len(compilations)
+        args = form, program, run.tokenizer, passages
+        passage_samples.make_taker(*args)(params)
+        counts.append(len(compilations) - before)
+    assert counts[0] >= 1 and counts[1] == 0
 
 
 @pytest.mark.parametrize("name", CALLS)

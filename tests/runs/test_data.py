@@ -16,7 +16,6 @@ from jaxpt.runs.data import (
     likelihood_rows,
     make_feed,
 )
-from jaxpt.runs.run_framing import find_framing
 
 # Each ends in what most tokenizers have no token for. Every second one is held out.
 DOCUMENTS = [
@@ -105,8 +104,8 @@ def test_special_tokens_around_rows(objective, tmp_path):
     config = make_config(path, objective, data__add_special_tokens=True)
     task, _, splits = prepare(config)
     vocab = task.vocab
-    framing = find_framing(task)
-    assert (framing.before, framing.after) == ((vocab.cls,), (vocab.sep,))
+    form = task.text_form
+    assert (form.before, form.after) == ((vocab.cls,), (vocab.sep,))
     feed = make_feed(task, splits["train"])
     held = held_rows(task, splits["valid"], 3)["tokens"]
     for tokens in (feed.stack(0, 1)["tokens"][0], held):

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare, slow_but, write_run
 
-from jaxpt.evaluation import samples, sampling
+from jaxpt.evaluation import samples
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.report.figures import FORMS as TITLES
-from jaxpt.runs import passage_samples
+from jaxpt.runs import passage_samples, writer
 from jaxpt.runs.predictions import generate_texts
 from jaxpt.runs.program import Program
 from jaxpt.runs.workdir import load_corpora, load_run
@@ -137,7 +137,7 @@ def test_spans_are_read_behind_their_sentinels(speech, monkeypatch):
         tokens = jnp.array([answer], jnp.int32)
         return tokens, jnp.array([len(answer)]) + 0 * lengths
 
-    monkeypatch.setattr(sampling, "generate", generate)
+    monkeypatch.setattr(writer, "generate", generate)
     _, (sample,) = take("spans", task, tokenizer, corpora)
     assert [piece.kind for piece in sample[:3]] == ["given", "right", "given"]
     assert sample[1].text == tokenizer.decode(row[start:stop])
@@ -163,9 +163,10 @@ def test_too_little_text_or_room_gives_no_passages(speech):
 
 
 WRITERS = ["prefix_lm", "prefix_lm/seq2seq", "ul2", "bart", "masked_diffusion"]
+WRITERS += ["block_diffusion"]
 
 
-@pytest.mark.parametrize("name", slow_but((), WRITERS))
+@pytest.mark.parametrize("name", slow_but(("block_diffusion",), WRITERS))
 def test_samples_are_what_generate_writes(name, speech, tmp_path):
     objective, _, form = name.partition("/")
     changes = {"model__num_decoder_layers": 1} if form else {}

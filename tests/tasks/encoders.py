@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.text.tokens.symbols import CharTokenizer
+from jaxpt.text_form import TextForm
 
 CLS, SEP, PAD = 0, 1, 2
 TOKENIZER = CharTokenizer(set(" abcdefgh.é"), ("cls", "sep", "pad"))
@@ -11,8 +12,8 @@ TOKENIZER = CharTokenizer(set(" abcdefgh.é"), ("cls", "sep", "pad"))
 
 def make_encoder(max_len=32, **values):
     """An encoder whose rows are [CLS] a text [SEP] another [SEP]."""
-    frame = Frame((CLS,), (SEP,), (SEP,), second_type=1)
-    return TextEncoder(TOKENIZER, values.pop("frame", frame), max_len, PAD)
+    form = TextForm((CLS,), (SEP,), second_type=1)
+    return TextEncoder(TOKENIZER, values.pop("form", form), max_len, PAD)
 
 
 def show(ids):

@@ -1,8 +1,9 @@
-"""Encoders of the tests: characters, bytes, and pieces of words, in BERT's frame."""
+"""Encoders of the tests: characters, bytes, and pieces of words, in BERT's form."""
 
-from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.text.tokens.symbols import CharTokenizer
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text_form import TextForm
 
 SPECIALS = ("pad", "unk", "cls", "sep", "eos")
 TEXTS = [
@@ -21,5 +22,5 @@ def make_encoder(kind="wordpiece", max_len=32, pair=True):
     """[CLS] A [SEP] B [SEP], the second text of type 1."""
     tokenizer = make_tokenizer(kind)
     vocab = tokenizer.vocab
-    frame = Frame((vocab.cls,), (vocab.sep,), (vocab.sep,), second_type=1)
-    return TextEncoder(tokenizer, frame if pair else Frame(), max_len, vocab.pad)
+    form = TextForm((vocab.cls,), (vocab.sep,), second_type=1)
+    return TextEncoder(tokenizer, form if pair else TextForm(), max_len, vocab.pad)

@@ -8,10 +8,11 @@ import pytest
 from tasks.encoders import TOKENIZER, make_encoder, show
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from jaxpt.tasks.encoder import Frame, TextEncoder, cut_pair
+from jaxpt.tasks.encoder import TextEncoder, cut_pair
 from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text_form import TextForm
 
 
 def test_a_text_and_a_pair_are_framed():
@@ -51,7 +52,7 @@ def test_rows_too_short_for_a_pair_are_refused(refuses):
 
 
 def test_an_empty_row_is_refused(refuses):
-    encoder = make_encoder(frame=Frame())
+    encoder = make_encoder(form=TextForm())
     assert show(encoder.texts("a", "b").tokens) == "ab"
     with refuses("empty"):
         encoder.texts("")
@@ -131,7 +132,7 @@ def test_words_have_the_ids_of_their_text_in_each_form(form):
         tokenizer = ByteTokenizer()
     else:
         tokenizer = name_specials(read_json(json.loads(make_core(form).to_str())))
-    encoder = TextEncoder(tokenizer, Frame(), 128)
+    encoder = TextEncoder(tokenizer, TextForm(), 128)
     result = encoder.words(WORDS)
     np.testing.assert_array_equal(result.ids, encoder.ids(" ".join(WORDS)))
     assert (np.diff(result.word_ids) >= 0).all()
@@ -154,7 +155,7 @@ def test_words_have_the_ids_of_their_text_in_each_form(form):
 
 def test_a_word_without_ids_does_not_take_the_next_one_s():
     tokenizer = CharTokenizer(set(" abc"), ())
-    words = TextEncoder(tokenizer, Frame(), 32).words(["zz", "ab", "zc", "z"])
+    words = TextEncoder(tokenizer, TextForm(), 32).words(["zz", "ab", "zc", "z"])
     assert [tokenizer.decode(words.ids[words.word_ids == i]).strip() for i in range(3)]
     firsts = words.ids[words.is_first].tolist()
     assert tokenizer.decode(np.array(firsts)).replace(" ", "") == "ac"
@@ -169,5 +170,5 @@ def test_spans_cut_the_text_at_its_tokens(text):
 
 
 def test_frames_of_roberta():
-    encoder = TextEncoder(TOKENIZER, Frame((0,), (1, 1), (1,)), 32)
+    encoder = TextEncoder(TOKENIZER, TextForm((0,), (1,), between=(1, 1)), 32)
     assert show(encoder.texts("a", "b").tokens) == "[a||b|"

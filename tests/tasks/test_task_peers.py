@@ -17,6 +17,7 @@ from jaxpt.nn.task_heads import TokenHead
 from jaxpt.tasks import span_qa, tagging, text_to_text
 from jaxpt.tasks.model import TaskModel
 from jaxpt.tasks.writing import Writing
+from jaxpt.text_form import TextForm
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -175,9 +176,9 @@ def test_question_answering(name, tmp_path):
 
 
 WRITINGS = {
-    "t5": {"start": 0, "end": 1, "ends": (1,), "pad": 0},
-    "t5-1.1": {"start": 0, "end": 1, "ends": (1,), "pad": 0},
-    "bart": {"start": 2, "end": 2, "ends": (2,), "pad": 1, "last": 2},
+    "t5": {"form": TextForm(start=0, ends=(1,)), "end": 1, "pad": 0},
+    "t5-1.1": {"form": TextForm(start=0, ends=(1,)), "end": 1, "pad": 0},
+    "bart": {"form": TextForm(start=2, ends=(2,), last=2), "end": 2, "pad": 1},
 }
 
 
@@ -187,7 +188,7 @@ def test_answers_after_a_step(name, num_beams, tmp_path):
     """The same gradient; and one step later the same texts."""
     reference = make_theirs(name)
     ours = Ours(*save(reference, tmp_path), "seq2seq")
-    writing = Writing(True, False, (), (), max_len=20, **WRITINGS[name])
+    writing = Writing(True, False, max_len=20, **WRITINGS[name])
     spec = text_to_text.Spec(kind="text", max_target=9, num_beams=num_beams)
     network = EncoderDecoder(ours.spec)
     model = TaskModel(network, None, "mean", writing=writing, spec=spec)

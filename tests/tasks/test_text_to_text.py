@@ -13,18 +13,18 @@ from jaxpt.tasks.model import align_right
 from jaxpt.tasks.text_to_text import Spec
 from jaxpt.tasks.writing import Writing
 from jaxpt.text.labelled.tables import Table
+from jaxpt.text_form import TextForm
 from tests.tasks.framed import make_encoder
 
 ONE = Writing(
     has_decoder=False,
     sees_all=True,
-    before=(0,),
-    after=(4,),
+    form=TextForm((0,), (4,), ends=(4,)),
     end=4,
-    ends=(4,),
     max_len=40,
 )
-TWO = dataclasses.replace(ONE, has_decoder=True, before=(), start=7)
+FORM = TextForm((), (4,), start=7, ends=(4,))
+TWO = dataclasses.replace(ONE, has_decoder=True, form=FORM)
 
 
 def read(columns, known=None, **settings):
@@ -207,11 +207,12 @@ def test_a_decoder_writes_the_answer():
     assert set(rows[0]["answer"][len(expected) :]) <= {-1}
     assert len({len(row["answer"]) for row in rows}) == 1
     # BART's answers open with a token that is forced.
-    forced = dataclasses.replace(TWO, first=9)
-    _, rows = encode(COLUMNS, forced, **PLAIN)
+    forced = dataclasses.replace(FORM, first=9)
+    writing = dataclasses.replace(TWO, form=forced)
+    _, rows = encode(COLUMNS, writing, **PLAIN)
     assert rows[0]["answer"][: len(expected) + 1].tolist() == [9, *expected]
     assert forced.cut_answer(np.array([9, 5, 4])).tolist() == [5]
-    assert ONE.cut_answer(np.array([5, 6])).tolist() == [5, 6]
+    assert ONE.form.cut_answer(np.array([5, 6])).tolist() == [5, 6]
 
 
 def test_long_texts_and_answers_are_cut():

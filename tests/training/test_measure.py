@@ -245,8 +245,9 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
         vocab.sentinels[0] if name == "sentinel" else getattr(vocab, name)
         for name in names
     )
-    assert program.frame == (ids(before), ids(after))
-    assert program.task.spec.text_form(vocab).shown_gap == ids(gap)
+    form = program.task.text_form
+    assert (form.opening, form.after) == (ids(before), ids(after))
+    assert form.shown_gap == ids(gap)
     num_around = len(before) + len(after)
     assert program.text_length == program.task.read_length - num_around
     params = program.init_state(SEED).params
@@ -271,7 +272,8 @@ def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
     result = pool(
         program.readers["pooled_layers"], params, tokens, 5, 2
     )  # the last row twice
-    before, after = program.frame
+    form = program.task.text_form
+    before, after = form.opening, form.after
     assert bool(before or after) == (objective == "ul2")
     read = jax.jit(model.layer_features)
     for vectors, row in zip(result, rows, strict=True):

@@ -11,10 +11,10 @@ from tiny import make_config, write_run
 
 import jaxpt
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import block_diffusion, masked_diffusion
 from jaxpt.ops import masks
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 from jaxpt.zero_shot import score_rows
 from jaxpt.zero_shot.pairs import TextPair, score_pairs
 from jaxpt.zero_shot.scoring import TextScorer

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare
 
-from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot import reading
 from jaxpt.zero_shot.outcomes import EvalContext
 from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED, WordReading
@@ -125,7 +124,7 @@ def make_context(speech, name):
         lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32),
         jax.eval_shape(task.model.init_params, jax.random.key(0)),
     )
-    scorer = TextScorer(task.model, params, find_form(task), name)
+    scorer = TextScorer(task.model, params, task.text_form, name)
     return EvalContext(scorer, tokenizer.encode, tokenizer.encode_sized)
 
 
@@ -146,7 +145,7 @@ def test_a_masked_network_reads_three_masks_at_the_end(speech):
     ids, start = reading._join(context.encode, "to the", "senate")
     (found,) = reading.find_surprisals(scorer, "pll", [(ids, start)])
     total = 0.0
-    before, after = scorer.form.before, scorer.form.after
+    before, after = scorer.form.opening, scorer.form.after
     for stop in range(start, len(ids)):
         row = np.array([*before, *ids[:stop], gap, gap, gap, *after], np.int32)[None]
         batch = {

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tiny import MODELS, VARIANTS, make_config, prepare, slow_but
 
 from jaxpt.nn.networks.skip_gram import SkipGram
-from jaxpt.nn.text_form import TextForm, mark_words
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
-from jaxpt.runs.scorer import find_form
+from jaxpt.text_form import TextForm, mark_words
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     RANDOM_RULES,
@@ -44,7 +43,7 @@ def make_scorer(speech, case, **changes):
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda x: np.asarray(x) + rng.normal(0, 0.5, x.shape), params)
     params = jax.tree.map(lambda x: x.astype(np.float32), params)
-    return TextScorer(task.model, params, find_form(task), name)
+    return TextScorer(task.model, params, task.text_form, name)
 
 
 @pytest.fixture(scope="module", params=slow_but(QUICK, NAMES))
@@ -104,10 +103,10 @@ class Loop:
         return result
 
     def pll(self, text, start):
-        return self.fill(text, start, self.form.before, by_word=False)
+        return self.fill(text, start, self.form.opening, by_word=False)
 
     def pll_word_l2r(self, text, start):
-        return self.fill(text, start, self.form.before, by_word=True)
+        return self.fill(text, start, self.form.opening, by_word=True)
 
     def mntp(self, text, start):
         return self.fill(text, start, self.form.left, by_word=False)
@@ -138,7 +137,7 @@ class Loop:
         form, result = self.form, []
         for place in range(start, len(text)):
             tokens = [*text[:place], *form.gap, *text[place + 1 :]]
-            source = np.array([[*form.before, *tokens, *form.after]])
+            source = np.array([[*form.opening, *tokens, *form.after]])
             written = [form.start, *(text if form.rewrites else form.gap)]
             logits = self.answer(self.params, source, np.array([written]))[0]
             result += pick(logits[place if form.rewrites else -1][None], [text[place]])
@@ -146,7 +145,7 @@ class Loop:
 
     def suffix(self, text, start):
         form = self.form
-        source = np.array([[*form.lead, *text[:start], *form.mark, *form.tail]])
+        source = np.array([[*form.lead, *text[:start], *form.mark, *form.after]])
         left = text if form.rewrites else [*form.mark, *text[start:]]
         written = np.array([[form.start, *left[:-1]]])
         logits = self.answer(self.params, source, written)[0]
@@ -168,9 +167,9 @@ class Loop:
 
     def discriminator(self, text, start):
         form = self.form
-        tokens = np.array([[*form.before, *text, *form.after]])
+        tokens = np.array([[*form.opening, *text, *form.after]])
 
-        own, kept = slice(len(form.before), len(form.before) + len(text)), 0.0
+        own, kept = slice(len(form.opening), len(form.opening) + len(text)), 0.0
         if "score" in self.model.answers:
             logits = jax.jit(self.model.replaced_logits)(self.params, tokens)[0, own]
             kept = np.asarray(jax.nn.sigmoid(-logits))

@@ -8,7 +8,6 @@ import pytest
 import scipy.special
 from tiny import make_config, prepare
 
-from jaxpt.runs.scorer import find_form
 from jaxpt.zero_shot import text_tasks
 from jaxpt.zero_shot.last_word import Passage
 from jaxpt.zero_shot.outcomes import EvalContext, TaskOptions
@@ -24,7 +23,7 @@ def make_context(speech, name):
         lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32),
         jax.eval_shape(task.model.init_params, jax.random.key(0)),
     )
-    scorer = TextScorer(task.model, params, find_form(task), name)
+    scorer = TextScorer(task.model, params, task.text_form, name)
     return EvalContext(scorer, tokenizer.encode, tokenizer.encode_sized)
 
 
@@ -115,9 +114,9 @@ def test_a_masked_model_sees_nothing_of_the_target(mlm):
     total, fill = 0, jax.jit(scorer.network.fill_logits)
     for i, token in enumerate(target):
         visible = [*context, *target[:i], *[form.gap[0]] * (len(target) - i)]
-        tokens = np.array([[*form.before, *visible, *form.after]])
+        tokens = np.array([[*form.opening, *visible, *form.after]])
         logits = fill(scorer.params, tokens)[0]
-        total += log_softmax(logits[len(form.before) + len(context) + i])[token]
+        total += log_softmax(logits[len(form.opening) + len(context) + i])[token]
     result = text_tasks.evaluate_last_words(mlm, [passage], ("pll", "pll_word_l2r"))
     value = {rule: result[rule].figures["perplexity"].value for rule in result}
     assert value["pll_word_l2r"] == pytest.approx(np.exp(-total), rel=1e-4)

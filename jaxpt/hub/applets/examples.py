@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxpt.errors import UserError
-from jaxpt.runs.run_framing import find_framing
 from jaxpt.runs.workdir import LoadedRun, load_corpora
 
 # For a run without its text, such as an imported model.
@@ -55,9 +54,9 @@ def _fits(run: LoadedRun, text: str) -> bool:
     """Whether the model reads it at once, without an unknown character."""
     if not WORDS[0] <= len(text.split()) <= WORDS[1]:
         return False
-    framing, task = find_framing(run.program.task), run.program.task
+    task = run.program.task
     room = min(task.read_length, task.model_spec.max_len)
-    room -= len(framing.before) + len(framing.after)
+    room -= len(task.text_form.before) + len(task.text_form.after)
     return len(run.tokenizer.encode(text)) <= room and not run.tokenizer.count_unknown(
         text
     )

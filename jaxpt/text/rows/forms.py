@@ -11,6 +11,7 @@ from jaxpt.errors import ConfigError, DataError
 from jaxpt.text.rows.corpus import Corpus, RowArrays, count_sentences, ragged
 from jaxpt.text.rows.rows_spec import PACKED, PAIRS, PLAIN, RowsSpec
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 # Below this share of documents with several sentences, forms of sentences warn.
 MIN_SEVERAL = 0.5
@@ -20,9 +21,6 @@ PLANNERS = {
     **dict.fromkeys(PACKED, "jaxpt.text.rows.packed:plan_packed"),
     **dict.fromkeys(PAIRS, "jaxpt.text.rows.paired:plan_pair_rows"),
 }
-
-
-Frame = tuple[tuple[int, ...], tuple[int, ...]]  # ids before and after
 
 
 class PlannedRows(Protocol):
@@ -59,7 +57,7 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> PlannedRows:
     if spec.sentence_ids or spec.rows in PAIRS:
         _check_sentences(corpus, spec)
     if spec.rows in PLAIN:
-        return _Stretches(corpus, spec, find_frame(spec, vocab))
+        return _Stretches(corpus, spec, spec.text_form(vocab))
     planned: PlannedRows = load_place(PLANNERS[spec.rows])(corpus, spec, vocab)
     return planned
 
@@ -86,45 +84,23 @@ def _check_sentences(corpus: Corpus, spec: RowsSpec) -> None:
         _log.warning(line)
 
 
-def find_frame(spec: RowsSpec, vocab: Vocab) -> Frame:
-    """The special tokens at the beginning and the end of each row, if it has any."""
-    if not spec.add_special_tokens:
-        return (), ()
-    if vocab.framing is not None:
-        frame = vocab.framing.before, vocab.framing.after
-    else:
-        frame = (vocab.require("cls"),), (vocab.require("sep"),)
-    if (least := sum(map(len, frame)) + 1) > spec.row_length:
-        raise ConfigError(
-            f"data.row_length={spec.row_length}: must be at least {least} with "
-            f"data.add_special_tokens=True"
-        )
-    return frame
-
-
-def add_frame(tokens: np.ndarray, frame: Frame) -> np.ndarray:
-    """Rows int32 [n, R] with ids before and after each.
-
-    >>> add_frame(np.array([[7, 8]]), ((1,), (2,))).tolist()
-    [[1, 7, 8, 2]]
-    """
-    ends = (np.tile(np.array(ids, np.int32), (len(tokens), 1)) for ids in frame)
-    before, after = ends
-    return np.concatenate([before, tokens, after], axis=1)
-
-
 class _Stretches:
     """Rows of consecutive tokens: "chunks", which do not overlap, and "windows"."""
 
     fill_rate = 1.0
     notes: tuple[str, ...] = ()
 
-    def __init__(self, corpus: Corpus, spec: RowsSpec, frame: Frame):
-        length = spec.row_length - sum(map(len, frame))
+    def __init__(self, corpus: Corpus, spec: RowsSpec, form: TextForm):
+        length = spec.row_length - form.num_special()
+        if length < 1:
+            raise ConfigError(
+                f"data.row_length={spec.row_length}: must be at least "
+                f"{form.num_special() + 1} with data.add_special_tokens=True"
+            )
         check_length(corpus, length)
         self.is_sampled = spec.rows == "windows"
         self.keys = spec.keys
-        self._corpus, self._length, self._frame = corpus, length, frame
+        self._corpus, self._length, self._form = corpus, length, form
         self._stride = 1 if self.is_sampled else length
         self.num_rows = (corpus.num_tokens - length) // self._stride + 1
 
@@ -132,7 +108,7 @@ class _Stretches:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
         if "sentence_ids" not in self.keys:
-            return {"tokens": add_frame(tokens, self._frame)}
+            return {"tokens": self._form.wrap(tokens)}
         lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
         offsets, shape = np.zeros_like(rows), (len(starts), self._length)
         ids = count_sentences(self._corpus, starts, lengths, rows, offsets, shape)

@@ -1,10 +1,12 @@
-"""The settings of rows: their form, and which keys rows of a form have."""
+"""The settings of rows: their form, its keys and the special tokens around texts."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from jaxpt.errors import ConfigError
 from jaxpt.setting_types import Fraction, NonNegativeInt, OneOf, PositiveInt, Settings
+from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 PLAIN = ("chunks", "windows")
 PACKED = ("packed", "full_sentences", "doc_sentences")
@@ -88,3 +90,20 @@ class RowsSpec(Settings):
             return (*PAIR_KEYS, PAIRS[self.rows])
         keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
         return keys + ("sentence_ids",) * self.sentence_ids
+
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """The special tokens of rows: those around a text, and the one before it.
+
+        A pair is written as [CLS] A [SEP] B [SEP]. In rows of joined texts a text
+        follows the [EOS] of another one (`bos`); otherwise nothing known precedes it.
+        No rows contain [BOS].
+        """
+        before: tuple[int, ...] = ()
+        after: tuple[int, ...] = ()
+        if self.rows in PAIRS or self.add_special_tokens:
+            form = vocab.text_form or TextForm(
+                (vocab.require("cls"),), (vocab.require("sep"),)
+            )
+            before, after = form.before, form.after
+        bos = None if self.rows in SEGMENTED else vocab.eos
+        return TextForm(before, after, bos=bos)

@@ -24,13 +24,14 @@ from jaxpt.files import disk, schema
 from jaxpt.text.tokens import special_names
 from jaxpt.text.tokens.core import check_ids
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.framing import Framing, write_template
+from jaxpt.text.tokens.post_processor import write_template
 from jaxpt.text.tokens.special_names import find_roles, find_unknown
 from jaxpt.text.tokens.transformers_classes import (
     CLASSES,
     apply_class,
     choose_class,
 )
+from jaxpt.text_form import TextForm
 
 _log = logging.getLogger(__name__)
 
@@ -226,13 +227,12 @@ class FolderOptions:
         before, after = (
             tuple(id_ for role, id_ in roles.items() if role == name) for name in around
         )
-        framing = Framing(before, after)
         names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
         between = after * 2 if each.is_double else after
         if each.around is None:
             between = after + before
-        pair = before, between, after, int(each.has_types)
-        data["post_processor"] = write_template(framing, names, each.has_types, pair)
+        form = TextForm(before, after, between=between, second_type=int(each.has_types))
+        data["post_processor"] = write_template(form, names, each.has_types)
         core.post_processor = _parse(data | {"added_tokens": []}).post_processor
 
 

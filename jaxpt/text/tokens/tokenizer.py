@@ -22,9 +22,7 @@ from jaxpt.files import checksums, disk, schema
 from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.framing import (
-    Framing,
-    Pair,
+from jaxpt.text.tokens.post_processor import (
     read_pair_template,
     read_template,
     write_template,
@@ -37,6 +35,7 @@ from jaxpt.text.tokens.symbols import (
     make_byt5,
 )
 from jaxpt.text.tokens.vocab import SPECIALS
+from jaxpt.text_form import TextForm
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 KINDS = ("char", "byte", *SUBWORDS, "file")
@@ -173,33 +172,31 @@ def load(path: str | os.PathLike) -> Tokenizer:
 def export(
     tokenizer: Tokenizer,
     path: str | os.PathLike,
-    framing: Framing | None = None,
+    form: TextForm | None = None,
     has_types: bool = False,
-    pair: Pair | None = None,
 ) -> None:
     """Writes a tokenizer for transformers, without the roles of its special tokens.
 
-    It encodes a text like `encode_prompt`, with the framing around it, if specials in
+    It encodes a text like `encode_prompt`, with the form around it, if specials in
     the text have their names in the vocabulary.
 
     Args:
-      framing: None keeps the post-processor of the tokenizer's original file.
-      has_types: whether the second of two texts has type ids 1.
-      pair: the ids around two texts; None is the original file's, or the default of
-        `write_template`.
+      form: None keeps the post-processor of the tokenizer's original file. Without
+        `between`, two texts are written as in the original file, or else as
+        `write_template` does.
+      has_types: whether the second of two texts then has type ids 1.
     """
     core = tokenizer.to_core()
-    if framing is not None:
+    if form is not None:
         core |= {"truncation": None, "padding": None}
-        is_same = _template_or_none(core) == (framing.before, framing.after)
-        if pair is not None:
-            is_same = is_same and read_pair_template(core["post_processor"]) == pair
+        is_same = _template_or_none(core) == (form.before, form.after)
+        if form.between is not None:
+            both = read_pair_template(core["post_processor"])
+            is_same = is_same and both is not None and both.pair == form.pair
         if not is_same:
-            used = {*framing.before, *framing.after}
-            for ids in (pair or ())[:3]:
-                used.update(ids)
+            used = {*form.before, *form.separator, *form.after}
             names = {id_: tokenizer.token_name(id_) for id_ in used}
-            template = write_template(framing, names, has_types, pair)
+            template = write_template(form, names, has_types)
             core["post_processor"] = template
     disk.replace(path, _write(core))
 
@@ -218,7 +215,8 @@ def _template_or_none(core: dict) -> tuple | None:
 def fingerprint(tokenizer: Tokenizer) -> str:
     """The sha256, in hex, of everything that determines the ids of plain text.
 
-    The framing and the recognition of specials in a prompt are not part of it.
+    The special tokens around a text and the recognition of specials in a prompt are not
+    part of it.
     """
     return hashlib.sha256(_to_text(tokenizer.identity()).encode("ascii")).hexdigest()
 

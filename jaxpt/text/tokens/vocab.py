@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxpt.errors import DataError
-from jaxpt.text.tokens.framing import Framing
+from jaxpt.text_form import TextForm
 
 SPECIALS = {
     "pad": "[PAD]",
@@ -31,7 +31,7 @@ class Vocab:
     Attributes:
       sentinels: T5's, in order of use: `<extra_id_0>` first.
       others: special ids without a role.
-      framing: the special tokens of an imported model, else None.
+      text_form: how texts are written for an imported model, else None.
       special_texts: (id, text) of each special whose name is not that of `SPECIALS`.
       token_bytes: the number of UTF-8 bytes of each id (0 for specials), for bits per
         byte; empty if ids do not determine it (see `Tokenizer.encode_sized`).
@@ -56,7 +56,7 @@ class Vocab:
     s2s: int | None = None
     sentinels: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
-    framing: Framing | None = None
+    text_form: TextForm | None = None
     # Part of equality but not of the hash, which each call of a compiled step computes:
     # these have an entry for every id.
     special_texts: tuple[tuple[int, str], ...] = field(default=(), hash=False)
@@ -67,10 +67,10 @@ class Vocab:
 
     @property
     def start(self) -> int:
-        """The first input of a decoder: the framing's `start`, else [PAD], as in T5."""
-        if self.framing is None or self.framing.start is None:
+        """The first input of a decoder: the form's `start`, else [PAD], as in T5."""
+        if self.text_form is None or self.text_form.start is None:
             return self.require("pad")
-        return self.framing.start
+        return self.text_form.start
 
     @property
     def num_sentinels(self) -> int:

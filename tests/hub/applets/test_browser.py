@@ -19,8 +19,6 @@ from jaxpt.evaluation.scores import SampleSpec, next_distribution
 from jaxpt.evaluation.unmasking import unmask
 from jaxpt.ops import masks
 from jaxpt.runs.first_seeds import list_first_seeds
-from jaxpt.runs.run_framing import find_framing
-from jaxpt.runs.task import find_banned
 
 pytestmark = pytest.mark.browser
 WEB = Path(__file__).resolve().parents[3] / "web"
@@ -69,8 +67,7 @@ def compare(probabilities, expected):
 
 
 def list_banned(run, is_answer=False):
-    framing = find_framing(run.task)
-    return list(find_banned(run._loaded.program.task, framing, is_answer))
+    return list(run._loaded.program.task.find_banned(is_answer))
 
 
 def forbid(logits, banned):

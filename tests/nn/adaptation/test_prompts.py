@@ -22,6 +22,7 @@ from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import check_length
 from jaxpt.tasks.model import TaskModel, write_answers
 from jaxpt.tasks.writing import Writing
+from jaxpt.text_form import TextForm
 
 PROMPT = AdaptSpec("prompt", prompt_length=3)
 
@@ -135,7 +136,7 @@ def test_answers_that_are_written_behind_a_prompt(kind):
     network, params = make(kind, num_layers=1, tie_embeddings=False)
     # What is written then depends on all that is read.
     params["encoder"]["layer_0"]["attention"]["out"]["kernel"] *= 30
-    writing = Writing(False, kind == "prefix", (), (), 2, (), max_len=16)
+    writing = Writing(False, kind == "prefix", TextForm(), 2, max_len=16)
     model = TaskModel(network, None, "mean", adaptation=PROMPT, writing=writing)
     written = jnp.array([9, 2, 10])
     extra = {"embed": {"prompt": params["embed"]["tokens"][written]}}

@@ -13,8 +13,8 @@ from jaxpt.text.rows.forms import (
     windows,
 )
 from jaxpt.text.rows.rows_spec import CARRIERS, FORMS, PACKED, PAIRS, RowsSpec
-from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 PAD, CLS, SEP = 900, 901, 902
 VOCAB = Vocab(size=1000, pad=PAD, cls=CLS, sep=SEP)
@@ -471,8 +471,7 @@ def test_special_tokens_around_rows_by_hand(form):
     assert result.tolist() == [[CLS, i, i + 1, i + 2, SEP] for i in starts]
     assert result.dtype == np.int32 and rows.num_rows == len(result)
     # Those of an imported model, such as Llama's, which begins a text and does not end.
-    framing = Framing(before=(7, 8))
-    vocab = dataclasses.replace(VOCAB, framing=framing)
+    vocab = dataclasses.replace(VOCAB, text_form=TextForm(before=(7, 8)))
     result = read_all(make_rows(count_up(10), spec, vocab))["tokens"]
     assert result[1].tolist() == [
         7,

@@ -16,11 +16,11 @@ from tokenizers import (
 )
 
 from jaxpt.errors import UserError
-from jaxpt.hub.specials import read_framing
-from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.hub.specials import read_text_form
+from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.folder_options import INERT, NEUTRAL, ROLES
-from jaxpt.text.tokens.framing import read_pair_template
+from jaxpt.text.tokens.post_processor import read_pair_template
 from jaxpt.text.tokens.transformers_classes import CLASSES, KINDS, PLAIN
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -343,16 +343,15 @@ def test_files_next_to_a_vocabulary(files, name, has_json, tmp_path):
         (folder / file).write_text(json.dumps(values))
     theirs, ours = load_theirs(folder), tok.load(folder)
     check_ids(ours, theirs)
-    framing = read_framing(folder, {}, {}, ours, ours.vocab.size)
+    form = read_text_form(folder, {}, {}, ours, ours.vocab.size)
     for text in ("the cat", "café"):
         expected = theirs(text)["input_ids"]
-        assert framing.wrap(ours.encode(text)).tolist() == expected
+        assert form.wrap(ours.encode(text)).tolist() == expected
     pair = theirs("the", "cat")
     data = ours.to_json()["core"]["post_processor"]
     template = read_pair_template(data)
     if template is not None:
-        frame = Frame(*template)
-        row = TextEncoder(ours, frame, 64).texts("the", "cat")
+        row = TextEncoder(ours, template, 64).texts("the", "cat")
         assert row.tokens.tolist() == pair["input_ids"]
 
 
