@@ -1,28 +1,32 @@
-"""The four kinds of answers in a text: a class's word, a number, a text, an answer.
+"""The settings of text to text, and its four kinds of answers.
 
     classes   "acceptable"          the number of the class
     number    "3.8"                 a float
     text      "A cat sits."         the text, by ROUGE and BLEU
     answer    "in 1888"             the text, as in SQuAD
 
-Each kind reads its examples from a table, what it makes of a generated text, and scores
-that. `KINDS` has one of each, by its name.
+Each kind reads its examples from a table, reads a generated text, and scores what it
+says. `KINDS` has one of each, by its name.
 """
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from jaxpt import optional
 from jaxpt.errors import ConfigError, DataError
+from jaxpt.evaluation.scores import NumBeams
 from jaxpt.judge.examples import Examples
+from jaxpt.setting_types import Length, Limits, NonNegativeInt, OneOf
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.references import join_groups, read_references
 from jaxpt.tasks.span_metrics import answer_metrics, answer_scores, score_answers
 from jaxpt.tasks.task import (
+    LabelNames,
     Labels,
+    TaskSpec,
     check_labels,
     most_common,
     number_labels,
@@ -32,16 +36,17 @@ from jaxpt.tasks.task import (
 from jaxpt.tasks.text_metrics import (
     BLEU,
     INVALID,
+    OVER_REFERENCES,
     ROUGE,
     bleu_metrics,
     rouge_metrics,
     written_class_metrics,
 )
+from jaxpt.tasks.writing import IGNORED
 from jaxpt.text.labelled.tables import Table
 from jaxpt.text.sources.missing import is_empty
 
-if TYPE_CHECKING:
-    from jaxpt.tasks.text_to_text import Spec
+MAX_TARGET = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +94,7 @@ def _squeeze(text: str) -> str:
     return "".join(text.lower().split())
 
 
-class Kind:
+class AnswerKind:
     """A kind of answer. The methods are those of `jaxpt.tasks.task.Task`.
 
     Attributes:
@@ -141,7 +146,7 @@ class Kind:
         return most_common((example.target for example in train), key=str)
 
 
-class Classes(Kind):
+class ClassWord(AnswerKind):
     """The word of a label; any other word is wrong."""
 
     METRICS = ("accuracy", "mcc", "f1", "macro_f1")
@@ -199,7 +204,7 @@ class Classes(Kind):
         return most_common((example.label for example in train), key=str)
 
 
-class Number(Kind):
+class WrittenNumber(AnswerKind):
     """A number; any other text is -1, as in T5."""
 
     METRICS = ("pearson", "spearman")
@@ -237,7 +242,7 @@ class Number(Kind):
         return float(np.mean([example.value for example in train]))
 
 
-class Text(Kind):
+class ReferencedText(AnswerKind):
     """A text with one or several references."""
 
     METRICS = ("rouge1", "rouge2", "rougeL", "rougeLsum", "bleu")
@@ -282,7 +287,7 @@ class Text(Kind):
         return {"gold": golds, "prediction": predicted, "score": scores["rougeL"]}
 
 
-class Answer(Kind):
+class ShortAnswer(AnswerKind):
     """An answer of which one or several spellings are accepted."""
 
     METRICS = ("f1", "exact_match")
@@ -330,9 +335,91 @@ def _read_golds(table: Table, spec: "Spec", row: int) -> tuple[str, ...]:
     return tuple(golds)
 
 
-KINDS: dict[str, Kind] = {
-    "classes": Classes(),
-    "number": Number(),
-    "text": Text(),
-    "answer": Answer(),
+KINDS: dict[str, AnswerKind] = {
+    "classes": ClassWord(),
+    "number": WrittenNumber(),
+    "text": ReferencedText(),
+    "answer": ShortAnswer(),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(TaskSpec):
+    """The inputs, the target, and the metrics.
+
+    Attributes:
+      kind: the form of an answer: the word of a label ("classes"), a "number", a "text"
+        scored by ROUGE and BLEU, or an "answer" scored as in SQuAD.
+      prefix: the start of the input, as "cola" or "summarize:".
+      inputs: the columns of the input, in this order; T5 sorts them by name.
+      keys: the name of each column in the input, as "sentence" in "sentence: ..."; ()
+        takes the columns' names, "" omits the name.
+      target: the column of the target. For a "text", a pattern such as "summary*" takes
+        all columns that match as references; the first is trained on. A value may be a
+        list, and rows may differ in their number of references. For an "answer", the
+        values may be SQuAD's {"text": [...], ...}.
+      group: a column; rows of development and test data with the same value are one
+        text with several references. Training data are not grouped.
+      labels, words: the labels, and the word for each; () takes the labels of the
+        training data, and the labels themselves as words.
+      positive: the label that F1 is computed for; "" is the second.
+      drop: a string that is removed from the target, as a mark between sentences.
+      max_target: the maximum number of tokens in an answer, its end included.
+      num_beams: beams of the search; 1 is greedy.
+      length_penalty: as in `jaxpt generate`.
+      over_references: "max" or "mean" of ROUGE over several references; BLEU matches
+        any of them.
+      bleu_tokenize: sacrebleu's; T5's is "intl".
+      metric: selects the best run; "" is the first of its kind, rougeL for a "text".
+    """
+
+    NUM_OUTPUTS: ClassVar[int | None] = 0
+    READS: ClassVar[str] = ""
+    PADS: ClassVar[dict[str, int]] = {"is_prefix": 0, "targets": IGNORED}
+
+    max_len: NonNegativeInt = 512
+    kind: Annotated[str, OneOf(*KINDS)] = "classes"
+    prefix: str = ""
+    inputs: Annotated[tuple[str, ...], Length(1)] = ("sentence",)
+    keys: tuple[str, ...] = ()
+    target: str = "label"
+    group: str = ""
+    labels: LabelNames = ()
+    words: tuple[str, ...] = ()
+    positive: str = ""
+    drop: str = ""
+    max_target: Annotated[int, Limits(least=2, most=MAX_TARGET)] = 32
+    num_beams: NumBeams = 1
+    length_penalty: float = 1.0
+    over_references: Annotated[str, OneOf(*OVER_REFERENCES)] = "max"
+    bleu_tokenize: str = "13a"
+    metric: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check("inputs", all(self.inputs), "columns")
+        is_good = len(self.keys) in (0, len(self.inputs))
+        self.check("keys", is_good, "one for each of task.inputs, or ()")
+        self.check("target", bool(self.target), "a column")
+        is_good = KINDS[self.kind].HAS_PATTERNS or "*" not in self.target
+        self.check("target", is_good, "one column without task.kind=text")
+        for kind, each in KINDS.items():
+            for name in each.SETTINGS:
+                is_good = self.kind == kind or not getattr(self, name)
+                self.check(name, is_good, f"empty without task.kind={kind}")
+        is_good = len(self.words) in (0, len(self.labels))
+        self.check("words", is_good, "one for each of task.labels, or ()")
+        is_good = self.positive in ("", *self.labels)
+        self.check("positive", is_good, "one of task.labels, or ''")
+        allowed = KINDS[self.kind].METRICS
+        is_good = self.metric in ("", *allowed)
+        self.check("metric", is_good, f"one of {', '.join(allowed)}, or ''")
+
+    @property
+    def columns(self) -> list[str]:
+        named = [*self.inputs, self.target, self.group]
+        return [] if "*" in self.target else list(filter(None, dict.fromkeys(named)))
+
+    @property
+    def main_metric(self) -> str:
+        return self.metric or KINDS[self.kind].MAIN

@@ -9,119 +9,29 @@ any other answer is wrong. Words are compared without case and white space, whic
 tokenizers do not preserve (T5 compares them exactly).
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.evaluation.scores import NumBeams, SampleSpec
+from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.judge.examples import Examples
-from jaxpt.setting_types import Length, Limits, NonNegativeInt, OneOf
-from jaxpt.tasks.answers import KINDS, Example
+from jaxpt.tasks.answers import KINDS, Example, Spec
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel, answer_loss, write_answers
 from jaxpt.tasks.task import (
     Described,
-    LabelNames,
     Labels,
     Row,
     Sums,
-    TaskSpec,
 )
-from jaxpt.tasks.text_metrics import (
-    OVER_REFERENCES,
-)
-from jaxpt.tasks.writing import IGNORED, pad_answers
+from jaxpt.tasks.writing import pad_answers
 from jaxpt.text.labelled.tables import HOW_TO_DROP, Table
 from jaxpt.text.sources.missing import is_empty
 
-MAX_TARGET = 2**20
 STEP = 8  # answers are padded to a multiple of it
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec(TaskSpec):
-    """The inputs, the target, and the metrics.
-
-    Attributes:
-      kind: the form of an answer: the word of a label ("classes"), a "number", a "text"
-        scored by ROUGE and BLEU, or an "answer" scored as in SQuAD.
-      prefix: the start of the input, as "cola" or "summarize:".
-      inputs: the columns of the input, in this order; T5 sorts them by name.
-      keys: the name of each column in the input, as "sentence" in "sentence: ..."; ()
-        takes the columns' names, "" omits the name.
-      target: the column of the target. For a "text", a pattern such as "summary*" takes
-        all columns that match as references; the first is trained on. A value may be a
-        list, and rows may differ in their number of references. For an "answer", the
-        values may be SQuAD's {"text": [...], ...}.
-      group: a column; rows of development and test data with the same value are one
-        text with several references. Training data are not grouped.
-      labels, words: the labels, and the word for each; () takes the labels of the
-        training data, and the labels themselves as words.
-      positive: the label that F1 is computed for; "" is the second.
-      drop: a string that is removed from the target, as a mark between sentences.
-      max_target: the maximum number of tokens in an answer, its end included.
-      num_beams: beams of the search; 1 is greedy.
-      length_penalty: as in `jaxpt generate`.
-      over_references: "max" or "mean" of ROUGE over several references; BLEU matches
-        any of them.
-      bleu_tokenize: sacrebleu's; T5's is "intl".
-      metric: selects the best run; "" is the first of its kind, rougeL for a "text".
-    """
-
-    NUM_OUTPUTS: ClassVar[int | None] = 0
-    READS: ClassVar[str] = ""
-    PADS: ClassVar[dict[str, int]] = {"is_prefix": 0, "targets": IGNORED}
-
-    max_len: NonNegativeInt = 512
-    kind: Annotated[str, OneOf(*KINDS)] = "classes"
-    prefix: str = ""
-    inputs: Annotated[tuple[str, ...], Length(1)] = ("sentence",)
-    keys: tuple[str, ...] = ()
-    target: str = "label"
-    group: str = ""
-    labels: LabelNames = ()
-    words: tuple[str, ...] = ()
-    positive: str = ""
-    drop: str = ""
-    max_target: Annotated[int, Limits(least=2, most=MAX_TARGET)] = 32
-    num_beams: NumBeams = 1
-    length_penalty: float = 1.0
-    over_references: Annotated[str, OneOf(*OVER_REFERENCES)] = "max"
-    bleu_tokenize: str = "13a"
-    metric: str = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check("inputs", all(self.inputs), "columns")
-        is_good = len(self.keys) in (0, len(self.inputs))
-        self.check("keys", is_good, "one for each of task.inputs, or ()")
-        self.check("target", bool(self.target), "a column")
-        is_good = KINDS[self.kind].HAS_PATTERNS or "*" not in self.target
-        self.check("target", is_good, "one column without task.kind=text")
-        for kind, each in KINDS.items():
-            for name in each.SETTINGS:
-                is_good = self.kind == kind or not getattr(self, name)
-                self.check(name, is_good, f"empty without task.kind={kind}")
-        is_good = len(self.words) in (0, len(self.labels))
-        self.check("words", is_good, "one for each of task.labels, or ()")
-        is_good = self.positive in ("", *self.labels)
-        self.check("positive", is_good, "one of task.labels, or ''")
-        allowed = KINDS[self.kind].METRICS
-        is_good = self.metric in ("", *allowed)
-        self.check("metric", is_good, f"one of {', '.join(allowed)}, or ''")
-
-    @property
-    def columns(self) -> list[str]:
-        named = [*self.inputs, self.target, self.group]
-        return [] if "*" in self.target else list(filter(None, dict.fromkeys(named)))
-
-    @property
-    def main_metric(self) -> str:
-        return self.metric or KINDS[self.kind].MAIN
 
 
 def join_source(spec: Spec, texts: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from shared import find_shared
 from jaxpt.zero_shot.questions import (
     FORMS,
     Question,
+    QuestionRow,
     ask_arc,
     ask_boolq,
     ask_cb,
@@ -29,27 +30,27 @@ ARC = {
 
 def test_arc_has_letters_or_numbers():
     question = "Question: Which is a gas?\nAnswer:"
-    result = ask_arc(ARC, "")
+    result = ask_arc(QuestionRow(ARC, ""))
     assert result == Question((question,) * 3, (" ice", " steam", " dew"), 1)
     letters = ARC | {"answerKey": "C"}
     letters["choices"] = ARC["choices"] | {"label": ["A", "B", "C"]}
-    assert ask_arc(letters, "").answer == 2
+    assert ask_arc(QuestionRow(letters, "")).answer == 2
     assert result.solved == question + " steam"
 
 
 def test_a_key_that_no_choice_has(refuses):
     with refuses("a.jsonl line 3", "answerKey='B'", "1, 2, 3"):
-        ask_arc(ARC | {"answerKey": "B"}, "a.jsonl line 3")
+        ask_arc(QuestionRow(ARC | {"answerKey": "B"}, "a.jsonl line 3"))
 
 
 def test_openbookqa_ends_its_stem():
     row = {"question_stem": "Ice is"} | ARC
-    assert ask_openbookqa(row, "").contexts[0] == "Ice is"
+    assert ask_openbookqa(QuestionRow(row, "")).contexts[0] == "Ice is"
 
 
 def test_piqa():
     row = {"goal": "dresser", "sol1": "glue ", "sol2": "nails", "label": 1}
-    result = ask_piqa(row, "")
+    result = ask_piqa(QuestionRow(row, ""))
     assert result.contexts[0] == "Question: dresser\nAnswer:"
     # The trailing space stays, as in the harness, and counts as a character.
     assert result.bare_options == ("glue ", "nails") and result.answer == 1
@@ -63,18 +64,21 @@ def make_sciq(support):
 
 
 def test_sciq_without_a_support_has_no_empty_line():
-    assert ask_sciq(make_sciq(""), "").contexts[0] == "Question: Who?\nAnswer:"
-    with_it = ask_sciq(make_sciq(" He wrote it. "), "")
+    assert (
+        ask_sciq(QuestionRow(make_sciq(""), "")).contexts[0]
+        == "Question: Who?\nAnswer:"
+    )
+    with_it = ask_sciq(QuestionRow(make_sciq(" He wrote it. "), ""))
     assert with_it.contexts[0] == "He wrote it.\nQuestion: Who?\nAnswer:"
     assert with_it.options[with_it.answer] == " darwin"
 
 
 def test_boolq_gets_its_question_mark():
     row = {"passage": "It is.", "question": "is it", "answer": True}
-    result = ask_boolq(row, "")
+    result = ask_boolq(QuestionRow(row, ""))
     assert result.contexts[0] == "It is.\nQuestion: is it?\nAnswer:"
     assert result.options == (" no", " yes") and result.answer == 1
-    assert ask_boolq(row | {"answer": False}, "").answer == 0
+    assert ask_boolq(QuestionRow(row | {"answer": False}, "")).answer == 0
 
 
 def test_dashes_are_no_titles():
@@ -90,23 +94,23 @@ def test_dashes_are_no_titles():
 def test_copa_goes_on_with_one_space(asks, word):
     row = {"premise": "The man fell.", "question": asks, "label": 0}
     row |= {"choice1": "He slipped.", "choice2": "It rained."}
-    result = ask_copa(row, "")
+    result = ask_copa(QuestionRow(row, ""))
     assert result.solved == f"The man fell {word} he slipped."
 
 
 def test_winogrande_scores_what_follows_either_name():
     row = {"option1": "Sam", "option2": "Max", "answer": "2"}
-    result = ask_winogrande(row | {"sentence": "So _ won."}, "")
+    result = ask_winogrande(QuestionRow(row | {"sentence": "So _ won."}, ""))
     assert result.contexts == ("So Sam", "So Max")
     assert result.options == (" won.", " won.") and result.answer == 1
-    result = ask_winogrande(row | {"sentence": "It was _'s hat."}, "")
+    result = ask_winogrande(QuestionRow(row | {"sentence": "It was _'s hat."}, ""))
     assert result.solved == "It was Max's hat."
 
 
 def test_cb_by_words_and_by_numbers():
     row = {"premise": "He may.", "hypothesis": "he will"}
     for label in (1, "contradiction"):
-        result = ask_cb(row | {"label": label}, "")
+        result = ask_cb(QuestionRow(row | {"label": label}, ""))
         assert result.options[result.answer] == " False"
     assert result.contexts[0].endswith(
         "He may.\nQuestion: he will. True, False, or Neither?\nAnswer:"
