@@ -17,10 +17,10 @@ PACKAGE = Path(__file__).resolve().parents[1] / "jaxpt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Who asks for a declared part: an objective asks its base, the rows are made by theirs,
 # and the run joins them.
-ASKING = {"runs/task.py", "runs/data.py", "text/rows/forms.py"}
+ASKING = {"runs/task.py", "runs/data.py", "text/rows/rows_spec.py"}
 # Who writes a form: the declarations, and what is read from or added for a checkpoint.
 MAKING = {
-    *("text_form.py", "runs/task.py", "text/rows/forms.py"),
+    *("text_form.py", "runs/task.py", "text/rows/rows_spec.py"),
     *("text/tokens/post_processor.py", "text/tokens/folder_options.py"),
     *("hub/specials.py", "hub/new_tokenizer.py"),
 }
