@@ -27,13 +27,11 @@ from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.comparison.studies import (
     COMPUTED,
     REPEATED,
-    REPORT,
-    STUDY,
     Study,
     check_study,
     load_study,
-    write_study,
 )
+from jaxpt.comparison.study_files import REPORT, STUDY, write_study
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk

@@ -1,7 +1,7 @@
 """`jaxpt fit-scaling`: scaling laws of finished runs, or of a table of them.
 
     scaling.json   the points, both fits, their intervals, the best sizes of each budget
-    scaling.svg    the loss over sizes and budgets, and what was fitted
+    scaling.svg    the loss over sizes and budgets, with the fits
 
 Losses of different objectives have different scales, so each objective has its own fit.
 N is the number of trained parameters (of both networks of ELECTRA, of a distillation's

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from jaxpt.comparison.assembly import describe_count
-from jaxpt.comparison.studies import STUDY, check_study, write_study
+from jaxpt.comparison.studies import check_study
+from jaxpt.comparison.study_files import STUDY, write_study
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.errors import UserError
 from jaxpt.files.folder import replaced_folder
