@@ -36,8 +36,8 @@ from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, load_json, replaced_folder
+from jaxpt.files.stored import to_plain
 from jaxpt.judge.examples import Examples
-from jaxpt.report.formats import to_plain
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import NAMES, load_examples
 from jaxpt.text.tokens import tokenizer as tokenizers

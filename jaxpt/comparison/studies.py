@@ -19,8 +19,9 @@ from jaxpt.comparison.study_files import STUDY, Values, find_studies, read_files
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import override
 from jaxpt.errors import CheckpointError
+from jaxpt.files.stored import to_plain
 from jaxpt.judge.intervals import repeat_interval
-from jaxpt.report.formats import is_number, to_plain
+from jaxpt.report.formats import is_number
 from jaxpt.runs.finished_runs import FoundRun, load_runs
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task, make_task

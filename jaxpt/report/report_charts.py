@@ -12,24 +12,17 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from jaxpt.report import charts
-from jaxpt.report.charts import (
-    BOTTOM,
-    FULL,
-    LEFT,
-    RIGHT,
-    TOP,
-    Axis,
-    Point,
+from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point, place_chart
+from jaxpt.report.drawing import (
+    Picture,
     choose_styles,
+    document,
+    escape_text,
+    grid,
     tag,
+    write,
 )
-from jaxpt.report.drawing import Picture, document, grid, place_chart, write
-from jaxpt.report.formats import (
-    format_count,
-    format_flops,
-    format_seconds,
-    is_number,
-)
+from jaxpt.report.formats import format_count, format_flops, format_seconds, is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.types import Groups, Metric, RunEntry
 
@@ -194,7 +187,7 @@ def draw_curves(
     names, styles = charts.draw_names(ends), choose_styles(groups)
     for i, (name, seeds) in enumerate(curves.items()):
         line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
-        parts.append(charts.tag("g", line, names.get(name, ""), class_=f"s o{i}"))
+        parts.append(tag("g", line, names.get(name, ""), class_=f"s o{i}"))
     summary = f"{title} against {label}: {', '.join(groups)}"
     return charts.draw_chart(summary, *parts)
 
@@ -309,7 +302,7 @@ def draw_pareto(
     for i, name in enumerate(groups):
         if name in finals:
             drawn = _draw_final(name, styles[name][1], finals[name], x, y)
-            parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
+            parts.append(tag("g", drawn, names[name], class_=f"s o{i}"))
     summary = f"Final {entry.label} against {label}: {', '.join(finals)}"
     return charts.draw_chart(summary, *parts)
 
@@ -353,7 +346,7 @@ def _label_points(places: Mapping[str, Point]) -> dict[str, str]:
             if is_inside and box[3] < BOTTOM and not any(_meet(box, b) for b in taken):
                 taken.append(box)
                 at = {"class_": "name", "x": across, "y": down, "text_anchor": anchor}
-                drawn[name] = charts.tag("text", charts.escape_text(text), **at)
+                drawn[name] = tag("text", escape_text(text), **at)
                 break
     return drawn
 

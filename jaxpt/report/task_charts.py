@@ -15,8 +15,8 @@ from markupsafe import Markup
 from jaxpt.evaluation.probe import binomial_error
 from jaxpt.finetuning.summary import mean_interval
 from jaxpt.report import charts
-from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, choose_styles
-from jaxpt.report.drawing import document, grid, place_chart
+from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, place_chart
+from jaxpt.report.drawing import choose_styles, document, grid, tag
 from jaxpt.report.formats import format_count, is_number
 from jaxpt.report.types import Downstream, Groups, Probe, RunEntry
 from jaxpt.report.wording import BAG_OF_NGRAMS, NGRAMS_SUFFIX
@@ -262,7 +262,7 @@ def draw_tuned(groups: Groups, task: str) -> Markup:
                 _draw_curve(name, styles[name][1], curves[name, suffix], suffix, x, y)
                 for suffix in SUFFIXES
             )
-            parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
+            parts.append(tag("g", drawn, names[name], class_=f"s o{i}"))
     label = f"{task}, {entry.measure} by number of labels: {', '.join(names)}"
     return charts.draw_chart(label, *parts)
 

@@ -14,9 +14,10 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from jaxpt.errors import DivergedError
+from jaxpt.files.stored import to_plain
 from jaxpt.judge import verdicts
 from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS
-from jaxpt.report.formats import format_number, is_number, separate, to_plain
+from jaxpt.report.formats import format_number, is_number, separate
 from jaxpt.report.types import (
     Diverged,
     Metric,

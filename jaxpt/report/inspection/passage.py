@@ -19,8 +19,8 @@ from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Term
 from jaxpt.ops.masks import materialise
-from jaxpt.report.charts import BLUE, tag
 from jaxpt.report.drawing import (
+    BLUE,
     EMPTY,
     GAP,
     LINE,
@@ -29,6 +29,7 @@ from jaxpt.report.drawing import (
     draw_cells,
     grid,
     show_token,
+    tag,
     write,
 )
 from jaxpt.report.formats import format_flops

@@ -6,15 +6,8 @@ import numpy as np
 
 from jaxpt.files import disk
 from jaxpt.report import charts
-from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP
-from jaxpt.report.drawing import (
-    Picture,
-    document,
-    grid,
-    heat_map,
-    place_chart,
-    show_token,
-)
+from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, place_chart
+from jaxpt.report.drawing import Picture, document, grid, heat_map, show_token
 from jaxpt.report.pages import PageTable, inline_picture, render
 
 NAME = "analysis.html"
