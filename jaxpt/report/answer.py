@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jaxpt.report.costs import is_held, is_known
+from jaxpt.report.costs import is_held, is_known, mean_cost
 from jaxpt.report.formats import (
     MISSING,
     format_count,
@@ -187,12 +187,13 @@ def find_levels(report: Report, metric: Metric) -> dict[str, float]:
 
 def word_sizes(groups: Groups) -> str:
     """The number of parameters, of all objectives or of each if they differ."""
-    sizes = {
-        name: format_count(statistics.fmean(run.cost("params") for run in runs))
-        for name, runs in groups.items()
-    }
+    means = {name: mean_cost(runs, "params") for name, runs in groups.items()}
+    sizes = {name: format_count(mean) for name, mean in means.items()}
     if len(set(sizes.values())) == 1:
         return f"{next(iter(sizes.values()))} parameters"
+    if len(sizes) > MAX_NAMES:
+        low, high = (format_count(find(means.values())) for find in (min, max))
+        return f"{low} to {high} parameters, by objective"
     return f"parameters: {', '.join(f'{n} {size}' for n, size in sizes.items())}"
 
 

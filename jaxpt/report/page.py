@@ -143,7 +143,8 @@ def _build_sections(
 
     verdicts = list_verdicts(report)[len(list_diverged(report)) :]
     lines = [*verdicts, *list_assumptions(report), *list_other_costs(report)]
-    parts = {"Verdicts": build("verdicts", lines)}
+    leads = terminal.tabulate_verdicts(report)
+    parts = {"Verdicts": build("verdicts", lines, leads)}
     parts["Numbers"] = build(
         "numbers",
         terminal.tabulate_overview(report),

@@ -177,7 +177,7 @@ def draw_curves(
     x = charts.make_axis((p[0] for p in points), label, write, LEFT, RIGHT)
     values, title = [p[1] for p in points] + edges, label_curve(metric)
     y = charts.make_axis([*values, *levels.values()], title, "{:g}".format, BOTTOM, TOP)
-    parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
+    parts = [charts.draw_frame(x, y)]
     known = {name: [mean for mean in line if mean] for name, line in means.items()}
     ends = {
         name: (x.scale(line[-1].cost), y.scale(line[-1].value))
@@ -188,6 +188,7 @@ def draw_curves(
     for i, (name, seeds) in enumerate(curves.items()):
         line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
         parts.append(tag("g", line, names.get(name, ""), class_=f"s o{i}"))
+    parts.append(charts.draw_levels(levels, x, y))  # their names above the lines
     summary = f"{title} against {label}: {', '.join(groups)}"
     return charts.draw_chart(summary, *parts)
 
@@ -294,7 +295,7 @@ def draw_pareto(
     y = charts.make_axis(values, title, "{:g}".format, *sides)
     means = {name: (f.mean.cost, f.mean.value) for name, f in finals.items()}
     at = {name: (x.scale(a), y.scale(b)) for name, (a, b) in means.items()}
-    parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
+    parts = [charts.draw_frame(x, y)]
     if costs and max(costs) > EVEN * min(costs):  # else no objective is cheaper
         front = [at[name] for name in find_front(means, higher)]
         parts.append(charts.draw_line("front", front))
@@ -303,6 +304,7 @@ def draw_pareto(
         if name in finals:
             drawn = _draw_final(name, styles[name][1], finals[name], x, y)
             parts.append(tag("g", drawn, names[name], class_=f"s o{i}"))
+    parts.append(charts.draw_levels(levels, x, y))
     summary = f"Final {entry.label} against {label}: {', '.join(finals)}"
     return charts.draw_chart(summary, *parts)
 

@@ -320,6 +320,12 @@ def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
     return tables
 
 
+def tabulate_verdicts(report: Report) -> PageTable | None:
+    """The verdicts of the best objective on each shared metric, counted."""
+    leads = tabulate_leads(report)
+    return PageTable(leads[0], leads[1:], 2) if leads else None
+
+
 def tabulate_overview(report: Report) -> list[PageTable]:
     """The results and the costs of each objective."""
     costs, results = add_to_tables(report, *tabulate(report.runs))

@@ -289,3 +289,5 @@ def test_sizes_that_differ_are_listed():
     assert word_sizes(group_by_name(runs)) == "3.41M parameters"
     runs[1] = vary(runs[1], params=2e6)
     assert word_sizes(group_by_name(runs)) == "parameters: a 3.41M, b 2M"
+    runs += make_runs({name: [0.5] for name in "cde"})
+    assert word_sizes(group_by_name(runs)) == "2M to 3.41M parameters, by objective"
