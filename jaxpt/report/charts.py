@@ -182,8 +182,16 @@ def draw_frame(x: Axis, y: Axis) -> str:
 Point = tuple[float, float]
 
 
-def draw_levels(levels: Mapping[str, float], x: Axis, y: Axis) -> str:
-    """A dotted line across the plot at each value, with its name above it."""
+def draw_levels(
+    levels: Mapping[str, float], x: Axis, y: Axis, at_end: bool = False
+) -> str:
+    """A dotted line across the plot at each value, with its name above it.
+
+    Args:
+      at_end: names are at the right; learning curves begin at these levels.
+    """
+    place_x = x.scale.end - 6 if at_end else x.scale.start + 6
+    anchor = "end" if at_end else "start"
     names = sorted(levels, key=lambda name: y.scale(levels[name]))
     heights = [y.scale(levels[name]) for name in names]
     places = spread([height - 4 for height in heights], 14, TOP + 10, BOTTOM)
@@ -191,8 +199,8 @@ def draw_levels(levels: Mapping[str, float], x: Axis, y: Axis) -> str:
     for name, height, place in zip(names, heights, places, strict=True):
         line = [(x.scale.start, height), (x.scale.end, height)]
         parts.append(draw_line("constant", line))
-        at = {"x": x.scale.start + 6, "y": place}
-        parts.append(tag("text", escape_text(name), class_="level", **at))
+        at = {"x": place_x, "y": place, "text_anchor": anchor, "class_": "level"}
+        parts.append(tag("text", escape_text(name), **at))
     return "".join(parts)
 
 

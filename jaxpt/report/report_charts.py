@@ -173,6 +173,8 @@ def draw_curves(
         if mean
         for sign in (-1, 1)
     ]
+    if all(point[1] >= 0 for point in points):  # no negative accuracy on the axis
+        edges = [max(edge, 0.0) for edge in edges]
     label, write = CURVE_COSTS[cost]
     x = charts.make_axis((p[0] for p in points), label, write, LEFT, RIGHT)
     values, title = [p[1] for p in points] + edges, label_curve(metric)
@@ -188,7 +190,7 @@ def draw_curves(
     for i, (name, seeds) in enumerate(curves.items()):
         line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
         parts.append(tag("g", line, names.get(name, ""), class_=f"s o{i}"))
-    parts.append(charts.draw_levels(levels, x, y))  # their names above the lines
+    parts.append(charts.draw_levels(levels, x, y, at_end=True))  # over the lines
     summary = f"{title} against {label}: {', '.join(groups)}"
     return charts.draw_chart(summary, *parts)
 

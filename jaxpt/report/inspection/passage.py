@@ -339,8 +339,8 @@ COLORS = {
     "replacement": ("#D55E00", "#FFFFFF", "replaces masked tokens"),
     "target": ("#0072B2", "#FFFFFF", "target of a loss"),
 }
-LABEL_WIDTH, TOKEN_WIDTH, STRIP, MASK_SIZE = 110.0, 74.0, 24.0, 130.0
-LONGEST = 10  # letters of a token in its cell
+LABEL_WIDTH, TOKEN_WIDTH, STRIP, MASK_SIZE = 110.0, 78.0, 24.0, 130.0
+ROOM, LONGEST = 9, 12  # letters of a token in its cell: of usual size, and of small
 
 
 def describe_costs(view: View) -> str:
@@ -395,7 +395,8 @@ def _draw_strip(strip: Strip, top: float) -> str:
         text = show_token(token)
         text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
         at = left + (TOKEN_WIDTH - 3) / 2, top + 15
-        drawn = write(text, *at, anchor="middle")
+        size_class = "small-text" if len(text) > ROOM else ""
+        drawn = write(text, *at, size_class, anchor="middle")
         parts.append(drawn.replace("<text ", f'<text style="fill: {ink}" ', 1))
     return "".join(parts)
 
