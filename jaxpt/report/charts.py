@@ -137,6 +137,13 @@ def make_axis(
     return Axis(AxisScale(ticks[0], ticks[-1], start, end, is_log), ticks, label, write)
 
 
+def make_layer_axis(deepest: int) -> Axis:
+    """The axis of layers 0 to `deepest`, with ticks at whole numbers only."""
+    title = "layer (0: embeddings)"
+    x = make_axis((0, max(deepest, 1)), title, "{:g}".format, LEFT, RIGHT)
+    return x._replace(ticks=[tick for tick in x.ticks if tick == int(tick)])
+
+
 def draw_frame(x: Axis, y: Axis) -> str:
     """Grid lines, the ticks' numbers, and the labels of both axes."""
     parts = []

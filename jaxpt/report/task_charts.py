@@ -146,9 +146,7 @@ def draw_layers(groups: Groups, state: str, pooling: str) -> Markup:
     }
     everywhere = [layers for panel in panels.values() for layers in panel.values()]
     deepest = max(len(layers) for layers in everywhere) - 1
-    title = "layer (0: embeddings)"
-    x = charts.make_axis((0, max(deepest, 1)), title, "{:g}".format, LEFT, RIGHT)
-    x = x._replace(ticks=[tick for tick in x.ticks if tick == int(tick)])
+    x = charts.make_layer_axis(deepest)
     label = f"accuracy, {pooling} of the states"
     values = [value for layers in everywhere for value in layers]
     y = charts.make_axis(values, label, "{:g}".format, BOTTOM, TOP)
