@@ -34,8 +34,8 @@ from jaxpt.config.finetuning import describe_finetuning
 from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import passage
-from jaxpt.report.passage import draw_views
+from jaxpt.report.inspection import passage
+from jaxpt.report.inspection.passage import draw_views
 from jaxpt.tasks import TASKS
 from jaxpt.text.dataset import load_text
 

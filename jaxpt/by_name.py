@@ -21,7 +21,7 @@ def load_place(place: str) -> Any:
 class OnDemand(Mapping[str, T]):
     """A mapping of known names to values that are made when they are looked up.
 
-    To list the names, or to ask whether one is known, makes nothing.
+    Listing the names, or testing whether one is known, makes nothing.
 
     Args:
       make: gives the value of a name.

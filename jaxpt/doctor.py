@@ -300,10 +300,10 @@ class _Examiner:
     def _check_study(self, folder: Path) -> set[str]:
         """Verifies the files of a study, and that its means are those of its values."""
         set_up_jax()
-        from jaxpt.comparison import studies
+        from jaxpt.comparison import studies, study_files
 
-        names = {studies.STUDY, studies.RUNS, studies.VALUES}
-        faults = studies.list_faults(folder)
+        names = {study_files.STUDY, study_files.RUNS, study_files.VALUES}
+        faults = study_files.list_faults(folder)
         for name, problem in faults.items():
             self._add(folder / name, problem.partition("; ")[0], STUDY.remedy)
         if not faults:

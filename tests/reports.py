@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 
+from jaxpt.files.stored import Stored, to_plain
 from jaxpt.report import summary as reporting
-from jaxpt.report.formats import to_plain
-from jaxpt.report.records import Stored
 from jaxpt.report.types import Report, RunEntry
 
 OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jaxpt.cli.main import main
-from jaxpt.comparison.studies import load_study, write_study
+from jaxpt.comparison.studies import load_study
+from jaxpt.comparison.study_files import write_study
 from jaxpt.doctor import examine
 from jaxpt.files import checksums
 from jaxpt.runs.finished_runs import METRICS_FILE

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "jaxpt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Who asks for a declared part: an objective asks its base, the rows are made by theirs,
 # and the run joins them.
-ASKING = {"runs/task.py", "runs/data.py", "text/rows/rows_spec.py"}
+ASKING = {"runs/task.py", "runs/data.py", "text/rows/forms.py"}
 # Who writes a form: the declarations, and what is read from or added for a checkpoint.
 MAKING = {
     *("text_form.py", "runs/task.py", "text/rows/rows_spec.py"),

@@ -150,7 +150,7 @@ def babylm(command: Command, argv: list[str]) -> int:
         raise ConfigError("--data, --glue: at least one of them must be given")
 
     def work() -> int:
-        from jaxpt.report.babylm import evaluate_babylm, format_scores
+        from jaxpt.finetuning.babylm import evaluate_babylm, format_scores
 
         data, glue = map(localise, (values.data, values.glue))
         request = data, glue, values.rule, values.num_items, values.bos
@@ -230,9 +230,9 @@ def analyse(command: Command, argv: list[str]) -> int:
     to = read_to(values)
     start_jax()
     from jaxpt.distributed import processes
-    from jaxpt.report.analysis import AnalysisSpec
-    from jaxpt.report.analysis import analyse as analyse_runs
-    from jaxpt.report.analysis_page import format_states
+    from jaxpt.report.inspection.layers import AnalysisSpec
+    from jaxpt.report.inspection.layers import analyse as analyse_runs
+    from jaxpt.report.inspection.layers_page import format_states
     from jaxpt.runs.finished_runs import find_folders
 
     processes.check_alone()

@@ -93,7 +93,7 @@ def _read_name(argv: list[str]) -> tuple[str, list[str]]:
 
     Raises:
       Ended: the arguments ask for the help or the version, which is printed.
-      ConfigError: there is no such command.
+      ConfigError: the command is unknown.
     """
     if argv[:1] == ["help"] and len(argv) > 1:
         argv = [argv[1], "--help"]

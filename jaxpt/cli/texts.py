@@ -103,7 +103,7 @@ def inspect(command: Command, argv: list[str]) -> int:
     trust.trust(values.objectives)
     start_jax()
     if values.to:
-        from jaxpt.report.inspect import inspect_passage
+        from jaxpt.report.inspection.rows import inspect_passage
 
         to = read_to(values)
         options = values.objectives, to, values.length, values.step
@@ -111,7 +111,7 @@ def inspect(command: Command, argv: list[str]) -> int:
             return show(inspect_passage(config, *options, explicit_names))
     refuse(values, ("objectives", "length"), "is for a page, with --to")
     from jaxpt.config.plan import make_plan
-    from jaxpt.report.inspect import inspect_rows
+    from jaxpt.report.inspection.rows import inspect_rows
     from jaxpt.runs.data import with_token_counts
     from jaxpt.runs.task import make_task
     from jaxpt.runs.text_progress import make_reporter

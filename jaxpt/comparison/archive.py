@@ -27,19 +27,17 @@ from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.comparison.studies import (
     COMPUTED,
     REPEATED,
-    REPORT,
-    STUDY,
     Study,
     check_study,
     load_study,
-    write_study,
 )
+from jaxpt.comparison.study_files import REPORT, STUDY, write_study
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, load_json, replaced_folder
+from jaxpt.files.stored import to_plain
 from jaxpt.judge.examples import Examples
-from jaxpt.report.formats import to_plain
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import NAMES, load_examples
 from jaxpt.text.tokens import tokenizer as tokenizers

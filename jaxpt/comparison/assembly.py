@@ -15,12 +15,12 @@ from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_ngram_baseline
 from jaxpt.files import checksums
+from jaxpt.files.stored import to_plain
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
 from jaxpt.report.conventions import judge_conventions, judge_whole_cost
 from jaxpt.report.costs import add_costs, word_conventions
 from jaxpt.report.figures import Collector
-from jaxpt.report.formats import to_plain
 from jaxpt.report.metrics import measure_reliability
 from jaxpt.report.page import write_report
 from jaxpt.report.summary import summarise

@@ -16,8 +16,8 @@ from jaxpt.comparison.plan_runs import (
 from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import CheckpointError, argument
 from jaxpt.files.folder import load_measured
+from jaxpt.files.stored import to_plain
 from jaxpt.judge.assumptions import describe_seeds
-from jaxpt.report.formats import to_plain
 from jaxpt.report.types import Report, Tuning
 from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs.result import SCHEMA

@@ -49,7 +49,7 @@ class ValueScale(NamedTuple):
     def find_next(self, value: float, side: int) -> float | None:
         """The next value above (side 1) or below (side -1); None at a limit.
 
-        A value has three digits where they are beyond the last one. A step that would
+        It is rounded to three digits if it then still passes `value`. A step that would
         pass an excluded limit halves the distance to it.
 
         >>> dropout = ValueScale(limits=Limits(least=0, below=1))

@@ -12,7 +12,8 @@ from jaxpt.comparison.plan_runs import (
     check_folder,
     restore_plans,
 )
-from jaxpt.comparison.studies import REPORT, Study, check_study
+from jaxpt.comparison.studies import Study, check_study
+from jaxpt.comparison.study_files import REPORT
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError, argument
 from jaxpt.files import checksums

@@ -214,7 +214,7 @@ def _find_set(known: tuple[HeadNames, ...], config: dict, class_name: str) -> He
     raise ValueError(f"no head of {class_name} has the settings {values}")
 
 
-# The schema of what a kept head is.
+# The schema of a stored head's description.
 _ABOUT = {"what": str, "labels": [str], "form": str}
 
 

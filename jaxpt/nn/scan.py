@@ -146,7 +146,8 @@ def _fold_paths(
     The hash is of the path and of the parameter's place in its module: a Dense draws
     its kernel and then its bias; a Norm its scale and then its bias. A test compares
     them with Flax's. Flax itself could give them, to modules with the same names, but
-    XLA compiles a fold for each layer and parameter ten times as long as a `vmap`.
+    a fold for each layer and parameter takes XLA ten times longer to compile than a
+    `vmap`.
     """
     *modules, name = (key.key for key in below)
     count = bytes([2 if name == "bias" else 1])

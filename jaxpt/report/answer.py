@@ -1,23 +1,28 @@
 """The first answer of a report: which objective is best, by how much, at which cost.
 
-`list_conclusions` has it in a few sentences, for the terminal and the top of the page;
-`list_answers` has a row for each shared metric. Neither claims more than the verdicts.
+`list_conclusions` has it in a few short sentences, for the terminal and the top of the
+page; below them is a row for each shared metric (`tabulate_leads` for the terminal,
+`list_answers` for the page). None claims more than the verdicts.
 """
 
 import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from jaxpt.report.costs import is_held, is_known, mean_cost
 from jaxpt.report.formats import (
     MISSING,
     format_count,
     format_flops,
+    format_number,
     format_p,
     format_seconds,
     is_number,
 )
 from jaxpt.report.types import Budget, Groups, Metric, Report, RunEntry, Verdict
 from jaxpt.report.wording import (
+    MAX_COUNTED,
+    MAX_NAMES,
     join,
     name_baselines,
     name_part,
@@ -43,10 +48,10 @@ class Answer(NamedTuple):
 
 
 def list_conclusions(report: Report) -> list[str]:
-    """The report's answer in sentences: differences, baselines, learning rates."""
+    """The report's answer in short sentences: leader, baselines, learning rates."""
     baselines = _conclude_baselines(report)
     return [
-        _conclude_differences(report),
+        _conclude_lead(report),
         *([baselines] if baselines else []),
         word_learning_rates(report),
     ]
@@ -77,8 +82,8 @@ def format_budget(report: Report) -> str:
     return format_amount(budget) + note
 
 
-def _conclude_differences(report: Report) -> str:
-    """Which objectives are ahead of which on which shared metrics."""
+def _conclude_lead(report: Report) -> str:
+    """Which objective leads on the first metric, and on those with the same result."""
     labels: dict[str, list[str]] = {}
     for metric in report.list_shared():
         if clause := word_best(metric):
@@ -86,29 +91,81 @@ def _conclude_differences(report: Report) -> str:
     cost = word_cost(report.budget)
     if not labels:
         return f"{cost}, no shared metric was measured for two objectives."
-    clauses = (f"{clause} on {join(names)}" for clause, names in labels.items())
-    return f"{cost}, {'; '.join(clauses)}."
+    clause, names = next(iter(labels.items()))
+    return f"{cost}, {clause} on {join(names)}."
+
+
+def find_weak(metric: Metric) -> dict[str, list[str]]:
+    """By name, the baselines that it is not ahead of; {} if it is ahead of all."""
+    words = name_baselines(metric)
+    weak = {
+        name_part(metric, name): [words[c] for c, how in of.items() if how != "ahead"]
+        for name, of in read_baselines(metric, words).items()
+    }
+    return {name: controls for name, controls in weak.items() if controls}
 
 
 def _conclude_baselines(report: Report) -> str:
-    """Which objectives are not ahead of a baseline, on which metric."""
-    weak, tested = [], []
+    """Which objectives are not ahead of a baseline; of a single metric, of which."""
+    shared = [m for m in report.list_shared() if read_baselines(m, name_baselines(m))]
+    weak = {metric.label: of for metric in shared if (of := find_weak(metric))}
+    if not weak:
+        labels = [metric.label for metric in shared]
+        return f"All are ahead of the baselines on {join(labels)}." if labels else ""
+    names = list(dict.fromkeys(name for of in weak.values() for name in of))
+    if len(weak) > 1:
+        place = f"on at least one of {len(shared)} metrics"
+        return f"Not ahead of a baseline {place}: {join(names)}."
+    ((label, of),) = weak.items()
+    groups: dict[str, list[str]] = {}
+    for name, controls in of.items():
+        groups.setdefault(join(controls), []).append(name)
+    parts = [f"{join(members)} ({controls})" for controls, members in groups.items()]
+    return f"Not ahead of a baseline: {', '.join(parts)} on {label}."
+
+
+LEAD_HEADS = (
+    *("shared metric", "best", "ahead of", "not significant", "at most"),
+    *("same at other costs", "not above baselines"),
+)
+
+
+def tabulate_leads(report: Report) -> list[list[str]]:
+    """A header, and a row for each shared metric: the verdicts of the best, counted.
+
+    "same at other costs" counts the pairs whose verdict holds under all four
+    conventions of cost, "not above baselines" the objectives that are not ahead of
+    every baseline; a column without values is left out. [] if the first sentence has
+    it all.
+    """
+    rows = []
     for metric in report.list_shared():
-        names: dict[str, list[str]] = {}
-        words = name_baselines(metric)
-        results = read_baselines(metric, words)
-        for name, outcomes in results.items():
-            controls = [words[c] for c, how in outcomes.items() if how != "ahead"]
-            if controls:
-                names.setdefault(join(controls), []).append(name_part(metric, name))
-        parts = [f"{join(members)} ({controls})" for controls, members in names.items()]
-        if parts:
-            weak.append(f"{', '.join(parts)} on {metric.label}")
-        if results:
-            tested.append(metric.label)
-    if weak:
-        return f"Not ahead of a baseline: {'; '.join(weak)}."
-    return f"All are ahead of the baselines on {join(tested)}." if tested else ""
+        best = metric.control or metric.rank()[0]
+        pairs = [p for p in metric.pairs if best in p.names and p.outcome != "untested"]
+        if not pairs:
+            continue
+        ahead = [pair.better for pair in pairs if pair.outcome == "ahead"]
+        same = [pair for pair in pairs if pair.is_same]
+        ends = [end for pair in same if is_number(end := pair.at_most)]
+        held = [is_held(pair) for pair in pairs if is_known(pair)]
+        tested = read_baselines(metric, name_baselines(metric))
+        behind = len(ahead) - ahead.count(best)
+        rows.append(
+            [
+                metric.label,
+                name_part(metric, best) + " (control)" * bool(metric.control),
+                f"{ahead.count(best)} of {len(pairs)}"
+                + f", behind {behind}" * (behind > 0),
+                str(len(same)),
+                format_number(max(ends)) if ends else MISSING,
+                f"{sum(held)} of {len(held)}" if held else MISSING,
+                f"{len(find_weak(metric))} of {len(tested)}" if tested else MISSING,
+            ]
+        )
+    if len(rows) < 2 and len(report.groups) <= MAX_COUNTED + 1:
+        return []
+    used = [i for i in range(len(LEAD_HEADS)) if any(row[i] != MISSING for row in rows)]
+    return [[row[i] for i in used] for row in [LEAD_HEADS, *rows] if rows]
 
 
 def find_levels(report: Report, metric: Metric) -> dict[str, float]:
@@ -130,12 +187,13 @@ def find_levels(report: Report, metric: Metric) -> dict[str, float]:
 
 def word_sizes(groups: Groups) -> str:
     """The number of parameters, of all objectives or of each if they differ."""
-    sizes = {
-        name: format_count(statistics.fmean(run.cost("params") for run in runs))
-        for name, runs in groups.items()
-    }
+    means = {name: mean_cost(runs, "params") for name, runs in groups.items()}
+    sizes = {name: format_count(mean) for name, mean in means.items()}
     if len(set(sizes.values())) == 1:
         return f"{next(iter(sizes.values()))} parameters"
+    if len(sizes) > MAX_NAMES:
+        low, high = (format_count(find(means.values())) for find in (min, max))
+        return f"{low} to {high} parameters, by objective"
     return f"parameters: {', '.join(f'{n} {size}' for n, size in sizes.items())}"
 
 
@@ -147,10 +205,13 @@ def word_learning_rates(report: Report) -> str:
         if record.trials and LEARNING_RATE in record.chosen
     }
     if tuned:
-        values = (f"{n} {r.chosen[LEARNING_RATE]}" for n, r in tuned.items())
+        rates = {name: record.chosen[LEARNING_RATE] for name, record in tuned.items()}
+        words = ", ".join(f"{name} {rate}" for name, rate in rates.items())
+        if len(rates) > MAX_NAMES:
+            words = f"{min(rates.values())} to {max(rates.values())}"
         rest = [n for n in report.groups if n not in tuned]
         also = f"; not tuned for {join(rest)}" if rest else ""
-        return f"Learning rates were tuned per objective ({', '.join(values)}){also}."
+        return f"Learning rates were tuned per objective ({words}){also}."
     return "Learning rates were not tuned."
 
 

@@ -3,16 +3,16 @@
 A chart is 620 by 360 units; the page scales it. An objective is a CSS class, `o0`, `o1`
 and so on in a report's order; its colour and marker are the same in every chart.
 Colours and dashes are in the style sheet, so that one drawing serves light, dark, print
-and hidden objectives. All text is escaped here, in `tag` and `escape_text`.
+and hidden objectives.
 """
 
-import html
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
+
+from jaxpt.report.drawing import LINE, Picture, choose_styles, escape_text, tag, write
 
 WIDTH, HEIGHT = 620, 360
 # The plot's area; the names of lines are to the right of it.
@@ -48,113 +48,6 @@ MARKERS = {
     "|": (2, 90, 0.2, 1.0),
     "_": (2, 0, 0.2, 1.0),
 }
-
-
-BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
-
-# Okabe and Ito's colour-blind-safe palette, with shades beyond it.
-# (colour, marker) of each curve, in the order of a report's names.
-PALETTE = (
-    (BLUE, "o"),
-    ("#D55E00", "s"),
-    ("#009E73", "^"),
-    ("#CC79A7", "D"),
-    # Beyond that palette: shades darker or lighter than its own colours.
-    ("#8C2D04", "P"),
-    ("#F4A582", "p"),
-    ("#66C2A5", "v"),
-    ("#56B4E9", "h"),
-    ("#00513B", "<"),
-    ("#6A3D9A", "X"),
-    ("#B15928", "*"),
-    ("#1F3A93", ">"),
-    (ORANGE, "d"),
-    ("#8A8A00", "x"),
-    ("#7FBC41", "H"),
-    ("#E7298A", "8"),
-    ("#00B5C4", "+"),
-    ("#9E0142", "1"),
-    ("#5E3C58", "2"),
-    ("#B8A9E0", "3"),
-    ("#4F7F00", "4"),
-    ("#FF6F61", "|"),
-    ("#C0CA33", "_"),
-)
-
-
-def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """(colour, marker) by name; those of `PALETTE` are all different.
-
-    >>> choose_styles(["words", "clm"])["words"] == PALETTE[0]
-    True
-    """
-    styles = itertools.chain(PALETTE, itertools.repeat((GREY, "o")))
-    return dict(zip(names, styles, strict=False))
-
-
-DASHES = ("none", "8 4", "2 3", "10 3 2 3")  # of lines, in turn
-DARK_PAPER = "#16181b"  # the dark background in templates/style.css
-MIN_CONTRAST = 4.5  # of WCAG 2, level AA
-
-
-def lighten(color: str) -> str:
-    """The colour, mixed with white until it can be read on dark paper.
-
-    >>> lighten("#ffffff"), lighten("#000000")
-    ('#ffffff', '#808080')
-    """
-    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    for share in range(101):
-        mixed = [part + (255 - part) * share / 100 for part in (red, green, blue)]
-        mixed_color = "#" + "".join(f"{round(part):02x}" for part in mixed)
-        if find_contrast(mixed_color, DARK_PAPER) >= MIN_CONTRAST:
-            break
-    return mixed_color
-
-
-def find_contrast(one: str, other: str) -> float:
-    """The contrast of two colours as WCAG 2 defines it, from 1 to 21."""
-    bright, dark = sorted((_find_luminance(one), _find_luminance(other)), reverse=True)
-    return (bright + 0.05) / (dark + 0.05)
-
-
-def _find_luminance(color: str) -> float:
-    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [
-        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def tag(kind: str, /, *children: str, **attributes: object) -> str:
-    """An element as text; attributes are escaped, children are markup already.
-
-    An underscore at an attribute's end is dropped, one within it becomes a hyphen.
-
-    >>> tag("text", escape_text("a<b"), class_='"', x=1.25, text_anchor="end")
-    '<text class="&quot;" x="1.2" text-anchor="end">a&lt;b</text>'
-    """
-    attribute_text = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_write(value))}"'
-        for key, value in attributes.items()
-    )
-    inside = "".join(children)
-    return (
-        f"<{kind}{attribute_text}>{inside}</{kind}>"
-        if inside
-        else f"<{kind}{attribute_text}/>"
-    )
-
-
-def escape_text(text: object) -> str:
-    """Text from data as markup."""
-    return html.escape(str(text))
-
-
-def _write(value) -> str:
-    if isinstance(value, float):
-        return f"{value:.1f}".removesuffix(".0")
-    return str(value)
 
 
 class AxisScale(NamedTuple):
@@ -244,6 +137,13 @@ def make_axis(
     return Axis(AxisScale(ticks[0], ticks[-1], start, end, is_log), ticks, label, write)
 
 
+def make_layer_axis(deepest: int) -> Axis:
+    """The axis of layers 0 to `deepest`, with ticks at whole numbers only."""
+    title = "layer (0: embeddings)"
+    x = make_axis((0, max(deepest, 1)), title, "{:g}".format, LEFT, RIGHT)
+    return x._replace(ticks=[tick for tick in x.ticks if tick == int(tick)])
+
+
 def draw_frame(x: Axis, y: Axis) -> str:
     """Grid lines, the ticks' numbers, and the labels of both axes."""
     parts = []
@@ -289,8 +189,16 @@ def draw_frame(x: Axis, y: Axis) -> str:
 Point = tuple[float, float]
 
 
-def draw_levels(levels: Mapping[str, float], x: Axis, y: Axis) -> str:
-    """A dotted line across the plot at each value, with its name above it."""
+def draw_levels(
+    levels: Mapping[str, float], x: Axis, y: Axis, at_end: bool = False
+) -> str:
+    """A dotted line across the plot at each value, with its name above it.
+
+    Args:
+      at_end: names are at the right; learning curves begin at these levels.
+    """
+    place_x = x.scale.end - 6 if at_end else x.scale.start + 6
+    anchor = "end" if at_end else "start"
     names = sorted(levels, key=lambda name: y.scale(levels[name]))
     heights = [y.scale(levels[name]) for name in names]
     places = spread([height - 4 for height in heights], 14, TOP + 10, BOTTOM)
@@ -298,8 +206,8 @@ def draw_levels(levels: Mapping[str, float], x: Axis, y: Axis) -> str:
     for name, height, place in zip(names, heights, places, strict=True):
         line = [(x.scale.start, height), (x.scale.end, height)]
         parts.append(draw_line("constant", line))
-        at = {"x": x.scale.start + 6, "y": place}
-        parts.append(tag("text", escape_text(name), class_="level", **at))
+        at = {"x": place_x, "y": place, "text_anchor": anchor, "class_": "level"}
+        parts.append(tag("text", escape_text(name), **at))
     return "".join(parts)
 
 
@@ -452,3 +360,11 @@ def draw_chart(label: str, *parts: str) -> Markup:
         aria_label=label,
     )
     return Markup(svg)
+
+
+def place_chart(svg: str, heading: str = "") -> Picture:
+    """A chart of `charts.draw_chart` below a heading."""
+    top = LINE + 6 if heading else 0.0
+    text = write(heading, 8, LINE, kind="heading") if heading else ""
+    box = tag("svg", svg, y=top, width=WIDTH, height=HEIGHT)
+    return Picture(text + box, WIDTH, HEIGHT + top)

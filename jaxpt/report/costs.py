@@ -258,6 +258,16 @@ def list_changes(pair: Verdict) -> dict[str, str]:
     }
 
 
+def is_known(pair: Verdict) -> bool:
+    """Whether a pair has an outcome under all four conventions."""
+    return all((pair.under or {}).get(name) for name in WRITE)
+
+
+def is_held(pair: Verdict) -> bool:
+    """Whether a pair's verdict holds under all four conventions."""
+    return is_known(pair) and not list_changes(pair)
+
+
 def _class(outcome: str) -> str:
     return "tie" if outcome == "equivalent" else outcome
 
@@ -330,7 +340,7 @@ def _word_speeds(costs: Mapping[str, CostLevel]) -> str:
 
 def _word_pairs(pairs: Sequence[Verdict]) -> str:
     """Which pairs' verdicts hold, which change to what, and which are unknown."""
-    known = [p for p in pairs if all((p.under or {}).get(name) for name in WRITE)]
+    known = [pair for pair in pairs if is_known(pair)]
     missing = [
         label
         for name, (label, _) in WRITE.items()
@@ -338,7 +348,7 @@ def _word_pairs(pairs: Sequence[Verdict]) -> str:
     ]
     parts = []
     if known:
-        num = sum(not list_changes(pair) for pair in known)
+        num = sum(map(is_held, known))
         parts.append(f"{num} of {len(pairs)} verdicts hold under all four")
     changed = [pair for pair in pairs if list_changes(pair)]
     for pair in changed[:MOST_LISTED]:

@@ -1,11 +1,13 @@
-"""Pictures as SVG files: panels of charts, maps of cells, and bars.
+"""Draws pictures as SVG: elements, colours, panels, maps of cells, bars.
 
-They are made of the same parts as the charts of a page (`jaxpt.report.charts`) and have
-the same style sheet, so a picture follows the reader's light or dark theme. Text from
-data is escaped and on one line, with whitespace and what cannot be printed made
-visible.
+Charts with axes (`jaxpt.report.charts`) are made of the same elements and have the same
+style sheet, so a file and a page follow the reader's light or dark theme. `tag` and
+`escape_text` escape all text; `write` shows it on one line, with whitespace and
+unprintable characters made visible.
 """
 
+import html
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -13,17 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
-from jaxpt.report.charts import (
-    BLUE,
-    DASHES,
-    HEIGHT,
-    PALETTE,
-    WIDTH,
-    escape_text,
-    lighten,
-    tag,
-)
 
 STYLE = Path(__file__).parent / "templates" / "chart.css"
 LIGHT = "--ink: #1c1e21; --paper: #fff; --soft: #5c636b; --line: #d8dce0"
@@ -35,6 +26,113 @@ LINE = 17.0  # height
 GAP = 14.0
 LEVELS = 12  # shades of a map
 EMPTY = "#EEF1F4"
+
+
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
+
+# Okabe and Ito's colour-blind-safe palette, with shades beyond it.
+# (colour, marker) of each curve, in the order of a report's names.
+PALETTE = (
+    (BLUE, "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    # Beyond that palette: shades darker or lighter than its own colours.
+    ("#8C2D04", "P"),
+    ("#F4A582", "p"),
+    ("#66C2A5", "v"),
+    ("#56B4E9", "h"),
+    ("#00513B", "<"),
+    ("#6A3D9A", "X"),
+    ("#B15928", "*"),
+    ("#1F3A93", ">"),
+    (ORANGE, "d"),
+    ("#8A8A00", "x"),
+    ("#7FBC41", "H"),
+    ("#E7298A", "8"),
+    ("#00B5C4", "+"),
+    ("#9E0142", "1"),
+    ("#5E3C58", "2"),
+    ("#B8A9E0", "3"),
+    ("#4F7F00", "4"),
+    ("#FF6F61", "|"),
+    ("#C0CA33", "_"),
+)
+
+
+def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """(colour, marker) by name; those of `PALETTE` are all different.
+
+    >>> choose_styles(["words", "clm"])["words"] == PALETTE[0]
+    True
+    """
+    styles = itertools.chain(PALETTE, itertools.repeat((GREY, "o")))
+    return dict(zip(names, styles, strict=False))
+
+
+DASHES = ("none", "8 4", "2 3", "10 3 2 3")  # of lines, in turn
+DARK_PAPER = "#16181b"  # the dark background in templates/style.css
+MIN_CONTRAST = 4.5  # of WCAG 2, level AA
+
+
+def lighten(color: str) -> str:
+    """The colour, mixed with white until it can be read on dark paper.
+
+    >>> lighten("#ffffff"), lighten("#000000")
+    ('#ffffff', '#808080')
+    """
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    for share in range(101):
+        mixed = [part + (255 - part) * share / 100 for part in (red, green, blue)]
+        mixed_color = "#" + "".join(f"{round(part):02x}" for part in mixed)
+        if find_contrast(mixed_color, DARK_PAPER) >= MIN_CONTRAST:
+            break
+    return mixed_color
+
+
+def find_contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG 2 defines it, from 1 to 21."""
+    bright, dark = sorted((_find_luminance(one), _find_luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _find_luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def tag(kind: str, /, *children: str, **attributes: object) -> str:
+    """An element as text; attributes are escaped, children are markup already.
+
+    An underscore at an attribute's end is dropped, one within it becomes a hyphen.
+
+    >>> tag("text", escape_text("a<b"), class_='"', x=1.25, text_anchor="end")
+    '<text class="&quot;" x="1.2" text-anchor="end">a&lt;b</text>'
+    """
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_write(value))}"'
+        for key, value in attributes.items()
+    )
+    inside = "".join(children)
+    return (
+        f"<{kind}{attribute_text}>{inside}</{kind}>"
+        if inside
+        else f"<{kind}{attribute_text}/>"
+    )
+
+
+def escape_text(text: object) -> str:
+    """Text from data as markup."""
+    return html.escape(str(text))
+
+
+def _write(value) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}".removesuffix(".0")
+    return str(value)
 
 
 class Picture(NamedTuple):
@@ -78,14 +176,6 @@ def document(picture: Picture, label: str, num_colors: int = 0) -> str:
         role="img",
         aria_label=label,
     )
-
-
-def place_chart(svg: str, heading: str = "") -> Picture:
-    """A chart of `charts.draw_chart` below a heading."""
-    top = LINE + 6 if heading else 0.0
-    text = write(heading, 8, LINE, kind="heading") if heading else ""
-    box = tag("svg", svg, y=top, width=WIDTH, height=HEIGHT)
-    return Picture(text + box, WIDTH, HEIGHT + top)
 
 
 def grid(pictures: Sequence[Picture], columns: int, heading: str = "") -> Picture:

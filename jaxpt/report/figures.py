@@ -16,10 +16,20 @@ from jaxpt.evaluation.samples import Piece, write_line
 from jaxpt.evaluation.scores import SampleSpec, next_distribution
 from jaxpt.evaluation.unmasking import fill_masks
 from jaxpt.files import disk
-from jaxpt.report import passage, report_charts, task_charts
+from jaxpt.report import report_charts, task_charts
 from jaxpt.report.answer import find_levels
-from jaxpt.report.charts import BLUE, GREY, ORANGE
-from jaxpt.report.drawing import bars, document, grid, heat_map, show_token, wrap
+from jaxpt.report.drawing import (
+    BLUE,
+    GREY,
+    ORANGE,
+    bars,
+    document,
+    grid,
+    heat_map,
+    show_token,
+    wrap,
+)
+from jaxpt.report.inspection import passage
 from jaxpt.report.task_charts import list_tuned
 from jaxpt.report.types import Report, RunEntry, Samples
 from jaxpt.runs import passage_samples

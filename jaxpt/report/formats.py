@@ -1,12 +1,9 @@
-"""Formatting of numbers, and grouping of runs by name, for tables, text and plots."""
+"""Numbers as text, for tables, sentences and charts."""
 
 import math
 import numbers
-import os
 from collections.abc import Iterable
-from typing import Any, TypeGuard
-
-import numpy as np
+from typing import TypeGuard
 
 MISSING = "\N{EM DASH}"  # in a table, for a number that does not exist
 
@@ -53,21 +50,6 @@ def format_p(p: float) -> str:
     ('0.031', '< 0.0001', '1')
     """
     return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
-
-
-def to_plain(value: Any) -> Any:
-    """The same value in JSON's types; None for a number that is not finite."""
-    if isinstance(value, dict):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_plain(item) for item in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return to_plain(value.tolist())
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def separate(items: Iterable[str]) -> str:

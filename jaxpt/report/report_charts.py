@@ -12,24 +12,17 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from jaxpt.report import charts
-from jaxpt.report.charts import (
-    BOTTOM,
-    FULL,
-    LEFT,
-    RIGHT,
-    TOP,
-    Axis,
-    Point,
+from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point, place_chart
+from jaxpt.report.drawing import (
+    Picture,
     choose_styles,
+    document,
+    escape_text,
+    grid,
     tag,
+    write,
 )
-from jaxpt.report.drawing import Picture, document, grid, place_chart, write
-from jaxpt.report.formats import (
-    format_count,
-    format_flops,
-    format_seconds,
-    is_number,
-)
+from jaxpt.report.formats import format_count, format_flops, format_seconds, is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.types import Groups, Metric, RunEntry
 
@@ -180,11 +173,13 @@ def draw_curves(
         if mean
         for sign in (-1, 1)
     ]
+    if all(point[1] >= 0 for point in points):  # no negative accuracy on the axis
+        edges = [max(edge, 0.0) for edge in edges]
     label, write = CURVE_COSTS[cost]
     x = charts.make_axis((p[0] for p in points), label, write, LEFT, RIGHT)
     values, title = [p[1] for p in points] + edges, label_curve(metric)
     y = charts.make_axis([*values, *levels.values()], title, "{:g}".format, BOTTOM, TOP)
-    parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
+    parts = [charts.draw_frame(x, y)]
     known = {name: [mean for mean in line if mean] for name, line in means.items()}
     ends = {
         name: (x.scale(line[-1].cost), y.scale(line[-1].value))
@@ -194,7 +189,8 @@ def draw_curves(
     names, styles = charts.draw_names(ends), choose_styles(groups)
     for i, (name, seeds) in enumerate(curves.items()):
         line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
-        parts.append(charts.tag("g", line, names.get(name, ""), class_=f"s o{i}"))
+        parts.append(tag("g", line, names.get(name, ""), class_=f"s o{i}"))
+    parts.append(charts.draw_levels(levels, x, y, at_end=True))  # over the lines
     summary = f"{title} against {label}: {', '.join(groups)}"
     return charts.draw_chart(summary, *parts)
 
@@ -301,7 +297,7 @@ def draw_pareto(
     y = charts.make_axis(values, title, "{:g}".format, *sides)
     means = {name: (f.mean.cost, f.mean.value) for name, f in finals.items()}
     at = {name: (x.scale(a), y.scale(b)) for name, (a, b) in means.items()}
-    parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
+    parts = [charts.draw_frame(x, y)]
     if costs and max(costs) > EVEN * min(costs):  # else no objective is cheaper
         front = [at[name] for name in find_front(means, higher)]
         parts.append(charts.draw_line("front", front))
@@ -309,7 +305,8 @@ def draw_pareto(
     for i, name in enumerate(groups):
         if name in finals:
             drawn = _draw_final(name, styles[name][1], finals[name], x, y)
-            parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
+            parts.append(tag("g", drawn, names[name], class_=f"s o{i}"))
+    parts.append(charts.draw_levels(levels, x, y))
     summary = f"Final {entry.label} against {label}: {', '.join(finals)}"
     return charts.draw_chart(summary, *parts)
 
@@ -353,7 +350,7 @@ def _label_points(places: Mapping[str, Point]) -> dict[str, str]:
             if is_inside and box[3] < BOTTOM and not any(_meet(box, b) for b in taken):
                 taken.append(box)
                 at = {"class_": "name", "x": across, "y": down, "text_anchor": anchor}
-                drawn[name] = charts.tag("text", charts.escape_text(text), **at)
+                drawn[name] = tag("text", escape_text(text), **at)
                 break
     return drawn
 

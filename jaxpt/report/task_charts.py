@@ -15,8 +15,8 @@ from markupsafe import Markup
 from jaxpt.evaluation.probe import binomial_error
 from jaxpt.finetuning.summary import mean_interval
 from jaxpt.report import charts
-from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, choose_styles
-from jaxpt.report.drawing import document, grid, place_chart
+from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, place_chart
+from jaxpt.report.drawing import choose_styles, document, grid, tag
 from jaxpt.report.formats import format_count, is_number
 from jaxpt.report.types import Downstream, Groups, Probe, RunEntry
 from jaxpt.report.wording import BAG_OF_NGRAMS, NGRAMS_SUFFIX
@@ -146,9 +146,7 @@ def draw_layers(groups: Groups, state: str, pooling: str) -> Markup:
     }
     everywhere = [layers for panel in panels.values() for layers in panel.values()]
     deepest = max(len(layers) for layers in everywhere) - 1
-    title = "layer (0: embeddings)"
-    x = charts.make_axis((0, max(deepest, 1)), title, "{:g}".format, LEFT, RIGHT)
-    x = x._replace(ticks=[tick for tick in x.ticks if tick == int(tick)])
+    x = charts.make_layer_axis(deepest)
     label = f"accuracy, {pooling} of the states"
     values = [value for layers in everywhere for value in layers]
     y = charts.make_axis(values, label, "{:g}".format, BOTTOM, TOP)
@@ -262,7 +260,7 @@ def draw_tuned(groups: Groups, task: str) -> Markup:
                 _draw_curve(name, styles[name][1], curves[name, suffix], suffix, x, y)
                 for suffix in SUFFIXES
             )
-            parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
+            parts.append(tag("g", drawn, names[name], class_=f"s o{i}"))
     label = f"{task}, {entry.measure} by number of labels: {', '.join(names)}"
     return charts.draw_chart(label, *parts)
 

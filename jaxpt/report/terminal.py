@@ -4,7 +4,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from jaxpt.report.answer import format_budget, list_conclusions
+from jaxpt.report.answer import (
+    format_budget,
+    list_conclusions,
+    tabulate_leads,
+)
 from jaxpt.report.costs import (
     KEYS,
     KINDS,
@@ -45,6 +49,8 @@ def format_table(report: Report) -> str:
     texts = [report.title, " ".join(list_conclusions(report))]
     texts += [f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
+    if leads := tabulate_leads(report):
+        lines += ["", *_align(leads)]
     runs_table = add_to_tables(report, *tabulate(report.runs))
     tables = [*runs_table, *tabulate_extras(report.runs)]
     for header, rows in tables:
@@ -280,7 +286,7 @@ def _fill_row(begin: list[str], header: list[str]) -> list[str]:
 def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
     """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
 
-    Only those with any cost.
+    Only those with any cost, and only the objectives that have one.
     """
     tables: list[Cells] = []
     for kind in KINDS:
@@ -293,6 +299,8 @@ def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
         rows = []
         for name, group in group_by_name(runs).items():
             costs = {key: group[0].cost(f"{kind}_{key}") for key in KEYS}
+            if costs["flops"] == 0:
+                continue
             cells = [
                 MISSING if (cost := costs[key]) is None else WRITE[key][1](cost)
                 for key in known
@@ -310,6 +318,12 @@ def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
         ]
         tables.append((["fine-tuning of a run of", "seconds"], rows))
     return tables
+
+
+def tabulate_verdicts(report: Report) -> PageTable | None:
+    """The verdicts of the best objective on each shared metric, counted."""
+    leads = tabulate_leads(report)
+    return PageTable(leads[0], leads[1:], 2) if leads else None
 
 
 def tabulate_overview(report: Report) -> list[PageTable]:

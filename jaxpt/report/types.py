@@ -20,8 +20,7 @@ from typing import Any, Self, TypeVar
 
 from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_json
-from jaxpt.report.formats import to_plain
-from jaxpt.report.records import Stored, rest
+from jaxpt.files.stored import Stored, rest, to_plain
 
 FORMAT = 1
 Groups = Mapping[str, list["RunEntry"]]  # the runs of each name, in a report's order

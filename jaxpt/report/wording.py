@@ -14,9 +14,10 @@ import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from jaxpt.errors import DivergedError
+from jaxpt.files.stored import to_plain
 from jaxpt.judge import verdicts
 from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS
-from jaxpt.report.formats import format_number, is_number, separate, to_plain
+from jaxpt.report.formats import format_number, is_number, separate
 from jaxpt.report.types import (
     Diverged,
     Metric,
@@ -27,7 +28,9 @@ from jaxpt.report.types import (
 )
 
 MOST_TIES = 3  # listed one by one, in addition to those of the best
+MOST_LEADS = 10  # the same for significant differences
 MAX_NAMES = 4  # listed in a sentence; more are counted
+MAX_COUNTED = 3  # names in the first sentence; of more it has the number alone
 NO_DIFFERENCE = "no significant difference"
 WORDS = {"ahead": "ahead", "behind": "behind", "tie": NO_DIFFERENCE}
 WORDS |= {"equivalent": "equivalent", "untested": "no verdict", "open": "open"}
@@ -164,10 +167,16 @@ def word_metric(metric: Metric, names: Collection[str]) -> str:
     clauses = []
     if ahead := [_word_lead(pair) for pair in of_best if pair.outcome == "ahead"]:
         clauses.append(f"{ranked[0]} ahead of {', '.join(ahead)}")
-    told = [p for p in of_best if p.is_same]
-    told += [p for p in others if p.outcome == "ahead"]
+    leads = [p for p in others if p.outcome == "ahead"]
     same = [pair for pair in others if pair.is_same]
+    told = [p for p in of_best if p.is_same]
+    told += leads if len(leads) <= MOST_LEADS else []
     clauses += [word_pair(pair, metric.margin) for pair in told]
+    if len(leads) > MOST_LEADS:
+        clauses.append(
+            f"{len(leads)} of the {len(others)} other pairs differ significantly "
+            f"(report.json has each)"
+        )
     if len(same) > MOST_TIES:
         most = word_at_most(max(pair.at_most or 0.0 for pair in same))
         clauses.append(f"{len(same)} other pairs: {NO_DIFFERENCE}{most}")
@@ -202,10 +211,10 @@ def word_best(metric: Metric) -> str:
         if all(pair.outcome == "equivalent" for pair in pairs):
             return f"all are equivalent within {metric.margin:g}"
         return f"{NO_DIFFERENCE}{among}{_bound(pairs)}"
-    claim = f"ahead of {join(worse, len(ranked) - 1)}" if worse else ""
+    claim = f"ahead of {count(worse, len(ranked) - 1)}" if worse else ""
     text = f"{best} is {claim}" if claim else f"{best} has the best mean"
     if same:
-        return f"{text}, {NO_DIFFERENCE} from {join(same)}{_bound(outcomes.values())}"
+        return f"{text}, {NO_DIFFERENCE} from {count(same)}{_bound(outcomes.values())}"
     return text if worse else f"{text} but no verdict"
 
 
@@ -217,9 +226,9 @@ def _word_control(control: str, pairs: Sequence[Verdict], num_others: int) -> st
     clauses = []
     if better:
         verb = "is" if len(better) == 1 else "are"
-        clauses.append(f"{join(better, num_others)} {verb} ahead of {control}")
+        clauses.append(f"{count(better, num_others)} {verb} ahead of {control}")
     if worse:
-        clauses.append(f"{control} is ahead of {join(worse, num_others)}")
+        clauses.append(f"{control} is ahead of {count(worse, num_others)}")
     return "; ".join(clauses) or f"{NO_DIFFERENCE} from {control}{_bound(pairs)}"
 
 
@@ -232,21 +241,32 @@ def _bound(pairs: Iterable[Verdict]) -> str:
     return f" ({word_at_most(max(known)).removeprefix(', ')})"
 
 
-def join(names: Sequence[str], num_all: int = 0) -> str:
-    """Names as text, or how many there are of more than `MAX_NAMES`.
+def count(names: Sequence[str], num_all: int = 0) -> str:
+    """At most `MAX_COUNTED` names as text, or how many there are.
+
+    Args:
+      num_all: names that there are, if the text may say so.
+
+    >>> count("abc", 6), count("abcd", 4), count("abcd", 6), count("abcd")
+    ('a, b and c', 'all 4 others', '4 of 6 others', '4 others')
+    """
+    if len(names) <= MAX_COUNTED:
+        return join(names)
+    if len(names) == num_all:
+        return f"all {num_all} others"
+    return f"{len(names)} of {num_all} others" if num_all else f"{len(names)} others"
+
+
+def join(names: Sequence[str]) -> str:
+    """Names as text; of more than `MAX_NAMES` the rest is counted.
 
     Names with a comma are divided by semicolons.
 
-    Args:
-      num_all: names that there are; all of them are counted as such.
-
-    >>> join(["a", "b", "c"]), join("abcdef", 6), join("abcdef", 7)
-    ('a, b and c', 'all 6 others', 'a, b, c and 3 more')
+    >>> join(["a", "b", "c"]), join("abcdef")
+    ('a, b and c', 'a, b, c and 3 more')
     >>> join(["accuracy, 32 labels", "accuracy, 100 labels"])
     'accuracy, 32 labels; and accuracy, 100 labels'
     """
-    if len(names) > MAX_NAMES and len(names) == num_all:
-        return f"all {num_all} others"
     shown = list(names)
     if len(names) > MAX_NAMES:
         rest = len(names) - MAX_NAMES + 1

@@ -79,7 +79,7 @@ class CallReader:
             self._logged = call.step
 
     def count_cost(self, step: int) -> RunCost:
-        """The cost of the run up to a step, and what it left out."""
+        """The cost of the run up to a step, and the skipped updates and batches."""
         watch = self._run.watch
         seconds = watch.seconds, watch.first_step_seconds
         return RunCost(step, *seconds, self._num_skipped, self.feed.skipped)

@@ -4,7 +4,7 @@
 
     setup        what is checked and built before it
     restore      the state from which it starts
-    clock        its end, and what is due
+    clock        the end of the run, and the actions that are due
     call_reader  the metrics of a call: bad updates, the log
     evaluator    metrics and samples, by step and at the end
     saver        checkpoints and milestones

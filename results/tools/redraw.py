@@ -12,14 +12,16 @@ import sys
 from pathlib import Path
 
 from jaxpt.comparison.assembly import describe_count
-from jaxpt.comparison.studies import STUDY, check_study, write_study
+from jaxpt.comparison.studies import check_study
+from jaxpt.comparison.study_files import STUDY, write_study
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.errors import UserError
 from jaxpt.files.folder import replaced_folder
+from jaxpt.files.stored import to_plain
 from jaxpt.judge.assumptions import describe_seeds
 from jaxpt.judge.verdicts import MIN_SEEDS
 from jaxpt.report.costs import EXTRA_COLUMNS, add_costs
-from jaxpt.report.formats import format_number, is_number, to_plain
+from jaxpt.report.formats import format_number, is_number
 
 
 def redraw(folder: Path) -> tuple[dict, dict]:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from jaxpt.comparison.studies import Study, check_study, find_studies, list_runs
+from jaxpt.comparison.studies import Study, check_study, list_runs
+from jaxpt.comparison.study_files import find_studies
 from jaxpt.config.settings import default_settings
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json

@@ -25,10 +25,8 @@ from jaxpt.comparison.studies import (
     list_studies,
     load_all_runs,
     load_study,
-    pack_values,
-    unpack_values,
-    write_study,
 )
+from jaxpt.comparison.study_files import pack_values, unpack_values, write_study
 from jaxpt.errors import UserError
 from jaxpt.files import disk
 from jaxpt.judge.examples import Examples

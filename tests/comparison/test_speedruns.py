@@ -19,8 +19,8 @@ from jaxpt.comparison.studies import (
     list_runs,
     list_studies,
     load_study,
-    write_study,
 )
+from jaxpt.comparison.study_files import write_study
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError

@@ -18,9 +18,9 @@ from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import ConfigError, DivergedError, UserError
+from jaxpt.files.stored import to_plain
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
-from jaxpt.report.formats import to_plain
 from jaxpt.report.terminal import list_tuning
 from jaxpt.report.types import Tuning
 from jaxpt.text.dataset import hold_out, load_text

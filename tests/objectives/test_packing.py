@@ -11,7 +11,7 @@ from scipy import stats
 from jaxpt.objectives import clm_mlm, prefix_lm
 from jaxpt.ops import packing
 from jaxpt.ops.packing import count_slots
-from jaxpt.report.passage import prediction_weights
+from jaxpt.report.inspection.passage import prediction_weights
 
 norm = optax.tree.norm
 PACKED = ("prefix_lm", "ul2", "clm_mlm", "dual", "masked_diffusion")

@@ -11,8 +11,8 @@ from tiny import claim_run, make_config, write_run
 from jaxpt.cli import main as cli
 from jaxpt.evaluation import similarity
 from jaxpt.evaluation.attention_maps import PLACES
-from jaxpt.report import analysis
-from jaxpt.report.analysis import AnalysisSpec
+from jaxpt.report.inspection import layers as analysis
+from jaxpt.report.inspection.layers import AnalysisSpec
 from jaxpt.runs import inspection
 from jaxpt.runs.workdir import load_run
 

@@ -7,9 +7,17 @@ from reports import make_report, make_run, make_runs, vary
 from jaxpt.judge.examples import Examples
 from jaxpt.report import summary as reporting
 from jaxpt.report import terminal
-from jaxpt.report.answer import find_levels, list_answers, list_conclusions, word_sizes
+from jaxpt.report.answer import (
+    find_levels,
+    list_answers,
+    list_conclusions,
+    tabulate_leads,
+    word_sizes,
+)
+from jaxpt.report.costs import WRITE
 from jaxpt.report.types import group_by_name
 
+KEYS = ("probe_accuracy", "word_accuracy")
 PROBE = "linear probe on frozen features"
 
 
@@ -205,6 +213,71 @@ def test_tuned_learning_rates_are_listed(names):
     assert ("not tuned for b" in sentence) == ("b" not in names)
 
 
+MANY = {"a": [0.9, 0.9001] * 2} | {f"tied_{i}": [0.7, 0.99, 0.8, 0.97] for i in "bcdef"}
+MANY |= {f"objective_{i}": [0.1 + i / 100, 0.1002 + i / 100] * 2 for i in range(16)}
+
+
+def test_of_many_objectives_the_first_sentence_is_short_and_the_rest_a_table():
+    """Leader, how many are behind and how many tied; names are in the lines below."""
+    report = make_report(make_runs(MANY))
+    sentence, *rest = list_conclusions(report)
+    assert sentence.startswith(
+        "At 1.67e14 FLOPs per run, a is ahead of 16 of 21 others, "
+        "no significant difference from 5 others (at most "
+    )
+    assert max(map(len, [sentence, *rest])) < 180
+    head, (metric, best, ahead, same, at_most) = tabulate_leads(report)
+    assert (metric, best, ahead, same) == (PROBE, "a", "16 of 21", "5")
+    assert head[-1] == "at most" and f"(at most {at_most})" in sentence
+    text = terminal.format_table(report)
+    for name in MANY:  # nothing is lost: each pair with the best has its difference
+        assert name in text
+    # 120 pairs of objectives that are far below the best one are counted.
+    verdict = report.metrics[0].verdict
+    assert "of the 210 other pairs differ significantly" in verdict
+    assert len(verdict) < 2500
+
+
+def test_the_table_counts_what_is_behind_the_control_and_holds_at_other_costs():
+    values = {"off": [0.5, 0.5001] * 2, "up": [0.9] * 4, "down": [0.1] * 4}
+    runs = make_runs(values | {"down_2": [0.1] * 4, "down_3": [0.2] * 4})
+    (metric,) = reporting.summarise(runs, control="off")
+    outcomes = dict.fromkeys(WRITE, "ahead")
+    pairs = [vary(pair, under=outcomes) for pair in metric.pairs]
+    pairs[0] = vary(pairs[0], under=outcomes | {"seconds": "tie"})
+    metric = vary(metric, pairs=pairs)
+    report = make_report(runs, metrics=[metric], control="off")
+    head, row = tabulate_leads(report)
+    assert row[1:] == ["off (control)", "3 of 4, behind 1", "0", "3 of 4"]
+    assert head[-1] == "same at other costs"
+
+
+def test_who_is_not_ahead_on_several_metrics_is_named_once():
+    values = {"a": [0.5, 0.51] * 2} | {f"weak_{i}": [0.2, 0.21] * 2 for i in range(6)}
+    runs = [
+        make_run(name, seed, **{key: value for key in KEYS for value in [of[seed]]})
+        for name, of in values.items()
+        for seed in range(4)
+    ]
+    for run in runs:
+        run.metrics.update({f"{key}_random": 0.2 for key in KEYS})
+    _, sentence, _ = list_conclusions(make_report(runs))
+    expected = "weak_0, weak_1, weak_2 and 3 more."
+    assert (
+        sentence == f"Not ahead of a baseline on at least one of 2 metrics: {expected}"
+    )
+
+
+def test_many_tuned_learning_rates_are_a_range():
+    trials = [{"settings": {"optim.lr": 0.01}, "value": 0.5}]
+    record = {"by": "probe_accuracy", "flops": 1e9, "trials": trials, "at_edge": []}
+    rates = {name: 0.01 * (i + 1) for i, name in enumerate("abcde")}
+    tuning = {n: record | {"chosen": {"optim.lr": rate}} for n, rate in rates.items()}
+    report = make_report(make_runs({name: [0.9] for name in rates}), tuning=tuning)
+    sentence = list_conclusions(report)[-1]
+    assert sentence == "Learning rates were tuned per objective (0.01 to 0.05)."
+
+
 def test_the_terminal_begins_with_the_same_sentences():
     report = make_baselines()
     text = " ".join(terminal.format_table(report).split())
@@ -216,3 +289,5 @@ def test_sizes_that_differ_are_listed():
     assert word_sizes(group_by_name(runs)) == "3.41M parameters"
     runs[1] = vary(runs[1], params=2e6)
     assert word_sizes(group_by_name(runs)) == "parameters: a 3.41M, b 2M"
+    runs += make_runs({name: [0.5] for name in "cde"})
+    assert word_sizes(group_by_name(runs)) == "2M to 3.41M parameters, by objective"

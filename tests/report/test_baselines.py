@@ -9,7 +9,7 @@ from tiny import make_config, prepare
 
 from jaxpt.comparison.assembly import add_parts, measure_references
 from jaxpt.judge.examples import Examples
-from jaxpt.report import forest
+from jaxpt.report import page_charts
 from jaxpt.report.answer import list_answers
 from jaxpt.report.conventions import judge_whole_cost
 from jaxpt.report.summary import summarise
@@ -48,7 +48,7 @@ def test_the_level_of_token_frequencies_is_not_learning():
         "sides: clm, behind: span_corruption, electra"
     )
     numbers = {name: i for i, name in enumerate(values)}
-    rows = forest.list_baselines(metrics[0], numbers)
+    rows = page_charts.list_baselines(metrics[0], numbers)
     output = {(row.first, row.second): row.outcome for row in rows}
     assert output["clm", "token frequencies"] == "ahead"
     assert output["electra", "token frequencies"] == "behind"

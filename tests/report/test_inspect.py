@@ -8,8 +8,8 @@ from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import passage
-from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
+from jaxpt.report.inspection import passage
+from jaxpt.report.inspection.rows import draw_mask, inspect_passage, inspect_rows
 from jaxpt.rng import split_step, stream
 from jaxpt.runs.data import make_feed
 from jaxpt.text.dataset import load_text

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from reports import make_report, make_runs, read_run, vary
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import charts, drawing, figures, formats, task_charts
-from jaxpt.report.charts import BLUE, ORANGE
+from jaxpt.report import drawing, figures, formats, task_charts
+from jaxpt.report.drawing import BLUE, ORANGE
 from jaxpt.report.report_charts import show_curves, show_metrics
 from jaxpt.report.types import group_by_name
 
@@ -311,9 +311,9 @@ def test_format_flops(number, text):
 
 
 def test_no_two_objectives_look_alike():
-    chosen = charts.choose_styles(OBJECTIVES)
+    chosen = drawing.choose_styles(OBJECTIVES)
     colors, markers = zip(*chosen.values(), strict=True)
     assert len(set(colors)) == len(set(markers)) == len(OBJECTIVES)
     # More than there are colours for: grey.
-    many = charts.choose_styles([f"name {i}" for i in range(30)])
-    assert len(many) == 30 and many["name 29"] == (charts.GREY, "o")
+    many = drawing.choose_styles([f"name {i}" for i in range(30)])
+    assert len(many) == 30 and many["name 29"] == (drawing.GREY, "o")

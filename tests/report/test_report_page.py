@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs, vary
 
 from jaxpt.errors import UserError
-from jaxpt.report import charts, figures, forest, formats, page, pages, terminal
+from jaxpt.report import (
+    charts,
+    drawing,
+    figures,
+    formats,
+    page,
+    page_charts,
+    pages,
+    terminal,
+)
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import list_answers
 from jaxpt.report.report_charts import draw_curves, draw_pareto
@@ -451,9 +460,9 @@ def test_the_legend_of_samples_has_no_block():
 
 def test_a_difference_by_hand():
     """From .1 to .3 around .2, on a scale from -.1 to .4, with a margin of .05."""
-    row = forest.ForestRow("a", "b", 0.2, 0.1, 0.4, 0.01, "ahead", [0, 1])
-    scale = forest.AxisScale(-0.1, 0.4, 10, 310)
-    svg = ElementTree.fromstring(forest._draw_strip(row, scale, 0.05, "told"))
+    row = page_charts.ForestRow("a", "b", 0.2, 0.1, 0.4, 0.01, "ahead", [0, 1])
+    scale = page_charts.AxisScale(-0.1, 0.4, 10, 310)
+    svg = ElementTree.fromstring(page_charts._draw_strip(row, scale, 0.05, "told"))
     kinds = {e.get("class"): e for e in svg}
     assert kinds["interval"].get("d").startswith("M130.0 11H310.0")
     assert kinds["axis"].get("d") == "M70.0 0V22"
@@ -465,7 +474,7 @@ def test_an_objective_below_a_baseline_is_left_of_zero():
     pair = Verdict("(reference)", "clm", "ahead", 0.2, 0.1, 0.3)
     (entry,) = reporting.summarise(make_runs({"clm": [0.5]}))
     entry = vary(entry, baselines=[pair], reference="n-grams")
-    (row,) = forest.list_baselines(entry, {"clm": 0})
+    (row,) = page_charts.list_baselines(entry, {"clm": 0})
     assert (row.first, row.second, row.outcome) == ("clm", "n-grams", "behind")
     assert (row.difference, row.low, row.high) == (-0.2, -0.3, -0.1)
 
@@ -557,17 +566,17 @@ def test_pictures_of_two_objectives_have_two_captions(tmp_path):
 
 
 def test_colours_can_be_read_on_dark_paper_and_differ():
-    dark = [charts.lighten(color) for color, _ in charts.PALETTE]
-    paper = charts.DARK_PAPER
-    assert all(charts.find_contrast(color, paper) >= 4.5 for color in dark)
-    assert charts.find_contrast("#000000", "#ffffff") == pytest.approx(21)
+    dark = [drawing.lighten(color) for color, _ in drawing.PALETTE]
+    paper = drawing.DARK_PAPER
+    assert all(drawing.find_contrast(color, paper) >= 4.5 for color in dark)
+    assert drawing.find_contrast("#000000", "#ffffff") == pytest.approx(21)
     assert len(set(dark)) == len(dark)
-    markers = [marker for _, marker in charts.PALETTE]
+    markers = [marker for _, marker in drawing.PALETTE]
     assert set(markers) <= set(charts.MARKERS)
     shapes = {charts.draw_marker(marker, 0, 0, 10) for marker in markers}
     assert len(shapes) == len(markers)
     style = Path(pages.__file__).parent / "templates" / "style.css"
-    assert charts.DARK_PAPER in style.read_text()
+    assert drawing.DARK_PAPER in style.read_text()
 
 
 @given(

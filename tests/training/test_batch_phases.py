@@ -19,8 +19,8 @@ from jaxpt.config.sections import TrainSpec
 from jaxpt.hub.export import _list_facts
 from jaxpt.learn.schedules import make_schedule
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import passage
-from jaxpt.report.inspect import inspect_rows
+from jaxpt.report.inspection import passage
+from jaxpt.report.inspection.rows import inspect_rows
 from jaxpt.runs import xla_flops
 from jaxpt.runs.data import make_feed
 from jaxpt.runs.metrics_file import read_metrics

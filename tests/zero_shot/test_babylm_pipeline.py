@@ -19,7 +19,7 @@ from report.test_babylm import write_lines, write_reading
 from tiny import make_config, write_run
 
 from jaxpt.cli.main import main
-from jaxpt.report.babylm import PARTS
+from jaxpt.finetuning.babylm import PARTS
 from jaxpt.zero_shot.pairs import read_rows
 
 PIPELINE = os.environ.get("BABYLM_PIPELINE", "")

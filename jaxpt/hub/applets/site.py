@@ -62,7 +62,7 @@ def _write_site(
     manifests, lines = [], []
     folders = list_first_seeds(workdirs)
     for workdir in folders.values():
-        load_task(workdir)  # refuses what is no run before anything is downloaded
+        load_task(workdir)  # rejects other folders before the download
     packed = gzip.compress(load_runtime(read_runtime(RUNTIME), source), mtime=0)
     files["runtime.js"] = _write_script("runtime.js", packed)
     for name, workdir in folders.items():

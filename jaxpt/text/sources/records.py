@@ -62,7 +62,7 @@ def read_file(file: File, how: Reading) -> Iterator[Record]:
 
 
 def _check_some(records: Iterator[Record], path: str, how: Reading) -> Iterator[Record]:
-    """Raises UserError if there is no record."""
+    """Yields the records; raises UserError if there are none."""
     first = next(records, None)
     if first is None:
         raise DataError(f"{how.setting}{path}: {how.nothing}")

@@ -19,9 +19,10 @@ from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
 from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
-from jaxpt.report import pages, passage
+from jaxpt.report import pages
 from jaxpt.report.drawing import show_token
-from jaxpt.report.passage import COLORS, View, describe_costs, draw_views
+from jaxpt.report.inspection import passage
+from jaxpt.report.inspection.passage import COLORS, View, describe_costs, draw_views
 from jaxpt.runs.data import describe_rows, make_feed
 from jaxpt.runs.task import Task
 from jaxpt.runs.text_progress import make_reporter

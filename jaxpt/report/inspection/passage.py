@@ -19,8 +19,8 @@ from jaxpt.errors import ConfigError, argument
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Term
 from jaxpt.ops.masks import materialise
-from jaxpt.report.charts import BLUE, tag
 from jaxpt.report.drawing import (
+    BLUE,
     EMPTY,
     GAP,
     LINE,
@@ -29,6 +29,7 @@ from jaxpt.report.drawing import (
     draw_cells,
     grid,
     show_token,
+    tag,
     write,
 )
 from jaxpt.report.formats import format_flops
@@ -340,8 +341,8 @@ COLORS = {
     "replacement": ("#D55E00", "#FFFFFF", "replaces masked tokens"),
     "target": ("#0072B2", "#FFFFFF", "target of a loss"),
 }
-LABEL_WIDTH, TOKEN_WIDTH, STRIP, MASK_SIZE = 110.0, 74.0, 24.0, 130.0
-LONGEST = 10  # letters of a token in its cell
+LABEL_WIDTH, TOKEN_WIDTH, STRIP, MASK_SIZE = 110.0, 78.0, 24.0, 130.0
+ROOM, LONGEST = 9, 12  # letters of a token in its cell: of usual size, and of small
 
 
 def describe_costs(view: View) -> str:
@@ -396,7 +397,8 @@ def _draw_strip(strip: Strip, top: float) -> str:
         text = show_token(token)
         text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
         at = left + (TOKEN_WIDTH - 3) / 2, top + 15
-        drawn = write(text, *at, anchor="middle")
+        size_class = "small-text" if len(text) > ROOM else ""
+        drawn = write(text, *at, size_class, anchor="middle")
         parts.append(drawn.replace("<text ", f'<text style="fill: {ink}" ', 1))
     return "".join(parts)
 

@@ -7,13 +7,16 @@ that nothing of a file is lost; without it, other names are ignored.
 
 import dataclasses
 import functools
+import math
+import os
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, Self, cast
 
+import numpy as np
+
 from jaxpt.files import schema
-from jaxpt.report.formats import to_plain
 
 ABSENT = object()
 
@@ -127,3 +130,18 @@ def _write(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_write(item) for item in value]
     return to_plain(value)
+
+
+def to_plain(value: Any) -> Any:
+    """The same value in JSON's types; None for a number that is not finite."""
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return to_plain(value.tolist())
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -20,9 +20,9 @@ from jaxpt.evaluation import attention_maps, similarity
 from jaxpt.evaluation.attention_maps import HeadCounter
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import check_output, replaced_folder, write_json
+from jaxpt.files.stored import to_plain
 from jaxpt.nn.networks.abilities import HasTransformer
-from jaxpt.report import analysis_page
-from jaxpt.report.formats import to_plain
+from jaxpt.report.inspection import layers_page
 from jaxpt.runs import inspection
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
@@ -105,14 +105,14 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
 
 def _write(result: dict, to: Path) -> None:
     """Writes pictures, page and numbers; a killed process leaves the earlier ones."""
-    pictures = (f"{name}.svg" for name in analysis_page.CAPTIONS)
-    own = {NAME, analysis_page.NAME, checksums.FILE, *pictures}
+    pictures = (f"{name}.svg" for name in layers_page.CAPTIONS)
+    own = {NAME, layers_page.NAME, checksums.FILE, *pictures}
     try:
         with replaced_folder(to, NAME, own) as place:
-            figures = analysis_page.draw(result, place)
-            analysis_page.write_page(result | {"figures": figures}, place)
+            figures = layers_page.draw(result, place)
+            layers_page.write_page(result | {"figures": figures}, place)
             write_json(place / NAME, result | {"figures": figures})
-            checksums.record(place, [analysis_page.NAME, *figures.values()])
+            checksums.record(place, [layers_page.NAME, *figures.values()])
     except OSError as error:
         raise CheckpointError(
             f"{argument('to')}={to}: cannot be written: {error.strerror}"

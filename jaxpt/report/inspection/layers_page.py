@@ -6,15 +6,8 @@ import numpy as np
 
 from jaxpt.files import disk
 from jaxpt.report import charts
-from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP
-from jaxpt.report.drawing import (
-    Picture,
-    document,
-    grid,
-    heat_map,
-    place_chart,
-    show_token,
-)
+from jaxpt.report.charts import BOTTOM, TOP, place_chart
+from jaxpt.report.drawing import Picture, document, grid, heat_map, show_token
 from jaxpt.report.pages import PageTable, inline_picture, render
 
 NAME = "analysis.html"
@@ -99,8 +92,7 @@ def draw_contextuality(result: dict) -> Picture:
         }
         known = [v for line in lines.values() for v in line if v is not None]
         deepest = max(len(line) for line in lines.values()) - 1
-        label = "layer (0: embeddings)"
-        x = charts.make_axis((0, max(deepest, 1)), label, "{:g}".format, LEFT, RIGHT)
+        x = charts.make_layer_axis(deepest)
         y = charts.make_axis([0.0, 0.1, *known], "", "{:g}".format, BOTTOM, TOP)
         chart = charts.draw_lines(lines, x, y, f"{title} of {', '.join(runs)}")
         panels.append(place_chart(chart, title))

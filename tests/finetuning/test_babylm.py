@@ -9,7 +9,7 @@ import pytest
 from tiny import make_config, write_run
 
 from jaxpt.cli.main import main
-from jaxpt.report import babylm
+from jaxpt.finetuning import babylm
 from jaxpt.zero_shot.pairs import TextPair
 from jaxpt.zero_shot.reading import EYE, NUMBERS, SELF_PACED
 
