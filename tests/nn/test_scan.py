@@ -254,6 +254,7 @@ def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
     jax.tree.map(np.testing.assert_array_equal, result[True], expected)
 
 
+@pytest.mark.slow_cases("gpt2")
 @pytest.mark.parametrize("shape", ["gpt2", "modernbert"])
 def test_fresh_layers_are_those_that_flax_draws_one_by_one(shape, make_shape):
     spec, _ = make_shape(shape, init="torch", num_layers=3)

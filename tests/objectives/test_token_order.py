@@ -71,9 +71,12 @@ def test_the_loss_is_the_cross_entropy_of_the_targets(make_case, make_rows):
         assert bias is None
         return model.logits(states), states @ kernel
 
-    logits, orders = model.apply({"params": params}, method=predict)
-    call = params, model, batch, case.module.masks(batch), {}
-    terms, _ = case.module.loss(*call)
+    @jax.jit
+    def read(params):
+        return model.apply({"params": params}, method=predict)
+
+    logits, orders = read(params)
+    terms, _ = case.loss(batch)
     is_next = np.asarray(batch["weights"]["loss"]) > 0
     total, log_p = 0.0, np.asarray(jax.nn.log_softmax(orders))
     for i, row in enumerate(np.asarray(rows["tokens"])):

@@ -53,7 +53,7 @@ def assert_same(left, right):
         np.testing.assert_array_equal(one, other, err_msg=jax.tree_util.keystr(path))
 
 
-@pytest.mark.parametrize("case", slow_but(("average", "skips", "phases"), CASES))
+@pytest.mark.parametrize("case", slow_but(("skips", "phases"), CASES))
 def test_a_custom_loop_gives_the_state_of_a_run(case, speech, tmp_path):
     objective, changes, factors = CASES[case]
     # The seed of a config is that of its loop, too.

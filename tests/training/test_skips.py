@@ -314,7 +314,13 @@ def test_settings_that_cannot_be_are_refused(flag, message, tmp_path, capsys):
 
 
 def test_divergence_has_an_exit_code_of_its_own(speech, tmp_path, capsys):
-    changes = ["optim.lr=1e25", "optim.schedule=constant", "train.steps=30"]
+    changes = ["model.num_layers=1", "model.d_model=16", "model.d_ff=32"]
+    changes += [
+        "model.num_heads=2",
+        "optim.lr=1e25",
+        "optim.schedule=constant",
+        "train.steps=30",
+    ]
     changes += ["train.steps_per_call=2", "data.row_length=24", "train.batch_size=8"]
     flags = ["--config", "quickstart:clm", f"--config.data.path={speech}"]
     flags += [f"--config.{change}" for change in (*changes, "optim.name=adamw")]
