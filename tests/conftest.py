@@ -73,7 +73,7 @@ def pytest_configure(config):
 gc.set_threshold(50_000, 20, 20)
 
 
-# JAX makes an MLIR context for every program that it lowers, and loads dialects into it.
+# JAX makes an MLIR context for each program that it lowers, and loads dialects into it.
 # That is a quarter of the time that compiling one operation takes, and tests compile
 # tens of thousands. A context keeps the constants of its programs, so it is renewed.
 PROGRAMS_OF_A_CONTEXT = 200

@@ -201,6 +201,9 @@ def kept_bytes(spec, params):
     return sum(sizes) - sum(x.size * 4 for x in jax.tree.leaves(params))
 
 
+@pytest.mark.slow_except(
+    "False-gpt2-float32", "False-t5-bfloat16", "True-gpt2-bfloat16", "True-t5-float32"
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("shape", ["gpt2", "t5"])
 @pytest.mark.parametrize("is_scanned", [False, True])

@@ -30,7 +30,7 @@ def make_tiny(block_size, **sizes):
     spec = block_diffusion.Spec(row_length=5, block_size=block_size, bound_samples=3)
     model_spec = ModelSpec(vocab_size=6, init_std=1.0, **(SIZES | sizes))
     model = spec.make_network(model_spec, TINY)
-    return spec, model, model.init_params(jax.random.key(1))
+    return spec, model, jax.jit(model.init_params)(jax.random.key(1))
 
 
 def many_rows(count, num, vocab_size=40):

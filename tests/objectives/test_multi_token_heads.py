@@ -287,7 +287,9 @@ def test_the_first_parameters_are_clms_and_the_same_scanned(make_case, vocab):
         control.spec.make_network(spec, vocab),
         case.spec.make_network(dataclasses.replace(spec, scan_layers=True), vocab),
     ]
-    params, expected, scanned = (m.init_params(jax.random.key(0)) for m in models)
+    params, expected, scanned = (
+        jax.jit(m.init_params)(jax.random.key(0)) for m in models
+    )
     equal(base(params), expected)
     equal(scanned, stack_layers(params))
 

@@ -62,7 +62,9 @@ def test_phases_follow_the_progress_of_the_budget(seconds, speech):
     task, _, corpora = prepare(config)
     feed = make_feed(task, corpora["train"])
     stack = jax.tree.map(lambda *rows: np.stack(rows), *(feed[i] for i in range(4)))
-    state = make_state(task.model.init_params(jax.random.key(0)), task.optimizer)
+    state = make_state(
+        jax.jit(task.model.init_params)(jax.random.key(0)), task.optimizer
+    )
     begin_and_end = (2, 10) if seconds else ()
     call = jax.jit(make_train_call(task))
     _, metrics = call(state, stack, 0, *begin_and_end)
