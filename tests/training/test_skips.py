@@ -231,7 +231,7 @@ def test_a_run_rewinds_skips_the_rows_and_is_replayed_bit_for_bit(
     assert_same(whole, restore(replay, tmp_path / "replay"))
 
 
-@pytest.mark.parametrize("place", ["whole", "resumed"])
+@pytest.mark.parametrize("place", [slow("whole"), "resumed"])
 def test_speed_is_measured_from_where_a_run_went_back_or_resumed(
     place, speech, tmp_path, monkeypatch
 ):
