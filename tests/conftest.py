@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 
 import hypothesis
 import pytest
@@ -73,8 +74,31 @@ def pytest_configure(config):
 gc.set_threshold(50_000, 20, 20)
 
 
+# JAX makes an MLIR context for each program that it lowers, and loads dialects into it.
+# That is a quarter of the time that compiling one operation takes, and tests compile
+# tens of thousands. A context keeps the constants of its programs, so it is renewed.
+PROGRAMS_OF_A_CONTEXT = 200
+
+
+def share_contexts(make):
+    """`make`, which is called once for many programs of a thread."""
+    local = threading.local()
+
+    def find():
+        if getattr(local, "num_left", 0) == 0:
+            local.context, local.num_left = make(), PROGRAMS_OF_A_CONTEXT
+        local.num_left -= 1
+        return local.context
+
+    return find
+
+
 def pytest_collection_finish():
-    """Exempts the imported modules and the test items from garbage collection."""
+    """Shares contexts; exempts modules and test items from garbage collection."""
+    if "jax" in sys.modules:
+        from jax._src.interpreters import mlir
+
+        mlir.make_ir_context = share_contexts(mlir.make_ir_context)
     gc.collect()
     gc.freeze()
 

@@ -217,6 +217,7 @@ def test_stores_that_cannot_be_used(s3, tmp_path, monkeypatch, capfd, changes, m
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # botocore waits between attempts
     line = refused(capfd, *train(s3, tmp_path, f"{s3}/runs/a"))
     assert line.startswith(f"jaxpt: error: {s3}/runs/a: {meaning}")
 

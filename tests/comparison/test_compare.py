@@ -144,7 +144,7 @@ def test_a_budget_of_operations(labelled, tmp_path):
         compare__budget="operations",
         compare__amount=amount,
         compare__seeds=(0,),
-        compare__objectives=("clm", "electra"),
+        compare__objectives=("clm", "mlm"),
         compare__tune="optim.lr=1e-3,3e-3",
         compare__overrides={"clm": {"optim": {"name": "muon"}}},
     )

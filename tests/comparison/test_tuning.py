@@ -492,7 +492,10 @@ def test_a_stopped_search_repeats_the_same_extensions(
 ):
     """A comparison that is killed in an extension; finished trials are kept."""
     config = make_comparison(
-        labelled, compare__tune="optim.lr=1e-5,2e-5", compare__tune_until="interior"
+        labelled,
+        compare__objectives=("clm",),
+        compare__tune="optim.lr=1e-5,2e-5",
+        compare__tune_until="interior",
     )
     config.compare.tune_extensions = 2
     train, labels = tuning.train, []
@@ -509,7 +512,7 @@ def test_a_stopped_search_repeats_the_same_extensions(
     monkeypatch.setattr(tuning, "train", train)
     prepared = comparison.prepare(to_dict(config), tmp_path)
     assert labels[-1] == "clm extension 2"
-    for name in NAMES:
+    for name in ("clm",):
         record = prepared.tuning[name]
         rates = [trial["settings"]["optim.lr"] for trial in record["trials"]]
         assert rates == pytest.approx([1e-5, 2e-5, 4e-5, 8e-5])

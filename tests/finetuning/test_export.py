@@ -38,7 +38,7 @@ def hf_folder(tmp_path_factory):
     """A BERT without a head, as `BertModel.save_pretrained` writes it."""
     folder = tmp_path_factory.mktemp("hf")
     _, spec = read_config(BERT)
-    params = MaskedLM(spec).init_params(jax.random.key(0))
+    params = jax.jit(MaskedLM(spec).init_params)(jax.random.key(0))
     tensors = to_hf(params, find_family("bert"), spec, "masked")
     body = {
         name.removeprefix("bert."): value

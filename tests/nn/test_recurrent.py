@@ -96,7 +96,8 @@ def test_it_reads_one_way_only_and_never_over_a_border(is_reversed):
     fresh = jnp.zeros((1, 8), bool).at[0, 3 if is_reversed else 4].set(True)
     layer = Lstm(SPEC, is_reversed=is_reversed)
     params = draw(layer, x, fresh)
-    reach = jax.jacobian(lambda x: layer.apply({"params": params}, x, fresh)[0])(x)
+    read = lambda x: layer.apply({"params": params}, x, fresh)[0]  # noqa: E731
+    reach = jax.jit(jax.jacobian(read))(x)
     seen = np.abs(reach[:, :, 0]).max((1, 3)) > 0  # [to, from]
     way = np.tri(8, dtype=bool).T if is_reversed else np.tri(8, dtype=bool)
     apart = np.arange(8) >= 4

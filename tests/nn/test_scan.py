@@ -201,6 +201,9 @@ def kept_bytes(spec, params):
     return sum(sizes) - sum(x.size * 4 for x in jax.tree.leaves(params))
 
 
+@pytest.mark.slow_except(
+    "False-gpt2-float32", "False-t5-bfloat16", "True-gpt2-bfloat16", "True-t5-float32"
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("shape", ["gpt2", "t5"])
 @pytest.mark.parametrize("is_scanned", [False, True])
@@ -254,6 +257,7 @@ def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
     jax.tree.map(np.testing.assert_array_equal, result[True], expected)
 
 
+@pytest.mark.slow_cases("gpt2")
 @pytest.mark.parametrize("shape", ["gpt2", "modernbert"])
 def test_fresh_layers_are_those_that_flax_draws_one_by_one(shape, make_shape):
     spec, _ = make_shape(shape, init="torch", num_layers=3)

@@ -115,16 +115,21 @@ def test_a_step_counts_by_id_what_it_predicted(
     state, key = case.init_state(optax.set_to_zero()), jax.random.key(3)
     after, metrics = step(state, rows, key)
     rng = jax.random.split(key, 3)[0]
-    batch = adaptive_mlm.corrupt_weighted(
-        rng, rows, vocab, case.spec, state.objective_state.weights
-    )
-    scores = adaptive_mlm.mlm.predict_masked(
-        params, case.model, batch, adaptive_mlm.masks(batch), {}
-    )
+
+    @jax.jit
+    def predict(params, rng, rows):
+        batch = adaptive_mlm.corrupt_weighted(
+            rng, rows, vocab, case.spec, state.objective_state.weights
+        )
+        masks = adaptive_mlm.masks(batch)
+        call = adaptive_mlm.mlm.predict_masked
+        return batch, call(params, case.model, batch, masks, {}).ranks
+
+    batch, ranks = predict(params, rng, rows)
     right, hidden = np.zeros(40), np.zeros(40)
     weights = np.asarray(batch["weights"]["loss"])
     np.add.at(hidden, np.asarray(batch["targets"]), weights)
-    np.add.at(right, np.asarray(batch["targets"]), weights * (scores.ranks == 1))
+    np.add.at(right, np.asarray(batch["targets"]), weights * (np.asarray(ranks) == 1))
     kept = after.objective_state
     np.testing.assert_array_equal(kept.num_hidden, hidden)
     np.testing.assert_array_equal(kept.num_right, right)

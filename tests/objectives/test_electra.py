@@ -334,6 +334,7 @@ def test_one_step_of_each_kind_of_embeddings(monkeypatch):
 TABLES = ("tokens", "positions", "types")
 
 
+@pytest.mark.slow_cases("pre")
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_disentangled_embeddings_get_one_gradient_each(
     norm_position, make_case, make_rows

@@ -168,6 +168,7 @@ def test_later_tokens_do_not_change_an_earlier_loss(make_packed, make_rows):
     case = make_packed(NAME, rate=1.0)
     batch = case.corrupt(make_rows(case, 4, lengths=[12] * 4))
 
+    @jax.jit
     def losses(inputs):
         def read(model):
             masks = clm.masks(batch)
@@ -217,13 +218,19 @@ def test_choices_are_scored_by_the_token_and_its_end(make_case, make_rows):
     case = make_case(NAME)
     tokens = make_rows(case, 2)["tokens"][:, :9]
     candidates = jnp.array([[8, 9], [10, 11]])
-    result = case.model.choice_scores(case.params, Gap(tokens, 4, tokens, candidates))
-    for i in range(2):
-        for j in range(2):
-            left, right = tokens[i, :4], tokens[i, 5:]
-            row = [PRE, SUF, *right, MID, *left, candidates[i, j], EOS]
-            nll = case.model.token_nll(case.params, jnp.array([row]))[0]
-            np.testing.assert_allclose(result[i, j], -nll[-2:].sum(), rtol=1e-5)
+    read = jax.jit(
+        lambda params: case.model.choice_scores(
+            params, Gap(tokens, 4, tokens, candidates)
+        )
+    )
+    rows = [
+        [PRE, SUF, *tokens[i, 5:].tolist(), MID, *tokens[i, :4].tolist(), each, EOS]
+        for i in range(2)
+        for each in candidates[i].tolist()
+    ]
+    nll = jax.jit(case.model.token_nll)(case.params, np.array(rows))
+    expected = -np.array(nll)[:, -2:].sum(1).reshape(2, 2)
+    np.testing.assert_allclose(read(case.params), expected, rtol=1e-5)
 
 
 def test_fill_writes_texts_of_any_length(speech, tmp_path, refuses):

@@ -74,7 +74,7 @@ def tiny():
     spec = masked_diffusion.Spec(row_length=3, bound_samples=3)
     sizes = {"num_layers": 1, "d_model": 8, "num_heads": 2, "d_ff": 8, "max_len": 4}
     model = spec.make_network(ModelSpec(vocab_size=5, init_std=1.0, **sizes), TINY)
-    return spec, model, model.init_params(jax.random.key(1))
+    return spec, model, jax.jit(model.init_params)(jax.random.key(1))
 
 
 def exact_bound(model, params):

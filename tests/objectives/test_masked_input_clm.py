@@ -93,6 +93,7 @@ def test_each_loss_is_clms_of_its_inputs(make_case, make_rows):
     assert terms["loss"][0] != terms["masked_loss"][0]
 
 
+@pytest.mark.slow_cases("0.4")
 @pytest.mark.parametrize("weight", [0.4, 1.5])
 def test_with_nothing_masked_the_gradient_is_a_multiple_of_clms(
     weight, make_case, make_rows

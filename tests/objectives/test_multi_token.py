@@ -123,6 +123,7 @@ def test_the_gradient_is_of_all_offsets(chunk, num_microbatches, make_case, make
         assert gap / optax.tree.norm(expected_grads) < 1e-5
 
 
+@pytest.mark.slow_cases("0")
 @pytest.mark.parametrize("chunk", [0, 7])
 def test_weights_of_zero_are_clm_bit_by_bit(chunk, make_case, make_rows):
     values = (("loss_chunk", chunk),)
@@ -153,7 +154,7 @@ def test_it_is_evaluated_as_clm(make_case, make_rows):
     equal(result["accuracy"], expected["accuracy"])
     assert result["offset_loss"][0] == 0 < result["offset_loss"][1]
     tokens = rows["tokens"]
-    equal(*(c.model.token_nll(c.params, tokens) for c in (case, control)))
+    equal(*(jax.jit(c.model.token_nll)(c.params, tokens) for c in (case, control)))
 
 
 def test_no_offset_predicts_another_document(make_case, make_rows):
@@ -192,7 +193,7 @@ def test_a_position_reads_its_documents_past_alone(make_case, make_rows):
             terms, _ = multi_token.loss(case.params, case.model, batch, masks, {})
         return terms["clm_loss"][0]
 
-    reach = np.abs(jax.grad(read)(jnp.zeros((1, 20, 32)))[0]).max(-1)
+    reach = np.abs(jax.jit(jax.grad(read))(jnp.zeros((1, 20, 32)))[0]).max(-1)
     assert (reach[10 : place + 1] > 1e-4).all()
     assert (reach[:10] < 1e-7).all() and (reach[place + 1 :] < 1e-7).all()
 

@@ -28,6 +28,7 @@ def at(rows, progress):
     return rows | {"progress": jnp.full(rows["index"].shape, progress, jnp.float32)}
 
 
+@jax.jit
 def gap(result, expected):
     """The relative distance of two trees."""
     apart = optax.tree.norm(jax.tree.map(jnp.subtract, result, expected))
@@ -144,20 +145,29 @@ def test_each_document_of_a_row_is_read_as_if_alone(
     params = jax.tree.map(
         lambda x: jnp.asarray(x + draw(0, 0.2, x.shape), jnp.float32), case.params
     )
-    rows = make_rows(case, 3, lengths=[21, 13, 7])
+    rows = make_rows(case, 3, lengths=[21, 7, 7])
     terms, _ = case.loss(case.corrupt(rows), params)
+
+    @jax.jit
+    def read_alone(params, tokens):
+        """The loss of each term on one document."""
+        states, totals = states_by_hand(case, params, tokens[:, :-1]), []
+        for k, h in enumerate(states, 1):
+            log_p = jax.nn.log_softmax(
+                case.model.apply({"params": params}, h, method="logits")
+            )
+            targets = tokens[0, k:]
+            totals.append(-log_p[0, jnp.arange(len(targets)), targets].sum())
+        return totals
+
     expected = {name: [0.0, 0] for name in terms}
-    for row, ids in zip(rows["tokens"], rows["segment_ids"], strict=True):
+    for row, ids in zip(np.array(rows["tokens"]), rows["segment_ids"], strict=True):
         for document in (1, 2):
-            tokens = row[ids == document][None]
-            states = states_by_hand(case, params, tokens[:, :-1])
-            for k, (name, h) in enumerate(zip(terms, states, strict=True), 1):
-                logits = case.model.apply({"params": params}, h, method="logits")
-                log_p = jax.nn.log_softmax(logits)
-                targets = tokens[0, k:]
-                picked = log_p[0, jnp.arange(len(targets)), targets]
-                expected[name][0] -= float(picked.sum())
-                expected[name][1] += len(targets)
+            tokens = row[np.array(ids) == document][None]
+            totals = read_alone(params, tokens)
+            for k, (name, total) in enumerate(zip(terms, totals, strict=True), 1):
+                expected[name][0] += float(total)
+                expected[name][1] += max(tokens.shape[1] - k, 0)
     for name, (total, num) in expected.items():
         assert terms[name][1] == num > 0
         assert float(terms[name][0]) == pytest.approx(total, rel=2e-5), name
@@ -186,14 +196,15 @@ def test_the_weight_is_a_factor_of_the_gradient(make_case, make_rows):
     early, late = (case.gradients(at(rows, p))[0] for p in (0.0, 0.9))
     subtract = functools.partial(jax.tree.map, jnp.subtract)
     difference = subtract(early, late)
-    batch, masks = case.corrupt(rows), case.module.masks(case.corrupt(rows))
+    batch = case.corrupt(rows)
+    masks = jax.jit(case.module.masks)(batch)
 
     def extra(params):
         terms, _ = case.module.loss(params, case.model, batch, masks, {})
         terms.pop("clm_loss")
         return sum(total / num for total, num in terms.values()) / len(terms)
 
-    expected = jax.tree.map(lambda x: 0.2 * x, jax.grad(extra)(case.params))
+    expected = jax.tree.map(lambda x: 0.2 * x, jax.jit(jax.grad(extra))(case.params))
     assert gap(difference, expected) < 1e-4
     assert optax.tree.norm(expected["extra"]) > 0 < optax.tree.norm(expected["embed"])
 
@@ -223,7 +234,7 @@ def test_a_head_reads_no_token_that_it_or_a_later_one_predicts(
             terms, _ = heads.loss(case.params, case.model, batch, masks, {})
         return terms[name][0]
 
-    reach = np.abs(jax.grad(read)(jnp.zeros((1, 20, 32)))[0]).max(-1)
+    reach = np.abs(jax.jit(jax.grad(read))(jnp.zeros((1, 20, 32)))[0]).max(-1)
     last = place + (offset - 1) * (variant == "sequential")
     expected = (np.arange(20) >= 10) & (np.arange(20) <= last)
     np.testing.assert_array_equal(reach > 0, expected)
@@ -240,12 +251,14 @@ def test_evaluation_and_generation_use_the_first_head(variant, make_case, make_r
     equal(result["accuracy"], expected["accuracy"])
     tokens = rows["tokens"]
     for name in ("token_nll", "next_logits", "features"):
-        equal(*(getattr(c.model, name)(c.params, tokens) for c in (case, control)))
+        results = (jax.jit(getattr(c.model, name)) for c in (case, control))
+        equal(*(f(c.params, tokens) for f, c in zip(results, (case, control))))
     ((head, (_, params)),) = case.model.export_parts(case.params).items()
     assert head == "causal"
     equal(params, control.params)
 
 
+@pytest.mark.slow_except("none-sequential", "full-parallel")
 @both
 @pytest.mark.parametrize("remat", ["none", "full"])
 def test_it_trains_the_same_scanned_and_rematerialised(
@@ -274,7 +287,9 @@ def test_the_first_parameters_are_clms_and_the_same_scanned(make_case, vocab):
         control.spec.make_network(spec, vocab),
         case.spec.make_network(dataclasses.replace(spec, scan_layers=True), vocab),
     ]
-    params, expected, scanned = (m.init_params(jax.random.key(0)) for m in models)
+    params, expected, scanned = (
+        jax.jit(m.init_params)(jax.random.key(0)) for m in models
+    )
     equal(base(params), expected)
     equal(scanned, stack_layers(params))
 

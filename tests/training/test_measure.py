@@ -1,6 +1,7 @@
 """Which text and which parameters a run's numbers are measured on."""
 
 import dataclasses
+import functools
 import gc
 import json
 import math
@@ -370,6 +371,7 @@ CHOOSERS = {
 }
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def score_decoder(model, params, ids, written):
     """log p [S, V] of what a decoder writes next, behind an encoder that reads ids."""
     states = model.answer_states(params, ids, written)
@@ -409,13 +411,15 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                         scores[k, whole[0, k + 1]] for k in range(len(whole[0]) - 1)
                     )
                 case "mask" | "mask before":
-                    expected[i, j] = model.fill_logits(params, masked)[0, 3, candidate]
+                    logits = jax.jit(model.fill_logits)(params, masked)
+                    expected[i, j] = logits[0, 3, candidate]
                 case "restored":
                     batch = {"inputs": whole, "segment_ids": jnp.ones_like(whole)}
                     place = jnp.array([[3]])
                     batch |= {"positions": place, "targets": whole[:, 3:4]}
                     args = params, batch, "discriminator"
-                    expected[i, j] = model.target_log_probs(*args)[0, 0]
+                    read = jax.jit(model.target_log_probs, static_argnums=2)
+                    expected[i, j] = read(*args)[0, 0]
                 case "original":
                     batch = {"inputs": whole, "masked_positions": whole[:, :1]}
                     seen = {"self": full()}

@@ -1,5 +1,6 @@
 """The rule `bound` is the bound of masked and of block diffusion, token by token."""
 
+import functools
 import itertools
 import math
 
@@ -25,13 +26,14 @@ TEXT = np.array([0, 3, 1, 2, 5])
 FULL = 0  # the whole text is one block: masked diffusion
 
 
+@functools.cache
 def make_network(size):
     """A network far from uniform, on six words, [MASK] and a frame's two ids."""
     module = block_diffusion if size else masked_diffusion
     blocks = {"block_size": size} if size else {}
     spec = module.Spec(row_length=5, bound_samples=3, **blocks)
     model = spec.make_network(ModelSpec(vocab_size=8, init_std=1.0, **SIZES), VOCAB)
-    return model, model.init_params(jax.random.key(1)), spec.text_form(VOCAB)
+    return model, jax.jit(model.init_params)(jax.random.key(1)), spec.text_form(VOCAB)
 
 
 def enumerate_bound(model, params, tokens, scored, size):
