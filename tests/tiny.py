@@ -49,6 +49,7 @@ VARIANTS = {
     "replace_mlm": ("electra", {"variant": "replace_mlm"}),
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
     "parallel_heads": ("multi_token_heads", {"variant": "parallel"}),
+    "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
@@ -141,6 +142,8 @@ TRAITS = {
     "masked_input_clm": Traits(
         {"loss": UNIFORM, "masked_loss": UNIFORM}, specials=MASK
     ),
+    # Evaluated on clean text.
+    "meap": Traits(drawn="", specials=MASK),
     # Estimates: few masked tokens count much.
     "dual": Traits(
         {"clm_loss": UNIFORM, "diffusion_loss": (LN_V, 0.3 * LN_V)}, specials=MASK

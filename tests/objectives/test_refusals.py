@@ -130,6 +130,8 @@ DUAL = """
 """
 MASKED_INPUT = """
     max_rate=0.0; max_rate=1.5; max_rate=nan; masked_weight=0.0; clean_inputs=-1
+    passes=one: must be one of both, masked; hide_by=noise: must be one of mask, random
+    hide_rate=-0.1: must be at least 0 and below 1; hide_rate=1.0; hide_rate=nan
     clean_inputs=24: must be at most 23, one less than the inputs of a row
 """
 TABLES = {
