@@ -94,7 +94,7 @@ BATCH_KEYS = {
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: the inputs before masking, if they are read too",
-    "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
+    "inverse_rates": "float32 [B, T]: weights of masked tokens, such as 1 / their rate",
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
     "blocks": "int32 [B, T]: the block of its document that each position is in",
     "negatives": "int32 [B, T K]: K negative samples of each position",

@@ -49,6 +49,11 @@ VARIANTS = {
     "replace_mlm": ("electra", {"variant": "replace_mlm"}),
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
     "parallel_heads": ("multi_token_heads", {"variant": "parallel"}),
+    "diffusion_means": ("masked_diffusion", {"average": "row_mean", "rates": "cosine"}),
+    "diffusion_by_rank": (
+        "masked_diffusion",
+        {"rates": "bimodal", "frequency_power": 0.5, "weight": "token"},
+    ),
     "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
@@ -158,6 +163,8 @@ TRAITS = {
     ),
     # An estimate: few masked tokens count much.
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
+    "diffusion_means": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
+    "diffusion_by_rank": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
     "block_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
 

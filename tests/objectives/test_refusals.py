@@ -117,6 +117,11 @@ MULTI_TOKEN_HEADS = """
     weight_schedule=((0.0, 0.3), (1.0, 0.1)); weight_schedule=((1.0, 'all'),)
 """
 DIFFUSION = """
+    average=sum: must be one of inverse_rate, mean, row_mean
+    rates=linear: must be one of uniform, cosine, bimodal
+    weight=word: must be one of row, token; frequency_power=-1.0; frequency_power=nan
+    weight=token: must be row without
+    weight=token & frequency_power=0.02 & average=mean: must be row without
     min_rate=0.0: must be between 0 and 1
     bound_samples=0: must be at least 1
 """
