@@ -60,6 +60,10 @@ class Batch(TypedDict, total=False):
     original: Array
     inverse_rates: Array
     offset_weights: Array
+    prefix_targets: Array
+    prefix_weights: Array
+    bag_tokens: Array
+    bag_weights: Array
     blocks: Array
     negatives: Array
     back_targets: Array
@@ -96,6 +100,10 @@ BATCH_KEYS = {
     "original": "int32 [B, T]: the inputs before masking, if they are read too",
     "inverse_rates": "float32 [B, T]: weights of masked tokens, such as 1 / their rate",
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
+    "prefix_targets": "int32 [B, T]: second targets, prefixes of the first",
+    "prefix_weights": "float32 [B, T]: their weights, 0 if there is none",
+    "bag_tokens": "int32 [B, T, K]: the tokens after the next one of each position",
+    "bag_weights": "float32 [B, T, K]: 1 where one counts, 0 for a repeated one",
     "blocks": "int32 [B, T]: the block of its document that each position is in",
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
@@ -103,5 +111,5 @@ BATCH_KEYS = {
 # Keys of rows and batches that hold token ids.
 TOKEN_KEYS = frozenset(
     ("tokens", "inputs", "original", "dec_inputs", "targets")
-    + ("back_targets", "negatives")
+    + ("back_targets", "negatives", "prefix_targets", "bag_tokens")
 )

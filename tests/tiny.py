@@ -54,6 +54,7 @@ VARIANTS = {
         "masked_diffusion",
         {"rates": "bimodal", "frequency_power": 0.5, "weight": "token"},
     ),
+    "prefix_and_offsets": ("prefix_token", {"offset_weights": (0.5, 0.25)}),
     "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
@@ -81,6 +82,8 @@ class Traits:
       specials: roles of special tokens that it needs; None leaves it to the spec.
       feature_widths: how wide its features are, in model widths.
       soft: loss terms whose targets are distributions.
+      is_trained_by_progress: a term is in the loss of training alone, which has rows
+        with the progress.
     """
 
     first_losses: dict = dataclasses.field(default_factory=lambda: {"loss": UNIFORM})
@@ -88,6 +91,7 @@ class Traits:
     specials: tuple[str, ...] | None = None
     feature_widths: int = 1
     soft: tuple[str, ...] = ()
+    is_trained_by_progress: bool = False
 
 
 MASK = ("mask",)
@@ -143,6 +147,20 @@ TRAITS = {
     # Evaluated as at the end of a run, where other offsets have faded.
     "multi_token": Traits(
         {"clm_loss": UNIFORM, "offset_loss": (0.0, 0.0)}, drawn="", specials=()
+    ),
+    "prefix_token": Traits(
+        {"clm_loss": UNIFORM, "prefix_loss": (0.0, 0.0)}, drawn="", specials=()
+    ),
+    "prefix_and_offsets": Traits(
+        {"clm_loss": UNIFORM, "prefix_loss": (0.0, 0.0), "offset_loss": (0.0, 0.0)},
+        drawn="",
+        specials=(),
+    ),
+    "future_summary": Traits(
+        {"loss": UNIFORM, "summary_loss": EVEN},
+        drawn="",
+        specials=(),
+        is_trained_by_progress=True,
     ),
     "masked_input_clm": Traits(
         {"loss": UNIFORM, "masked_loss": UNIFORM}, specials=MASK

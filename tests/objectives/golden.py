@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = Path(__file__).with_name("golden.json")
 NUM_STEPS, NUM_ROWS, LR = 50, 8, 3e-3
 # Forms that read clean rows, or leave out a term, without the progress of a training.
-IN_TRAINING = ("meap", "diffusion_means", "diffusion_by_rank")
+IN_TRAINING = ("meap", "diffusion_means", "diffusion_by_rank", "prefix_token")
+IN_TRAINING += ("prefix_and_offsets", "future_summary")
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
@@ -46,9 +47,10 @@ def compute_losses(name: str, num_steps: int = NUM_STEPS) -> list[float]:
             rows["progress"] = jnp.full(NUM_ROWS, number / num_steps)
         state, sums = step(state, rows, jax.random.key(number))
         means = divide(counted({name: sums[name] for name in case.spec.coefficients}))
-        losses.append(
-            sum(case.spec.coefficients[name] * float(x) for name, x in means.items())
-        )
+        factors = case.spec.coefficients
+        if "progress" in rows:
+            factors = case.spec.coefficients_at(number / num_steps)
+        losses.append(sum(factors[name] * float(x) for name, x in means.items()))
     return losses
 
 

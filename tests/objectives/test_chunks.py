@@ -37,6 +37,8 @@ HEADS = {
     "multi_token": {"head_bias": True},
     "multi_token_heads": {"tie_embeddings": False},
     "token_order": {"embedding_size": 16},
+    "prefix_token": {"head_bias": True},
+    "future_summary": {"embedding_size": 16},
 }
 
 
@@ -57,6 +59,8 @@ PARTS = {
     "multi_token": 2,
     "multi_token_heads": 2,
     "token_order": 2,
+    "prefix_token": 2,
+    "future_summary": 2,
 }
 
 
@@ -110,6 +114,8 @@ LOSSES = (
     "multi_token",
     "multi_token_heads",
     "token_order",
+    "prefix_token",
+    "future_summary",
     "dual",
 )
 

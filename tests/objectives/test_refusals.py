@@ -18,12 +18,14 @@ from jaxpt.objectives import (
     dual,
     electra,
     fill_in_the_middle,
+    future_summary,
     masked_diffusion,
     masked_input_clm,
     mlm,
     multi_token,
     multi_token_heads,
     prefix_lm,
+    prefix_token,
     skip_gram,
     span_corruption,
     spanbert,
@@ -109,6 +111,16 @@ MULTI_TOKEN = """
     offset_weights=(); offset_weights=(0.5, -0.1)
     offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
 """
+FUTURE_SUMMARY = """
+    horizon=0: must be at least 1; horizon=24: must be from ... to 23
+    first_offset=0: must be at least 1; summary_weight=0.0: must be above 0
+    average=mean: must be one of vocabulary, none; bag=past: must be one of future
+"""
+PREFIX_TOKEN = """
+    prefix_weight=-0.1: must be at least 0; prefix_weight=nan; offset_weights=(-1.0,)
+    prefix_fade=(0.5, 0.2): must be two fractions; prefix_fade=(0.5,)
+    prefix_fade=(0.5, 1.5); target=suffix: must be one of prefix, ranked, uniform
+"""
 MULTI_TOKEN_HEADS = """
     variant=other: must be one of parallel, sequential; num_extra=-1
     weight_schedule=(1.0, 0.3): must be pairs (until, weight); weight_schedule=((1.0,),)
@@ -155,6 +167,8 @@ TABLES = {
     fill_in_the_middle: FIM,
     multi_token: MULTI_TOKEN,
     multi_token_heads: MULTI_TOKEN_HEADS,
+    prefix_token: PREFIX_TOKEN,
+    future_summary: FUTURE_SUMMARY,
     token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,
     dual: DUAL,
@@ -183,7 +197,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 
 OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, multi_token, prefix_lm, skip_gram]
-OF_ROWS += [token_order, dual, masked_input_clm]
+OF_ROWS += [prefix_token, token_order, dual, masked_input_clm]
 
 
 @pytest.mark.parametrize("objective", [*OF_ROWS, span_corruption, ul2])

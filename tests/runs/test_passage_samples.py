@@ -33,6 +33,8 @@ FORMS = {
     "multi_token": ["continuation"],
     "multi_token_heads": ["continuation"],
     "token_order": ["continuation"],
+    "prefix_token": ["continuation"],
+    "future_summary": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "block_diffusion": ["continuation", "fills"],
     "skip_gram": [],
