@@ -62,6 +62,8 @@ class Batch(TypedDict, total=False):
     offset_weights: Array
     prefix_targets: Array
     prefix_weights: Array
+    state_pairs: Array
+    prediction_pairs: Array
     bag_tokens: Array
     bag_weights: Array
     blocks: Array
@@ -102,6 +104,8 @@ BATCH_KEYS = {
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
     "prefix_targets": "int32 [B, T]: second targets, prefixes of the first",
     "prefix_weights": "float32 [B, T]: their weights, 0 if there is none",
+    "state_pairs": "float32 [B, T, K]: 1 where a state k ahead is predicted, else 0",
+    "prediction_pairs": "float32 [B, T, K]: 1 where its prediction is too",
     "bag_tokens": "int32 [B, T, K]: the tokens after the next one of each position",
     "bag_weights": "float32 [B, T, K]: 1 where one counts, 0 for a repeated one",
     "blocks": "int32 [B, T]: the block of its document that each position is in",

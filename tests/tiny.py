@@ -162,6 +162,13 @@ TRAITS = {
         specials=(),
         is_trained_by_progress=True,
     ),
+    # A model that knows nothing is as far from its next state as states are apart.
+    "next_latent": Traits(
+        {"loss": UNIFORM, "latent_loss": (0.6, 0.6), "divergence_loss": (0.0, 0.1)},
+        drawn="",
+        specials=(),
+        is_trained_by_progress=True,
+    ),
     "masked_input_clm": Traits(
         {"loss": UNIFORM, "masked_loss": UNIFORM}, specials=MASK
     ),

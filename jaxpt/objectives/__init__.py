@@ -78,6 +78,7 @@ OBJECTIVES = Objectives(
         "multi_token_heads": "jaxpt.objectives.multi_token_heads",
         "prefix_token": "jaxpt.objectives.prefix_token",
         "token_order": "jaxpt.objectives.token_order",
+        "next_latent": "jaxpt.objectives.next_latent",
         "future_summary": "jaxpt.objectives.future_summary",
         "fill_in_the_middle": "jaxpt.objectives.fill_in_the_middle",
         "bilm": "jaxpt.objectives.bilm",

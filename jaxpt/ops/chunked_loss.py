@@ -189,15 +189,15 @@ def bag_losses(
     6.98537
     """
 
-    def read(kernel: Array, rows: tuple) -> Array:
-        x, tokens, is_counted, weights = rows
+    def read(whole: tuple, rows: tuple) -> Array:
+        (kernel,), (x, tokens, is_counted, weights) = whole, rows
         logits = find_logits((x, kernel, None), PLAIN)
         picked = jnp.take_along_axis(logits, tokens, axis=-1) * is_counted
         return weights * (jax.nn.softplus(logits).sum(-1) - picked.sum(-1))
 
     num_chunks = _count_chunks(weights, kernel, chunk_rows)
     rows = x, tokens, is_counted, weights
-    return _map_chunks(read, kernel, rows, weights.ndim, num_chunks)
+    return _map_chunks(read, (kernel,), rows, weights.ndim, num_chunks)
 
 
 def _map_chunks(

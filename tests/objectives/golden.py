@@ -15,7 +15,7 @@ FILE = Path(__file__).with_name("golden.json")
 NUM_STEPS, NUM_ROWS, LR = 50, 8, 3e-3
 # Forms that read clean rows, or leave out a term, without the progress of a training.
 IN_TRAINING = ("meap", "diffusion_means", "diffusion_by_rank", "prefix_token")
-IN_TRAINING += ("prefix_and_offsets", "future_summary")
+IN_TRAINING += ("prefix_and_offsets", "future_summary", "next_latent")
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 

@@ -421,7 +421,8 @@ def cut_out(batch, document):
         if "dec_inputs" in batch and (is_decoders or path[0].key == "weights"):
             return x[:, targets]
         # Here the P positions are others, and have no loss.
-        return x[:, inputs] if x.shape == batch["inputs"].shape else 0 * x
+        is_of_inputs = x.shape[:2] == batch["inputs"].shape
+        return x[:, inputs] if is_of_inputs else 0 * x
 
     alone = jax.tree_util.tree_map_with_path(cut, batch)
     for key in ("segment_ids", "dec_segment_ids"):

@@ -39,6 +39,7 @@ HEADS = {
     "token_order": {"embedding_size": 16},
     "prefix_token": {"head_bias": True},
     "future_summary": {"embedding_size": 16},
+    "next_latent": {"embedding_size": 16},
 }
 
 
@@ -61,6 +62,7 @@ PARTS = {
     "token_order": 2,
     "prefix_token": 2,
     "future_summary": 2,
+    "next_latent": 2,
 }
 
 
@@ -116,6 +118,7 @@ LOSSES = (
     "token_order",
     "prefix_token",
     "future_summary",
+    "next_latent",
     "dual",
 )
 

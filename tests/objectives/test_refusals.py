@@ -24,6 +24,7 @@ from jaxpt.objectives import (
     mlm,
     multi_token,
     multi_token_heads,
+    next_latent,
     prefix_lm,
     prefix_token,
     skip_gram,
@@ -112,9 +113,14 @@ MULTI_TOKEN = """
     offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
 """
 FUTURE_SUMMARY = """
-    horizon=0: must be at least 1; horizon=24: must be from ... to 23
+    horizon=0: must be at least 1; horizon=25: must be from ... to 24
     first_offset=0: must be at least 1; summary_weight=0.0: must be above 0
     average=mean: must be one of vocabulary, none; bag=past: must be one of future
+"""
+NEXT_LATENT = """
+    horizon=0: must be at least 1; horizon=24: must be at most 23, the states
+    step_width=-1: must be at least 0; latent_weight=-1.0; divergence_weight=nan
+    latent_weight=0.0 & divergence_weight=0.0: must be above 0 with next_latent.div
 """
 PREFIX_TOKEN = """
     prefix_weight=-0.1: must be at least 0; prefix_weight=nan; offset_weights=(-1.0,)
@@ -168,6 +174,7 @@ TABLES = {
     multi_token: MULTI_TOKEN,
     multi_token_heads: MULTI_TOKEN_HEADS,
     prefix_token: PREFIX_TOKEN,
+    next_latent: NEXT_LATENT,
     future_summary: FUTURE_SUMMARY,
     token_order: "order_weight=0.0",
     masked_diffusion: DIFFUSION,

@@ -35,6 +35,7 @@ FORMS = {
     "token_order": ["continuation"],
     "prefix_token": ["continuation"],
     "future_summary": ["continuation"],
+    "next_latent": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "block_diffusion": ["continuation", "fills"],
     "skip_gram": [],

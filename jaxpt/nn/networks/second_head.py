@@ -42,7 +42,9 @@ class FutureSummaryLM(CausalLM):
         kernel, _ = self.summary.read(x.shape[-1])
         if self.is_mean:
             weights /= kernel.shape[1]
-        return chunked_loss.bag_losses(x, kernel, *bag, weights, self.spec.loss_chunk)
+        tokens, is_counted = bag
+        chunk = self.spec.loss_chunk
+        return chunked_loss.bag_losses(x, kernel, tokens, is_counted, weights, chunk)
 
     def call_heads(self, batch: Batch, masks: dict) -> tuple[Array, Array]:
         """The logits of both heads."""
