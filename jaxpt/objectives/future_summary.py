@@ -11,9 +11,9 @@ and h = 3:
     loss = mean over t of -log p(x_t+1 | x_1 ... x_t)
            + w mean over t of 1/V sum over v of BCE(sigma(z_v), v in bag),  z = U h_t
 
-Each token counts once. Only positions count from which the text has h more tokens. In
-evaluation and exports the second head has no part: `valid_loss` is `clm`'s. U costs 6 D
-V FLOPs a token. Special tokens are in no bag.
+Each token counts once. Only positions with h more tokens in their document count. The
+second head is in training alone: `valid_loss` is `clm`'s. U costs 6 D V FLOPs a token.
+Special tokens are in no bag.
 
 The second term is sum over v of softplus(z_v), minus z_v of the bag. Without the factor
 1/V (`average="none"`) it is V ln 2 at first, thousands of times the first term.
@@ -21,7 +21,7 @@ The second term is sum over v of softplus(z_v), minus z_v of the bag. Without th
 The paper reports that a bag finds paths in star graphs where predictions of single
 later tokens do not. With a large h the bag approaches the frequencies of tokens, which
 a constant answers. Controls: `bag="other_row"`, the bag of the batch's next row, which
-has the same frequencies and is no future; the next token in the same loss
+has the same frequencies but other tokens; the next token in the same loss
 (`first_offset=1`, `horizon=1`); `token_order`; `clm`.
 
 Departures: no weights of tokens by tf-idf, which the paper finds of no use in most

@@ -60,7 +60,7 @@ class Spec(multi_token.Spec):
       prefix_fade: fractions of the training steps, the last ones with this weight and
         the first ones with weight 0; between them it fades linearly.
       target: "prefix"; "ranked", the token next to the prefix by its frequency in the
-        training text; or "uniform", a random token where there is a prefix.
+        training text; or "uniform", a random token if there is a prefix.
       offset_weights: of the tokens 2, 3, ... positions ahead, as in `multi_token`.
     """
 
