@@ -44,7 +44,7 @@ def add_controls(config: AnyConfig, explicit_names: Collection[str] = ()) -> dic
                 controls[name].append(own)
             if own not in names:
                 names.append(own)
-                if own not in OBJECTIVES:
+                if own not in OBJECTIVES or len(sections) > 1:
                     overrides[own] = dict(sections)
     config["compare"] |= {
         "objectives": names,

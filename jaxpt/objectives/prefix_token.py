@@ -94,8 +94,10 @@ class Spec(multi_token.Spec):
         controls: dict[str, dict[str, Any]] = {"clm": {"objective": "clm"}}
         if self.offset_weights:
             offsets = {"offset_weights": self.offset_weights, "fade_end": self.fade_end}
-            controls["multi_token"] = {"objective": "multi_token"}
-            controls["multi_token"]["multi_token"] = offsets
+            controls["multi_token-same"] = {
+                "objective": "multi_token",
+                "multi_token": offsets,
+            }
         if self.target == "prefix":
             controls["ranked"] = {self.SECTION: {"target": "ranked"}}
             controls["uniform"] = {self.SECTION: {"target": "uniform"}}

@@ -218,5 +218,6 @@ def test_declared_controls(make_case):
     controls = prefix_token.Spec(4).controls()
     assert set(controls) == {"clm", "ranked", "uniform"}
     stacked = prefix_token.Spec(4, offset_weights=(0.5,)).controls()
-    assert stacked["multi_token"]["multi_token"]["offset_weights"] == (0.5,)
-    assert multi_token.Spec.SECTION in stacked
+    other = stacked["multi_token-same"]
+    assert other["objective"] == multi_token.Spec.SECTION
+    assert other["multi_token"]["offset_weights"] == (0.5,)
