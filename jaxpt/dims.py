@@ -60,6 +60,12 @@ class Batch(TypedDict, total=False):
     original: Array
     inverse_rates: Array
     offset_weights: Array
+    prefix_targets: Array
+    prefix_weights: Array
+    state_pairs: Array
+    prediction_pairs: Array
+    bag_tokens: Array
+    bag_weights: Array
     blocks: Array
     negatives: Array
     back_targets: Array
@@ -94,8 +100,14 @@ BATCH_KEYS = {
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: the inputs before masking, if they are read too",
-    "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
+    "inverse_rates": "float32 [B, T]: weights of masked tokens, such as 1 / their rate",
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
+    "prefix_targets": "int32 [B, T]: second targets, prefixes of the first",
+    "prefix_weights": "float32 [B, T]: their weights, 0 if there is none",
+    "state_pairs": "float32 [B, T, K]: 1 where a state k ahead is predicted, else 0",
+    "prediction_pairs": "float32 [B, T, K]: 1 where its prediction is too",
+    "bag_tokens": "int32 [B, T, K]: the tokens after the next one of each position",
+    "bag_weights": "float32 [B, T, K]: 1 where one counts, 0 for a repeated one",
     "blocks": "int32 [B, T]: the block of its document that each position is in",
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
@@ -103,5 +115,5 @@ BATCH_KEYS = {
 # Keys of rows and batches that hold token ids.
 TOKEN_KEYS = frozenset(
     ("tokens", "inputs", "original", "dec_inputs", "targets")
-    + ("back_targets", "negatives")
+    + ("back_targets", "negatives", "prefix_targets", "bag_tokens")
 )

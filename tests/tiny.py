@@ -49,6 +49,13 @@ VARIANTS = {
     "replace_mlm": ("electra", {"variant": "replace_mlm"}),
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
     "parallel_heads": ("multi_token_heads", {"variant": "parallel"}),
+    "diffusion_means": ("masked_diffusion", {"average": "row_mean", "rates": "cosine"}),
+    "diffusion_by_rank": (
+        "masked_diffusion",
+        {"rates": "bimodal", "frequency_power": 0.5, "weight": "token"},
+    ),
+    "prefix_and_offsets": ("prefix_token", {"offset_weights": (0.5, 0.25)}),
+    "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
@@ -75,6 +82,8 @@ class Traits:
       specials: roles of special tokens that it needs; None leaves it to the spec.
       feature_widths: how wide its features are, in model widths.
       soft: loss terms whose targets are distributions.
+      is_trained_by_progress: a term is in the loss of training alone, which has rows
+        with the progress.
     """
 
     first_losses: dict = dataclasses.field(default_factory=lambda: {"loss": UNIFORM})
@@ -82,6 +91,7 @@ class Traits:
     specials: tuple[str, ...] | None = None
     feature_widths: int = 1
     soft: tuple[str, ...] = ()
+    is_trained_by_progress: bool = False
 
 
 MASK = ("mask",)
@@ -138,9 +148,32 @@ TRAITS = {
     "multi_token": Traits(
         {"clm_loss": UNIFORM, "offset_loss": (0.0, 0.0)}, drawn="", specials=()
     ),
+    "prefix_token": Traits(
+        {"clm_loss": UNIFORM, "prefix_loss": (0.0, 0.0)}, drawn="", specials=()
+    ),
+    "prefix_and_offsets": Traits(
+        {"clm_loss": UNIFORM, "prefix_loss": (0.0, 0.0), "offset_loss": (0.0, 0.0)},
+        drawn="",
+        specials=(),
+    ),
+    "future_summary": Traits(
+        {"loss": UNIFORM, "summary_loss": EVEN},
+        drawn="",
+        specials=(),
+        is_trained_by_progress=True,
+    ),
+    # A model that knows nothing is as far from its next state as states are apart.
+    "next_latent": Traits(
+        {"loss": UNIFORM, "latent_loss": (0.6, 0.6), "divergence_loss": (0.0, 0.1)},
+        drawn="",
+        specials=(),
+        is_trained_by_progress=True,
+    ),
     "masked_input_clm": Traits(
         {"loss": UNIFORM, "masked_loss": UNIFORM}, specials=MASK
     ),
+    # Evaluated on clean text.
+    "meap": Traits(drawn="", specials=MASK),
     # Estimates: few masked tokens count much.
     "dual": Traits(
         {"clm_loss": UNIFORM, "diffusion_loss": (LN_V, 0.3 * LN_V)}, specials=MASK
@@ -155,6 +188,8 @@ TRAITS = {
     ),
     # An estimate: few masked tokens count much.
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
+    "diffusion_means": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
+    "diffusion_by_rank": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
     "block_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
 

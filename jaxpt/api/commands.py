@@ -10,6 +10,7 @@ from jaxpt.api.arguments import name_arguments
 from jaxpt.api.preparing import Config, read_config
 from jaxpt.api.runs import Folder, load
 from jaxpt.comparison.compare import compare as compare_runs
+from jaxpt.comparison.controls import add_controls
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.distributed import compilation_cache
 from jaxpt.distributed.processes import set_up_jax
@@ -64,10 +65,12 @@ def compare(
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
     trust: str | Sequence[str] = (),
+    controls: bool = False,
 ) -> dict:
     """Trains several objectives at an equal budget; writes and returns a report.
 
-    Args, Raises: as of `train`.
+    Args, Raises: as of `train`; with `controls`, the controls that the objectives
+    declare are compared too.
 
     >>> changes = {"compare.objectives": ("clm", "mlm"), "compare.seeds": (0,)}
     >>> changes |= {"compare.budget": "steps", "train.steps": 2}
@@ -77,6 +80,8 @@ def compare(
     ['clm', 'mlm']
     """
     whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
+    if controls:
+        whole = add_controls(whole, list(settings or ()))
     set_up_jax()
     with terminal(quiet):
         return compare_runs(whole, folder, list(settings or ()))

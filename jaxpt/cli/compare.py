@@ -48,6 +48,12 @@ RAY = {
         "with --ray: how often a run may lose its machine; default: 3",
     ),
 }
+CONTROLS = {
+    "controls": (
+        False,
+        "also compare the controls of each objective, which its settings declare",
+    ),
+}
 PARTS = {
     "part": (
         "",
@@ -66,7 +72,7 @@ PARTS = {
 jaxpt compare --config quickstart --workdir runs/quickstart
 jaxpt compare --config quickstart --config.compare.objectives="('clm','mlm')" \\
     --data my.txt --workdir runs/two""",
-    flags=PROCESSES | PARTS | RAY | QUIET,
+    flags=PROCESSES | CONTROLS | PARTS | RAY | QUIET,
     config="pretraining",
     sections=(
         *("data", "tokenizer", "model", "optim", "train", "eval", "compare"),
@@ -83,6 +89,8 @@ def compare(command: Command, argv: list[str]) -> int:
     names = list_flag_names(command, argv)
     explicit_names: list[str] = []
     is_stored = "part" in names and "config" not in names
+    if is_stored and "controls" in names:
+        raise ConfigError("--controls: needs --config; a stored comparison has them")
     if is_stored and (values := parse(command, argv)).part != "prepare":
         from jaxpt.comparison.plan_runs import load_compared_config
 
@@ -90,6 +98,10 @@ def compare(command: Command, argv: list[str]) -> int:
         config = load_compared_config(read_workdir(values, leaves_out))
     else:
         config, values, explicit_names = parse_config(command, argv)
+        if values.controls:
+            from jaxpt.comparison.controls import add_controls
+
+            config = add_controls(config, explicit_names)
     leaves_out = "runs" if values.part == "runs" else ""
     workdir = read_workdir(values, leaves_out)
     return _compare(config, workdir, explicit_names, values)

@@ -106,10 +106,23 @@ def are_overrides(overrides: dict) -> bool:
     return all(isinstance(each, dict) and are_sections(each) for each in values)
 
 
+def are_controls(controls: dict) -> bool:
+    """Whether a dict has lists of other names by name."""
+    return all(
+        isinstance(each, list | tuple) and name not in each and all(map(_is_name, each))
+        for name, each in controls.items()
+    )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 TaskName = Annotated[
     str,
     Rule(is_task, f"one of {', '.join(f'{n}:PATH' for n in (*NAMES, FINETUNE))}"),
 ]
+CONTROLS = 'names with lists of other names, such as {"multi_token": ("clm",)}'
 SECTIONS = 'sections of settings, such as {"train": {"lr": (5e-4,)}}'
 OVERRIDES = (
     'names with sections of settings, such as {"words": {"objective": "mlm", "mlm": '
@@ -303,6 +316,9 @@ class CompareSpec(Settings):
       control: the one of `objectives` that all others are compared with, for on/off
         comparisons: only pairs with it have verdicts, which share `alpha` among fewer.
         Choose it before you see any result. "": every two objectives are compared.
+      controls: name -> the names among `objectives` that are its own controls, as
+        `jaxpt compare --controls` adds them ({"multi_token": ("clm",)}). The report
+        lists these pairs first; verdicts are the same.
       budget: what is equal for every run: "flops" (matrix products of the network and
         the optimizer, counted from sizes), "operations" (all that XLA counts of a step,
         `training.xla_flops`), "raw_tokens" or "seconds" (the clock of each run,
@@ -352,6 +368,9 @@ class CompareSpec(Settings):
     earlier_seeds: tuple[NonNegativeInt, ...] = ()
     alpha: InnerFraction = ALPHA
     control: str = ""
+    controls: Annotated[dict, Rule(are_controls, CONTROLS)] = dataclasses.field(
+        default_factory=dict
+    )
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
     num_evals: NonNegativeInt = 8
@@ -390,6 +409,9 @@ class CompareSpec(Settings):
             self.check("objectives", is_good, allowed)
         allowed = f'one of compare.objectives={self.objectives}, or "" for all pairs'
         self.check("control", self.control in ("", *self.objectives), allowed)
+        named = {*self.controls, *(n for each in self.controls.values() for n in each)}
+        allowed = f"of names among compare.objectives={self.objectives}"
+        self.check("controls", named <= {*self.objectives}, allowed)
         is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
         allowed = (
             f"without those of compare.earlier_seeds={self.earlier_seeds}, or "

@@ -76,9 +76,11 @@ def accumulate(
         return grad_fn(params, batch, rngs)
 
     # Every n-th row, so that rows sharded over devices do not move.
-    pieces = jax.tree.map(
-        lambda x: x.reshape(-1, num_microbatches, *x.shape[1:]).swapaxes(0, 1), batch
-    )
+    def cut(x: Array) -> Array:
+        parts = x.reshape(len(x) // num_microbatches, num_microbatches, *x.shape[1:])
+        return parts.swapaxes(0, 1)
+
+    pieces = jax.tree.map(cut, batch)
 
     def step(carry: tuple, piece: tuple) -> tuple[tuple, None]:
         micro, index = piece

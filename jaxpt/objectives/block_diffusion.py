@@ -179,7 +179,7 @@ class BlockDiffusionLM(DiffusionLM):
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec(masked_diffusion.Spec):
+class Spec(masked_diffusion.BoundSpec):
     """The blocks; their rates and the bound as in `masked_diffusion`.
 
     Attributes:

@@ -101,7 +101,7 @@ class DualLM(CausalMaskedLM):
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec(masked_diffusion.Spec):
+class Spec(masked_diffusion.BoundSpec):
     """The diffusion rows; their rates and the bound as in `masked_diffusion`.
 
     Attributes:

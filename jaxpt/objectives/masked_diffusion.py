@@ -7,8 +7,36 @@ expectation is an upper bound of -log p of the row:
 
     t = 0.5    the [MASK] sat on [MASK] mat    loss = (-log p(cat) - log p(the)) / t
 
+Settings weigh the masked tokens of training in other ways. Evaluation is always by the
+bound above, so that `valid_loss` is comparable:
+
+    average     inverse_rate  sum of l / t over all tokens, a bound (default)
+                mean          mean of l over all masked tokens of a batch
+                row_mean      mean over rows of the mean of l over their masked tokens
+    rates       uniform       t; weight 1 / t
+                cosine        t = 1 - a, a = cos(pi (1 - s) / 2), s uniform (mean .36);
+                              weight |da/ds| / t, the same bound
+                bimodal       60 % N(.12, .02), 40 % N(m, .08), m from .4 to .68 during
+                              the run; weight (ds by the normal's density)^.1 / t
+    frequency_power           rare tokens of a row are masked with a larger probability,
+                              weight=row: the row's weight; token: (dp/dt) / p
+
+`mean` is what MLM-U's code trains (Kitouni et al. 2024, facebookresearch/
+maze_navigation_MLMU), whose paper has 1 / t. The rates and the hiding by frequency are
+DespoinaKK/babylm-diffusion's, `masking/`, in which a row's weight is the published one:
+a token's probability p is not its row's t, so with `row` a token's total weight over
+all t is not 1, and the most frequent token of a row is almost never learned. With
+`token` it is exactly 1. Of a token of rank f in its row (0 the most frequent, 1 the
+rarest; to the power `frequency_power` times a number that rises from 0 to 1 in ten
+equal parts of the run), with m the mean of f in the row:
+
+    p = f t / m  if t < m,  else 1 - (1 - f) (1 - t) / (1 - m),  t in mean
+
 Departures: a batch's rates are spread evenly by the golden ratio (MDLM's are i / B
 apart), special tokens are never masked, and the loss is a mean over the other tokens.
+Both parts of `bimodal` have their share of each batch, in the source they are drawn;
+the rise of the power is by tenths of the run, in the source by ten epochs. The source's
+network also reads the row's rate.
 
 Masked tokens get the slots (`jaxpt.ops.packing`) of rows with independent rates. Evenly
 spread rates need fewer. A microbatch takes every n-th row; their rates are close to
@@ -18,11 +46,12 @@ predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import ModelSpec
@@ -32,14 +61,15 @@ from jaxpt.nn.networks.one_stack import (
 from jaxpt.objectives import mlm
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
-from jaxpt.ops.packing import uniform_rate
-from jaxpt.setting_types import InnerFraction, PositiveInt
+from jaxpt.ops.packing import PredictionCounts, at_rates, uniform_rate
+from jaxpt.setting_types import InnerFraction, NonNegativeFloat, OneOf, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.network import Network
 
 GOLDEN = (5**0.5 - 1) / 2
+LEFT_SHARE = 0.6  # of the lower rates of rates=bimodal
 
 
 class DiffusionLM(MaskedLM):
@@ -50,6 +80,8 @@ class DiffusionLM(MaskedLM):
     mask_id: int = 0
     bound_samples: int = 8
     block_size: int = 0
+    # Whether the slots of training are enough for evaluation, too.
+    packs_evaluation: bool = True
 
     def nll_bound(
         self, params: Any, tokens: Array, is_text: Array, rngs: Array
@@ -98,16 +130,13 @@ def bound_nll(
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec(ObjectiveSpec):
+class BoundSpec(ObjectiveSpec):
     """The smallest mask rate, and the precision of the likelihood bound.
 
     Attributes:
-      min_rate: rates are uniform from it to 1 (LLaDA's), so that 1 / t is finite.
+      min_rate: uniform rates are from it to 1 (LLaDA's), so that 1 / t is finite.
       bound_samples: corruptions of each held-out row over which the bound is averaged.
     """
-
-    SECTION: ClassVar[str] = "masked_diffusion"
-    NETWORKS: ClassVar = (DiffusionLM,)
 
     min_rate: InnerFraction = 1e-3
     bound_samples: PositiveInt = 8
@@ -120,12 +149,6 @@ class Spec(ObjectiveSpec):
     def terms(self) -> dict[str, Term]:
         return {"loss": Term("masked token", selects="inverse_rates")}
 
-    @property
-    def predictions(self) -> Predictions:
-        """As in rows with independent rates; a batch's sum varies less."""
-        law = uniform_rate(self.row_length, self.min_rate)
-        return Predictions(self.row_length, {"loss": law})
-
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":
@@ -133,9 +156,162 @@ class Spec(ObjectiveSpec):
         return super().make_network(model_spec, vocab, **fields)
 
 
+@dataclasses.dataclass(frozen=True)
+class Spec(BoundSpec):
+    """The mask rates, and the weights of masked tokens in training.
+
+    Attributes:
+      average: "inverse_rate", over all tokens, a masked one divided by its rate;
+        "mean", over all masked tokens; or "row_mean", of the means of rows.
+      rates: their law, "uniform", "cosine" or "bimodal".
+      frequency_power: at the end of the run, of the ranks by which rare tokens are
+        masked more often (babylm-diffusion: 0.02); 0: all tokens equally.
+      weight: with frequency_power, of a masked token: "row", by its row's rate, or
+        "token", by its own probability.
+    """
+
+    SECTION: ClassVar[str] = "masked_diffusion"
+    NETWORKS: ClassVar = (DiffusionLM,)
+    READS: ClassVar = ObjectiveSpec.READS | {"progress"}
+
+    average: Annotated[str, OneOf("inverse_rate", "mean", "row_mean")] = "inverse_rate"
+    rates: Annotated[str, OneOf("uniform", "cosine", "bimodal")] = "uniform"
+    frequency_power: NonNegativeFloat = 0.0
+    weight: Annotated[str, OneOf("row", "token")] = "row"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        is_used = self.frequency_power > 0 and self.average == "inverse_rate"
+        allowed = "row without frequency_power above 0 and average=inverse_rate"
+        self.check("weight", self.weight == "row" or is_used, allowed)
+
+    @property
+    def bound(self) -> "Spec":
+        """The settings of evaluation."""
+        return Spec(self.row_length, self.min_rate, self.bound_samples)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(specials=("mask",), counts=self.frequency_power > 0)
+
+    @property
+    def predictions(self) -> Predictions:
+        """As in rows with independent rates; a batch's sum varies less.
+
+        The law of bimodal rates is that of the end of the run, with the most masks.
+        """
+        law: PredictionCounts
+        if self.rates == "uniform":
+            law = uniform_rate(self.row_length, self.min_rate)
+        else:
+            spread = (np.arange(1000) + 0.5) / 1000
+            with jax.ensure_compile_time_eval():
+                rates, _ = find_rates(self, jnp.asarray(spread), 1.0)
+            law = at_rates(self.row_length, np.asarray(rates, np.float64))
+        return Predictions(self.row_length, {"loss": law})
+
+    def controls(self) -> dict[str, dict[str, Any]]:
+        own = {
+            "average": "inverse_rate",
+            "rates": "uniform",
+            "frequency_power": 0.0,
+            "weight": "row",
+        }
+        changed = [name for name in own if getattr(self, name) != own[name]]
+        controls: dict[str, dict[str, Any]] = {}
+        if changed:
+            controls["plain"] = {self.SECTION: own}
+        if self.frequency_power:
+            controls["adaptive_mlm"] = {"objective": "adaptive_mlm"}
+            if {*changed} - {"frequency_power", "weight"}:
+                even = {"frequency_power": 0.0, "weight": "row"}
+                controls["even"] = {self.SECTION: even}
+        return controls
+
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> "Network":
+        fields |= {"packs_evaluation": self.rates == "uniform"}
+        return super().make_network(model_spec, vocab, **fields)
+
+
 def spread_evenly(rng: Array, index: Array) -> Array:
     """A uniform number in [0, 1) for each row; those of a batch are evenly spread."""
     return (jax.random.uniform(rng) + index * GOLDEN) % 1
+
+
+def find_rates(
+    spec: Spec, spread: Float[Array, "*B"], progress: Float[Array, "*B"] | float
+) -> tuple[Float[Array, "*B"], Float[Array, "*B"]]:
+    """The mask rates, and the numbers by which the loss of a masked token is divided.
+
+    Args:
+      spread: uniform in [0, 1).
+      progress: the fraction of the training that is done.
+
+    >>> spread = jnp.array([0.25, 0.5, 0.75])
+    >>> rates, divisors = find_rates(Spec(4, rates="cosine"), spread, 0.0)
+    >>> [round(float(rate), 4) for rate in rates]
+    [0.6173, 0.2929, 0.0761]
+    >>> [round(float(1 / divisor), 4) for divisor in divisors]
+    [2.3509, 3.7922, 7.8969]
+    """
+    if spec.rates == "uniform":
+        rates = spec.min_rate + (1 - spec.min_rate) * spread
+        return rates, rates
+    if spec.rates == "cosine":
+        angle = jnp.pi * (1 - spread) / 2
+        rates = 2 * jnp.sin(angle / 2) ** 2  # 1 - cos(angle), also near 0
+        return rates, (rates + 1e-8) / (jnp.pi / 2 * jnp.sin(angle) + 1e-30)
+    is_left = spread < LEFT_SHARE
+    right = (spread - LEFT_SHARE) / (1 - LEFT_SHARE)
+    place = jnp.where(is_left, spread / LEFT_SHARE, right)
+    z = jax.scipy.special.ndtri(jnp.clip(place, 1e-6, 1 - 1e-6))
+    mean = jnp.where(is_left, 0.12, 0.4 + 0.45 * (1 - jnp.exp(-jnp.float32(progress))))
+    std = jnp.where(is_left, 0.02, 0.08)
+    rates = jnp.clip(mean - std * z, 1e-6, 1 - 1e-6)
+    slopes = std * jnp.sqrt(2 * jnp.pi) * jnp.exp(z**2 / 2)
+    return rates, (rates + 1e-8) / slopes**0.1
+
+
+def rank_tokens(vocab: Vocab) -> Float[np.ndarray, "V"]:
+    """The rank of each ordinary token by its frequency: the rarest 1, others less.
+
+    >>> print(rank_tokens(Vocab(size=4, mask=0, counts=(0, 7, 2, 9))).round(2))
+    [0.   0.67 1.   0.33]
+    """
+    ordinary, ranks = vocab.ordinary_ids, np.zeros(vocab.size, np.float32)
+    order = np.argsort(-np.asarray(vocab.counts)[ordinary], kind="stable")
+    ranks[ordinary[order]] = (np.arange(len(order)) + 1) / len(order)
+    return ranks
+
+
+def hide_by_rank(
+    ranks: Float[Array, "R"],
+    is_text: Bool[Array, "R"],
+    rate: Float[Array, ""],
+    power: Float[Array, ""] | float,
+) -> tuple[Float[Array, "R"], Float[Array, "R"]]:
+    """The mask probability p of each token, and p / (dp / d rate).
+
+    >>> ranks, is_text = jnp.array([0.1, 0.4, 0.7, 1.0]), jnp.ones(4, bool)
+    >>> p, _ = hide_by_rank(ranks, is_text, 0.4, 0.02)
+    >>> [round(float(x), 4) for x in p]
+    [0.0, 0.527, 0.5343, 0.5387]
+    """
+    low = jnp.min(jnp.where(is_text, ranks, jnp.inf))
+    high = jnp.max(jnp.where(is_text, ranks, -jnp.inf))
+    is_even = high <= low  # of one kind of token, and of none
+    scaled = jnp.where(is_even, 1.0, (ranks - low) / jnp.where(is_even, 1, high - low))
+    f = jnp.where(is_text, jnp.maximum(scaled, 0) ** power, 0)
+    mean = f.sum() / jnp.maximum(is_text.sum(), 1)
+    rest = jnp.maximum(1 - mean, 1e-8)
+    is_low = rate <= mean
+    above = jnp.maximum(1 - (1 - f) * (1 - rate) / rest, 0)
+    p = jnp.where(is_low, f * rate / jnp.maximum(mean, 1e-8), above)
+    # The rarest token is certain to be masked at high rates, and never learned there.
+    slopes = jnp.maximum((1 - f) / rest, 1e-8)
+    return p, jnp.where(is_low, rate, above / slopes)
 
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
@@ -147,22 +323,40 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     >>> batch["inputs"].tolist(), batch["targets"].tolist()
     ([[4, 4, 4]], [[7, 8, 9]])
     """
+    if "progress" not in rows:  # evaluation
+        spec = spec.bound
     rng_rate, rng_mask = jax.random.split(rng)
     is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
     spread = spread_evenly(rng_rate, rows["index"])
-    rates = spec.min_rate + (1 - spec.min_rate) * spread
+    progress = rows.get("progress", jnp.zeros(len(spread)))
+    rates, divisors = find_rates(spec, spread, progress)
+    ranks = jnp.asarray(rank_tokens(vocab)) if spec.frequency_power else None
 
-    def corrupt_row(rng: Array, tokens: Array, segments: Array, rate: Array) -> Batch:
-        is_text = (segments > 0) & ~is_special[tokens]
-        noise_mask = is_text & (jax.random.uniform(rng, tokens.shape) < rate)
+    def corrupt_row(
+        rng: Array, tokens: Array, segments: Array, rate: Array, by: Array, done: Array
+    ) -> Batch:
+        is_text, p = (segments > 0) & ~is_special[tokens], rate
+        if ranks is not None:
+            power = spec.frequency_power * jnp.clip(jnp.floor(10 * done) / 9, 0, 1)
+            p, own = hide_by_rank(ranks[tokens], is_text, rate, power)
+            by = by * own / rate if spec.weight == "token" else by
+        noise_mask = is_text & (jax.random.uniform(rng, tokens.shape) < p)
+        masked, weights = (
+            noise_mask / jnp.maximum(by, 1e-9),
+            is_text.astype(jnp.float32),
+        )
+        if spec.average != "inverse_rate":
+            masked = weights = noise_mask.astype(jnp.float32)
+        if spec.average == "row_mean":
+            weights = weights / jnp.maximum(weights.sum(), 1)
         return {
             "inputs": jnp.where(noise_mask, mask_id, tokens),
             "targets": tokens,
-            "inverse_rates": noise_mask / rate,
-            "weights": {"loss": is_text.astype(jnp.float32)},
+            "inverse_rates": masked,
+            "weights": {"loss": weights},
         }
 
-    return map_rows(corrupt_row, rng_mask, rows, rates)
+    return map_rows(corrupt_row, rng_mask, rows, rates, divisors, progress)
 
 
 masks = mlm.masks
@@ -171,12 +365,18 @@ masks = mlm.masks
 def loss(
     params: Any, model: DiffusionLM, batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
-    """Cross-entropy of masked tokens over their row's rate, a mean over all tokens."""
+    """Cross-entropy of masked tokens over their row's rate, a mean over all tokens.
+
+    Or what `Spec.average` says, by the weights of the batch.
+    """
     weights = batch["weights"]["loss"]
     counted = weights * batch["inverse_rates"]
 
     def predict(model: DiffusionLM) -> tuple:
-        states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
+        is_fixed = "dropout" not in rngs
+        states = model.batch_states(batch, masks, deterministic=is_fixed)
+        if is_fixed and not model.packs_evaluation:
+            return model.score(states, batch["targets"], counted), counted, {}
         return model.score_term("loss", states, batch["targets"], counted)
 
     scores, scored_weights, overflow = model.apply(

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.objectives import clm
@@ -146,20 +146,38 @@ def loss(
     factors = jnp.pad(later, ((0, 0), (1, 0)), constant_values=1)[:, None]
     targets, is_valid = shift_targets(batch["targets"], weights, factors.shape[-1])
     weights_BTK = is_valid * factors
+    nll_BTK, zero, ranks = read_targets(
+        params, model, batch, masks, rngs, targets, weights_BTK
+    )
+    num = jnp.sum(weights)
+    terms = {
+        "clm_loss": (jnp.sum(nll_BTK[..., 0]) + zero, num),
+        "offset_loss": (jnp.sum(nll_BTK[..., 1:]), num),
+    }
+    return terms, {"accuracy": losses.rank_hits(ranks, weights)}
+
+
+def read_targets(
+    params: Any,
+    model: "CausalLM",
+    batch: Batch,
+    masks: Masks,
+    rngs: Keys,
+    targets: Int[Array, "B T K"],
+    weights: Float[Array, "B T K"],
+) -> tuple[Float[Array, "B T K"], Float[Array, ""], Int[Array, "B T"]]:
+    """The weighted -log p of K targets a position, which have no gradient.
+
+    Also a zero whose gradient is that of their sum, and the ranks of the first ones.
+    """
 
     def predict(model: "CausalLM") -> losses.Scores:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
-        return model.score(states, targets, weights_BTK)
+        return model.score(states, targets, weights)
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)
-    nll_BTK, (total, _) = scores.nll * weights_BTK, scores.loss
-    next_loss = jnp.sum(nll_BTK[..., 0]) + (total - jax.lax.stop_gradient(total))
-    num = jnp.sum(weights)
-    terms = {
-        "clm_loss": (next_loss, num),
-        "offset_loss": (jnp.sum(nll_BTK[..., 1:]), num),
-    }
-    return terms, {"accuracy": losses.rank_hits(scores.ranks, weights)}
+    total, _ = scores.loss
+    return scores.nll * weights, total - jax.lax.stop_gradient(total), scores.ranks
 
 
 train_step = make_train_step(corrupt, masks, loss)

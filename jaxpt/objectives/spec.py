@@ -203,6 +203,15 @@ class ObjectiveSpec(Settings):
         """The requirements on the tokenizer, the rows and the model."""
         return Needs()
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        """Settings next to which a comparison shows what the objective's parts do.
+
+        By name, sections of settings as in `compare.overrides`, such as {"off":
+        {"multi_token": {"offset_weights": (0.0,)}}}; with an "objective" it is another
+        one. `jaxpt compare --controls` adds them (`jaxpt.comparison.controls`).
+        """
+        return {}
+
     def init_state(self, vocab: Vocab) -> PyTree:
         """What the objective keeps from step to step, at the first one: arrays or None.
 

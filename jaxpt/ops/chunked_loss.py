@@ -164,6 +164,42 @@ def distillation_loss(
     return _map_chunks(compare, whole, rows, targets.ndim, num_chunks)
 
 
+def bag_losses(
+    x: Float[Array, "B *T E"],
+    kernel: Float[Array, "E V"],
+    tokens: Int[Array, "B *T K"],
+    is_counted: Float[Array, "B *T K"],
+    weights: Float[Array, "B *T"],
+    chunk_rows: int = 0,
+) -> Float[Array, "B *T"]:
+    """The weighted binary cross-entropy of bags of tokens, by the logits z = x W.
+
+    sum over v of softplus(z_v), minus z_v of the tokens in the bag.
+
+    Args:
+      tokens: the bag of each position.
+      is_counted: 0 for tokens that occur twice or are not in the bag.
+
+    Of 10 tokens, two in the bag:
+
+    >>> z = jnp.zeros((1, 10)).at[0, 9].set(2.0).at[0, 8].set(-1.0)
+    >>> tokens, ones = jnp.array([[9, 8]]), jnp.ones((1, 2))
+    >>> loss = bag_losses(jnp.ones((1, 1)), z, tokens, ones, jnp.ones(1))
+    >>> round(float(loss[0]), 5)
+    6.98537
+    """
+
+    def read(whole: tuple, rows: tuple) -> Array:
+        (kernel,), (x, tokens, is_counted, weights) = whole, rows
+        logits = find_logits((x, kernel, None), PLAIN)
+        picked = jnp.take_along_axis(logits, tokens, axis=-1) * is_counted
+        return weights * (jax.nn.softplus(logits).sum(-1) - picked.sum(-1))
+
+    num_chunks = _count_chunks(weights, kernel, chunk_rows)
+    rows = x, tokens, is_counted, weights
+    return _map_chunks(read, (kernel,), rows, weights.ndim, num_chunks)
+
+
 def _map_chunks(
     function: Callable[[Any, Any], Any],
     whole: tuple,

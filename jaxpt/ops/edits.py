@@ -6,7 +6,7 @@ A `noise_mask` is True at the tokens that are masked.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from jaxpt.ops import kernels
 from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
@@ -258,6 +258,15 @@ def shift_right(
     if segment_ids is None:
         return shifted
     return jnp.where(segment_positions(segment_ids) == 0, start_id, shifted)
+
+
+def shift_left(x: Shaped[Array, "B T *D"], by: int) -> Shaped[Array, "B T *D"]:
+    """Moves each row by a number of positions to the left; the rest is 0.
+
+    >>> shift_left(jnp.array([[7, 8, 9]]), 1).tolist()
+    [[8, 9, 0]]
+    """
+    return jnp.pad(x, [(0, 0), (0, by)] + [(0, 0)] * (x.ndim - 2))[:, by:]
 
 
 def sample_gumbel(

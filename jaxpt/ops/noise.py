@@ -42,6 +42,19 @@ def ceil_table(length: int, rate: float) -> np.ndarray:
     return np.array([math.ceil(n * exact) for n in range(length + 1)], np.int32)
 
 
+def floor_table(length: int, rate: float) -> np.ndarray:
+    """The number of tokens to mask of n = 0..length: max(1, n * rate rounded down).
+
+    Computed exactly, as in `ceil_table`; 0 for n = 0.
+
+    >>> floor_table(128, 0.15)[[0, 1, 8, 20, 128]].tolist()
+    [0, 1, 1, 3, 19]
+    """
+    exact = Fraction(str(float(rate)))
+    counts = [max(1, math.floor(n * exact)) for n in range(length + 1)]
+    return np.array([0] + counts[1:], np.int32)
+
+
 def sample_positions(
     rng: Array,
     eligible: Bool[Array, "R"],

@@ -79,6 +79,20 @@ def uniform_rate(num: int, low: float) -> PredictionCounts:
     return PredictionCounts(tuple((at_most / at_most.sum()).tolist()))
 
 
+def at_rates(num: int, rates: np.ndarray) -> PredictionCounts:
+    """Each of num positions is predicted at the row's rate, one of `rates`.
+
+    >>> [round(p, 4) for p in at_rates(2, np.array([0.5, 0.1])).probabilities]
+    [0.53, 0.34, 0.13]
+    """
+    k = np.arange(num + 1)
+    log_choices = np.append(0.0, np.cumsum(np.log((num + 1 - k[1:]) / k[1:])))
+    low = np.clip(rates, 1e-12, 1 - 1e-12)[:, None]
+    logs = log_choices + k * np.log(low) + (num - k) * np.log1p(-low)
+    total = np.exp(logs).mean(0)
+    return PredictionCounts(tuple((total / total.sum()).tolist()))
+
+
 def add(laws: Iterable[PredictionCounts]) -> PredictionCounts:
     """The sum of independent numbers.
 

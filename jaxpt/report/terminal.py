@@ -38,6 +38,7 @@ from jaxpt.report.wording import (
     join,
     list_baselines,
     list_diverged,
+    list_own_controls,
     word_left_out,
 )
 
@@ -81,7 +82,8 @@ def _align(rows: list[list[str]]) -> list[str]:
 def list_verdicts(report: Report) -> list[str]:
     """A line for each shared metric with a verdict, then the baselines.
 
-    Before them is a line for each objective with runs that diverged.
+    Before them are a line for each objective with runs that diverged, and one for each
+    objective with own controls.
     """
     lines = [
         f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
@@ -89,7 +91,8 @@ def list_verdicts(report: Report) -> list[str]:
         if metric.verdict
     ]
     lines = lines or ["no verdict: no shared metric was measured for two objectives"]
-    return [*list_diverged(report), *lines, *list_baselines(report)]
+    own = list_own_controls(report)
+    return [*list_diverged(report), *own, *lines, *list_baselines(report)]
 
 
 def list_assumptions(report: Report) -> list[str]:

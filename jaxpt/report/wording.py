@@ -307,6 +307,24 @@ def _with_parts(pair: Verdict, metric: Metric) -> Verdict:
     return Verdict(**{**vars(pair), "better": better, "worse": worse})
 
 
+def list_own_controls(report: Report) -> list[str]:
+    """A line for each objective with own controls: the verdicts on these pairs."""
+    lines = []
+    for name, controls in report.config.get("compare", {}).get("controls", {}).items():
+        clauses = []
+        for metric in report.list_shared():
+            texts = [
+                word_pair(_with_parts(pair, metric), metric.margin)
+                for control in controls
+                for pair in metric.pairs
+                if {*pair.names} == {name, control}
+            ]
+            clauses += [f"{metric.label}: {'; '.join(texts)}"] * bool(texts)
+        if clauses:
+            lines.append(f"{name} and its controls: {'; '.join(clauses)}")
+    return lines
+
+
 def read_baselines(
     metric: Metric, controls: Collection[str]
 ) -> dict[str, dict[str, str]]:

@@ -49,6 +49,9 @@ RUNS = {
     "fill_in_the_middle": ("gpt2", {}, {"rate": 0.75, "spm_share": 0.25}),
     "multi_token": ("gpt2", {}, {"offset_weights": (0.25,), "fade_end": 0.5}),
     "token_order": ("gpt2", {}, {"order_weight": 0.5}),
+    "future_summary": ("gpt2", {}, {"horizon": 5, "summary_weight": 0.5}),
+    "next_latent": ("gpt2", {}, {"horizon": 2, "latent_weight": 0.5}),
+    "prefix_token": ("gpt2", {}, {"prefix_weight": 0.5, "offset_weights": (0.25,)}),
     "masked_input_clm": ("gpt2", {}, {"max_rate": 0.3}),
     "dual": ("gpt2", {}, {"diffusion_share": 0.25, "min_rate": 0.01}),
     "multi_token_heads": (

@@ -38,6 +38,10 @@ VOCAB = Vocab(
     pieces=tuple(f"w{i}".encode() for i in range(40)),
     counts=tuple(range(1, 41)),
 )
+# Of an objective for which tokens must be prefixes of others: numbers in binary.
+PREFIXES = dataclasses.replace(
+    VOCAB, pieces=tuple(f"{i:b}".encode() for i in range(40))
+)
 MODEL = ModelSpec(
     vocab_size=40, num_layers=1, d_model=32, num_heads=2, d_ff=64, max_len=32
 )
@@ -48,6 +52,7 @@ SETTINGS = {
     # T5's own numbers give one span, always the last.
     "span_corruption": {"noise_density": 0.3, "mean_span_length": 2.0},
     "skip_gram": {"subsample": 0.02},
+    "future_summary": {"horizon": 4},  # within documents of ten tokens
     "bilm": {"num_chars": 6, "char_width": 4, "filters": (4, 8, 4)},
 }
 # What rows carry for an objective that needs it, from their tokens.
@@ -77,6 +82,11 @@ def needed_keys(spec):
     form = {"pairs": "is_random_next", "ordered_pairs": "is_swapped"}
     keys = [key for rows in spec.needs.rows for key in ("type_ids", form[rows])]
     return keys + ["sentence_ids"] * spec.needs.sentence_ids
+
+
+def vocab_of(module):
+    """The vocabulary of an objective's cases."""
+    return PREFIXES if module.Spec.SECTION == "prefix_token" else VOCAB
 
 
 def module_of(name):
@@ -134,8 +144,9 @@ def init_state(spec, optimizer, params, vocab=VOCAB):
     return make_state(params, optimizer, objective_state=spec.init_state(vocab))
 
 
-def make_step(module, model, spec, update, vocab=VOCAB):
+def make_step(module, model, spec, update, vocab=None):
     """step(state, rows, rng) of a module, uncompiled."""
+    vocab = vocab or vocab_of(module)
 
     def step(state, rows, rng):
         context = {"model": model, "vocab": vocab, "spec": spec, "update": update}
@@ -153,7 +164,8 @@ def train_step(module, model, spec, num_microbatches):
 @functools.cache
 def eval_step(module, model, spec):
     step = functools.partial(objective.eval_step, module)
-    return jax.jit(functools.partial(step, model=model, vocab=VOCAB, spec=spec))
+    vocab = vocab_of(module)
+    return jax.jit(functools.partial(step, model=model, vocab=vocab, spec=spec))
 
 
 @functools.cache
@@ -168,7 +180,8 @@ def loss(module, model):
 
 @functools.cache
 def corrupt(module, spec):
-    return jax.jit(lambda rng, rows: module.corrupt(rng, rows, VOCAB, spec))
+    vocab = vocab_of(module)
+    return jax.jit(lambda rng, rows: module.corrupt(rng, rows, vocab, spec))
 
 
 def make(name, model_values=(), **settings):

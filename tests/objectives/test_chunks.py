@@ -37,6 +37,9 @@ HEADS = {
     "multi_token": {"head_bias": True},
     "multi_token_heads": {"tie_embeddings": False},
     "token_order": {"embedding_size": 16},
+    "prefix_token": {"head_bias": True},
+    "future_summary": {"embedding_size": 16},
+    "next_latent": {"embedding_size": 16},
 }
 
 
@@ -57,6 +60,9 @@ PARTS = {
     "multi_token": 2,
     "multi_token_heads": 2,
     "token_order": 2,
+    "prefix_token": 2,
+    "future_summary": 2,
+    "next_latent": 2,
 }
 
 
@@ -110,6 +116,9 @@ LOSSES = (
     "multi_token",
     "multi_token_heads",
     "token_order",
+    "prefix_token",
+    "future_summary",
+    "next_latent",
     "dual",
 )
 

@@ -161,3 +161,189 @@ def test_a_row_that_was_learnt_is_unmasked(make_case, make_rows, learn_rows, voc
         )
         right = np.asarray(written == rows["tokens"][:, 4:]).mean()
         assert right > 0.95, num_steps
+
+
+# Weights, rates and hiding by frequency, in training alone.
+
+
+def in_training(rows, progress=0.0):
+    return rows | {"progress": jnp.full(len(rows["index"]), progress, jnp.float32)}
+
+
+def total_loss(batch, losses):
+    """What `loss` makes of given losses of tokens."""
+    weights = np.asarray(batch["weights"]["loss"])
+    counted = weights * np.asarray(batch["inverse_rates"])
+    return (counted * losses).sum() / weights.sum()
+
+
+@pytest.mark.parametrize(
+    "average, expected", [("inverse_rate", 1.15), ("mean", 3.8 / 3), ("row_mean", 1.15)]
+)
+def test_the_averages_of_a_small_example(average, expected, vocab, monkeypatch):
+    """Rates .5 and .25; of 4 tokens two and one are masked, with losses 1, 2 and .8."""
+    spec = masked_diffusion.Spec(4, average=average)
+    rates = jnp.array([0.5, 0.25])
+    hidden = np.array([[1, 1, 0, 0], [0, 1, 0, 0]])
+    monkeypatch.setattr(masked_diffusion, "find_rates", lambda *_: (rates, rates))
+    rows = {"tokens": jnp.array([[7, 8, 9, 10], [7, 8, 9, 10]])}
+    rows |= {"index": jnp.arange(2)}
+    corrupt = jax.jit(
+        lambda key: masked_diffusion.corrupt(key, in_training(rows), vocab, spec)
+    )
+    batches = map(corrupt, map(jax.random.key, range(2000)))
+    batch = next(b for b in batches if ((b["inputs"] == vocab.mask) == hidden).all())
+    losses = np.array([[1, 2, 9, 9], [9, 0.8, 9, 9]])
+    assert total_loss(batch, losses) == pytest.approx(expected, rel=1e-6)
+
+
+def test_cosine_rates_are_the_sources():
+    spec = masked_diffusion.Spec(4, rates="cosine")
+    rates, divisors = masked_diffusion.find_rates(
+        spec, jnp.array([0.25, 0.5, 0.75]), 0.0
+    )
+    np.testing.assert_allclose(rates, [0.617317, 0.292893, 0.076120], atol=5e-7)
+    weights = 1 / np.asarray(divisors)
+    np.testing.assert_allclose(weights, [2.350863, 3.792238, 7.896926], rtol=1e-6)
+    spread = (jnp.arange(10_000) + 0.5) / 10_000
+    rates, divisors = masked_diffusion.find_rates(spec, spread, 0.0)
+    assert rates.mean() == pytest.approx(0.363380, abs=1e-6)
+    # A bound: the weight of a token is 1 over all rates.
+    assert (rates / divisors).mean() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("progress, mean", [(0.0, 0.4), (1.0, 0.4 + 0.45 * 0.632121)])
+def test_bimodal_rates_are_two_normals(progress, mean):
+    spec = masked_diffusion.Spec(4, rates="bimodal")
+    spread = (jnp.arange(20_000) + 0.5) / 20_000
+    rates, divisors = masked_diffusion.find_rates(spec, spread, progress)
+    low, high = np.asarray(rates[:12_000]), np.asarray(rates[12_000:])
+    for part, center, std in ((low, 0.12, 0.02), (high, mean, 0.08)):
+        assert part.mean() == pytest.approx(center, abs=1e-4)
+        assert part.std() == pytest.approx(std, rel=0.01)
+    middle = [6000, 16_000]  # where z is 0
+    slopes = np.array([0.02, 0.08]) * math.sqrt(2 * math.pi)
+    expected = slopes**0.1 / np.array([0.12, mean])
+    np.testing.assert_allclose(1 / divisors[jnp.array(middle)], expected, rtol=1e-3)
+
+
+RANKS = jnp.array([0.1, 0.4, 0.7, 1.0])
+
+
+@pytest.mark.parametrize(
+    "rate, expected",
+    [
+        (0.4, [0, 0.526979, 0.534335, 0.538686]),
+        (0.9, [0.611579, 0.991559, 0.996863, 1]),
+    ],
+)
+def test_hiding_by_frequency_is_the_sources(rate, expected):
+    p, _ = masked_diffusion.hide_by_rank(RANKS, jnp.ones(4, bool), rate, 0.02)
+    np.testing.assert_allclose(p, expected, atol=1e-6)
+    assert p.mean() == pytest.approx(rate, abs=1e-6)
+    # Others, which are no text, do not change them.
+    ranks, is_text = jnp.append(RANKS, 0.0), jnp.arange(5) < 4
+    more, _ = masked_diffusion.hide_by_rank(ranks, is_text, rate, 0.02)
+    np.testing.assert_array_equal(more[:4], p)
+
+
+@pytest.mark.parametrize(
+    "weight, expected", [("row", [0.141, 1.273, 1.288, 1.298]), ("token", 4 * [1])]
+)
+def test_the_total_weight_of_a_token(weight, expected):
+    """Over all rates: exactly 1 for each token only with its own weight."""
+    num = 400_000
+    rates = (jnp.arange(num) + 0.5) / num
+
+    def count(rate):
+        p, own = masked_diffusion.hide_by_rank(RANKS, jnp.ones(4, bool), rate, 0.02)
+        return p / jnp.maximum(own if weight == "token" else rate, 1e-9)
+
+    totals = jax.jit(lambda: jax.lax.map(count, rates, batch_size=1000).mean(0))()
+    np.testing.assert_allclose(totals, expected, atol=2e-3)
+
+
+def test_rare_tokens_are_masked_more_often(make_case, vocab):
+    """From the first tenth of the run on, and never in evaluation."""
+    power = {"frequency_power": 2.0}
+    case = make_case("masked_diffusion", **power)
+    tokens = np.random.default_rng(0).integers(7, 32, (4096, 20))
+    rows = {"tokens": jnp.asarray(tokens, jnp.int32), "index": jnp.arange(4096)}
+    shares = []
+    for progress in (None, 0.05, 1.0):
+        used = rows if progress is None else in_training(rows, progress)
+        hidden = np.asarray(case.corrupt(used)["inputs"]) == vocab.mask
+        assert hidden.mean() == pytest.approx(0.5, abs=0.01)
+        shares.append([hidden[tokens == token].mean() for token in (8, 30)])
+    for even in shares[:2]:  # counts rise with the id: 8 is rarer than 30
+        assert even[0] == pytest.approx(even[1], abs=0.03)
+    assert shares[2][0] > shares[2][1] + 0.3
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"average": "mean"},
+        {"average": "row_mean", "rates": "cosine"},
+        {"rates": "bimodal", "frequency_power": 0.02, "weight": "token"},
+    ],
+)
+def test_evaluation_is_always_by_the_bound(settings, make_case, make_rows):
+    plain = make_case("masked_diffusion")
+    case = make_case("masked_diffusion", **settings)
+    rows = make_rows(plain, 48, lengths=48 * [20])
+    key = jax.random.key(0)
+    expected = plain.evaluate(plain.params, rows, key)
+    result = case.evaluate(plain.params, rows, key)
+    for name in case.spec.coefficients:
+        np.testing.assert_allclose(result[name], expected[name], rtol=1e-6)
+    _, trained = case.gradients(in_training(rows, 0.5))
+    loss, bound = (a["loss"][0] / a["loss"][1] for a in (trained, expected))
+    assert loss != pytest.approx(float(bound), rel=1e-3)
+    left_out, total = trained["overflow"]
+    assert left_out == 0 < total
+
+
+@pytest.mark.parametrize("rates", ["cosine", "bimodal"])
+def test_slots_are_those_of_the_rates(rates, make_case, make_rows):
+    case, plain = (make_case("masked_diffusion", **k) for k in ({"rates": rates}, {}))
+    rows = in_training(make_rows(case, 512), 1.0)
+    counts = np.asarray(case.corrupt(rows)["inverse_rates"] > 0).sum(1)
+    (law,) = case.spec.predictions.laws.values()
+    mean = np.dot(np.arange(law.most + 1), law.probabilities)
+    assert counts.mean() == pytest.approx(mean, rel=0.05)
+    assert law.most == 20 and mean < 0.75 * 10
+    assert case.spec.predictions.mean(64) < 0.85 * plain.spec.predictions.mean(64)
+
+
+@pytest.mark.parametrize("average", ["mean", "row_mean", "inverse_rate"])
+def test_microbatches_do_not_change_any_average(average, make_case, make_rows):
+    settings = {"frequency_power": 0.5, "rates": "cosine", "average": average}
+    case = make_case("masked_diffusion", **settings)
+    rows = in_training(make_rows(case, 8, lengths=[20, 3, 0, 12, 20, 7, 1, 16]), 0.7)
+    expected, sums = case.gradients(rows)
+    result, found = case.gradients(rows, num_microbatches=4)
+    np.testing.assert_allclose(found["loss"], sums["loss"], rtol=1e-5)
+    gaps = jax.tree.map(lambda a, b: np.abs(a - b).max(), result, expected)
+    assert max(jax.tree.leaves(gaps)) < 1e-5
+
+
+def test_only_masked_tokens_have_a_gradient(make_case, make_rows, vocab):
+    """And a masked token's input reaches nothing: the table has only what is seen."""
+    settings = {"average": "mean", "rates": "bimodal", "frequency_power": 0.5}
+    case = make_case("masked_diffusion", (("tie_embeddings", False),), **settings)
+    rows = in_training(make_rows(case, 2), 1.0)
+    batch = case.corrupt(rows)
+
+    @jax.jit
+    def gradient(params):
+        masks = case.module.masks(batch)
+        return jax.grad(
+            lambda p: case.module.loss(p, case.model, batch, masks, {})[0]["loss"][0]
+        )(params)
+
+    table = np.abs(gradient(case.params)["embed"]["tokens"]).max(1)
+    seen = set(np.asarray(batch["inputs"]).ravel().tolist())
+    assert set(np.flatnonzero(table).tolist()) == seen and vocab.mask in seen
+    head = np.abs(gradient(case.params)["head"]["out"]["kernel"])
+    assert (head > 0).any()

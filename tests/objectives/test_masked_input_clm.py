@@ -1,4 +1,4 @@
-"""Causal rows read twice, clean and masked: what is hidden, and clm as a control."""
+"""Causal rows with masked inputs, with or without a clean pass; clm as a control."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from jaxpt.objectives import masked_input_clm
+from jaxpt.objectives.masked_input_clm import hide_exactly
 from jaxpt.ops.masks import materialise
 
 norm = optax.tree.norm
@@ -150,3 +151,102 @@ def test_a_step_costs_two_of_clms(make_case):
         for c in (case, other)
     ]
     assert costs[0] == 2 * costs[1] > 0
+
+
+MEAP = {"passes": "masked", "hide_rate": 0.15}
+
+
+def in_training(rows):
+    return rows | {"progress": jnp.zeros(len(rows["index"]))}
+
+
+@pytest.mark.parametrize(
+    "length, count", [(8, 1), (128, 19), (512, 76), (1024, 153), (4096, 614)]
+)
+def test_the_number_of_hidden_inputs_is_meaps(length, count):
+    ones = jnp.ones(length)
+    hidden = np.stack(
+        [hide_exactly(jax.random.key(i), ones > 0, ones, 0.15) for i in range(3)]
+    )
+    assert hidden.sum(1).tolist() == 3 * [count] and not hidden[:, -1].any()
+    assert count == 1 or (hidden[0] != hidden[1]).any()
+
+
+def test_meap_hides_inputs_and_no_target(make_case, vocab):
+    """MEAP's example: 7 8 9 5 6 with input 1 hidden is read as 7 M 9 5."""
+    spec = masked_input_clm.Spec(5, **MEAP)
+    rows = {"tokens": jnp.array(64 * [[7, 8, 9, 10, 11]]), "index": jnp.arange(64)}
+    corrupt = jax.jit(lambda rows: masked_input_clm.corrupt(rng, rows, vocab, spec))
+    rng = jax.random.key(0)
+    batch = jax.tree.map(np.asarray, corrupt(in_training(rows)))
+    seen = {tuple(row) for row in batch["inputs"].tolist()}
+    m = vocab.mask
+    assert seen == {(m, 8, 9, 10), (7, m, 9, 10), (7, 8, m, 10)}
+    assert (batch["targets"] == [8, 9, 10, 11]).all() and "original" not in batch
+    assert batch["weights"].keys() == {"loss"} and batch["weights"]["loss"].all()
+    # Evaluation reads clean text.
+    assert (corrupt(rows)["inputs"] == jnp.array([7, 8, 9, 10])).all()
+
+
+@pytest.mark.parametrize("hide_by", ["mask", "random"])
+def test_meap_in_packed_rows(hide_by, make_case, make_rows, vocab):
+    case = make_case("masked_input_clm", **MEAP | {"hide_rate": 0.5}, hide_by=hide_by)
+    lengths = [21, 12, 6, 2, 1, 0] * 16
+    rows = make_rows(case, 96, lengths=lengths, specials=0.2)
+    batch = jax.tree.map(np.asarray, case.corrupt(in_training(rows)))
+    plain = np.asarray(rows["tokens"])[:, :-1]
+    hidden, segments = batch["inputs"] != plain, np.asarray(rows["segment_ids"])
+    is_first = np.diff(segments, prepend=0)[:, :-1] != 0
+    assert not hidden[is_first | (batch["weights"]["loss"] == 0)].any()
+    assert not vocab.is_special[plain[hidden]].any() and hidden.any()
+    last = np.pad(batch["weights"]["loss"], ((0, 0), (0, 1)))[:, 1:] == 0
+    assert not hidden[last].any()
+    counts, totals = hidden.sum(1), (batch["weights"]["loss"] > 0).sum(1)
+    assert (counts <= np.maximum(1, totals // 2)).all()
+    if hide_by == "random":
+        new = batch["inputs"][hidden]
+        assert not vocab.is_special[new].any() and len(set(new.tolist())) > 15
+    else:
+        assert (batch["inputs"][hidden] == vocab.mask).all()
+
+
+def test_meap_costs_what_clm_does_and_is_evaluated_as_clm(make_case, make_rows):
+    case, other = make_case("masked_input_clm", **MEAP), make_case("clm")
+    assert case.model.count_flops(
+        case.spec.lengths, case.spec.predictions.mean(4)
+    ) == other.model.count_flops(other.spec.lengths, other.spec.predictions.mean(4))
+    rows, key = make_rows(case, 4, lengths=[21, 12, 17, 5]), jax.random.key(0)
+    result = case.evaluate(case.params, rows, key)
+    expected = other.evaluate(case.params, rows, key)
+    assert result.keys() == expected.keys()
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
+    trained = case.gradients(in_training(rows))[1]
+    assert trained["loss"][0] != expected["loss"][0]
+    assert trained["loss"][1] == expected["loss"][1]
+
+
+def test_a_hidden_input_is_read_by_no_prediction_of_meap(make_case, make_rows, vocab):
+    """By the gradient of the table of inputs: hidden tokens are not in it."""
+    case = make_case("masked_input_clm", (("tie_embeddings", False),), **MEAP)
+    rows = make_rows(case, 3)
+    order = [np.random.default_rng(i).permutation(25)[:21] + 7 for i in range(3)]
+    rows["tokens"] = jnp.asarray(np.stack(order), jnp.int32)
+    batch = case.corrupt(in_training(rows))
+    masks = case.module.masks(batch)
+
+    @jax.jit
+    def gradient(params, row, position):
+        weights = jnp.zeros((3, 20)).at[row, position].set(1)
+
+        def read(params):
+            one = batch | {"weights": {"loss": weights}}
+            return case.module.loss(params, case.model, one, masks, {})[0]["loss"][0]
+
+        return jax.grad(read)(params)["embed"]["tokens"]
+
+    for row in range(3):
+        for position in (4, 19):
+            table = np.abs(gradient(case.params, row, position)).max(1)
+            read = set(np.asarray(batch["inputs"])[row, : position + 1].tolist())
+            assert set(np.flatnonzero(table).tolist()) == read
+        assert vocab.mask in read

@@ -86,6 +86,21 @@ MULTI_TOKEN = """
     offset_weights=(); offset_weights=(0.5, -0.1)
     offset_weights=(nan,); fade_end=1.5: must be from 0 to 1; fade_end=nan
 """
+FUTURE_SUMMARY = """
+    horizon=0: must be at least 1; horizon=25: must be from ... to 24
+    first_offset=0: must be at least 1; summary_weight=0.0: must be above 0
+    average=mean: must be one of vocabulary, none; bag=past: must be one of future
+"""
+NEXT_LATENT = """
+    horizon=0: must be at least 1; horizon=24: must be at most 23, the states
+    step_width=-1: must be at least 0; latent_weight=-1.0; divergence_weight=nan
+    latent_weight=0.0 & divergence_weight=0.0: must be above 0 with next_latent.div
+"""
+PREFIX_TOKEN = """
+    prefix_weight=-0.1: must be at least 0; prefix_weight=nan; offset_weights=(-1.0,)
+    prefix_fade=(0.5, 0.2): must be two fractions; prefix_fade=(0.5,)
+    prefix_fade=(0.5, 1.5); target=suffix: must be one of prefix, ranked, uniform
+"""
 MULTI_TOKEN_HEADS = """
     variant=other: must be one of parallel, sequential; num_extra=-1
     weight_schedule=(1.0, 0.3): must be pairs (until, weight); weight_schedule=((1.0,),)
@@ -94,6 +109,11 @@ MULTI_TOKEN_HEADS = """
     weight_schedule=((0.0, 0.3), (1.0, 0.1)); weight_schedule=((1.0, 'all'),)
 """
 DIFFUSION = """
+    average=sum: must be one of inverse_rate, mean, row_mean
+    rates=linear: must be one of uniform, cosine, bimodal
+    weight=word: must be one of row, token; frequency_power=-1.0; frequency_power=nan
+    weight=token: must be row without
+    weight=token & frequency_power=0.02 & average=mean: must be row without
     min_rate=0.0: must be between 0 and 1
     bound_samples=0: must be at least 1
 """
@@ -107,6 +127,8 @@ DUAL = """
 """
 MASKED_INPUT = """
     max_rate=0.0; max_rate=1.5; max_rate=nan; masked_weight=0.0; clean_inputs=-1
+    passes=one: must be one of both, masked; hide_by=noise: must be one of mask, random
+    hide_rate=-0.1: must be at least 0 and below 1; hide_rate=1.0; hide_rate=nan
     clean_inputs=24: must be at most 23, one less than the inputs of a row
 """
 TABLES = {
@@ -125,6 +147,9 @@ TABLES = {
     "fill_in_the_middle": FIM,
     "multi_token": MULTI_TOKEN,
     "multi_token_heads": MULTI_TOKEN_HEADS,
+    "prefix_token": PREFIX_TOKEN,
+    "next_latent": NEXT_LATENT,
+    "future_summary": FUTURE_SUMMARY,
     "token_order": "order_weight=0.0",
     "masked_diffusion": DIFFUSION,
     "dual": DUAL,
@@ -154,7 +179,8 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 
 OF_ROWS = ["bilm", "causal_distillation", "clm", "clm_mlm", "multi_token"]
-OF_ROWS += ["prefix_lm", "skip_gram", "token_order", "dual", "masked_input_clm"]
+OF_ROWS += ["prefix_lm", "skip_gram", "prefix_token", "token_order"]
+OF_ROWS += ["dual", "masked_input_clm"]
 SPANS = ["span_corruption", "ul2"]
 
 
