@@ -90,15 +90,35 @@ class TextForm:
             return jnp.pad(left, ((0, 0), (1, 0)), constant_values=self.start)
         return _repeat((self.start, *self.gap), left) if self.ends else None
 
-    def answer_after(self, right: Int[Array, "B C"]) -> Int[Array, "B E A"] | None:
-        """What the decoder writes after the missing token (`Gap.ends`), or None.
+    def whole_answer(
+        self, tokens: Int[Array, "B T"], position: int | Int[Array, "B"]
+    ) -> tuple[Int[Array, "B S"], int | Int[Array, "B"]] | None:
+        """The decoder's answer for a gap of one token, and the gap's position in it.
+
+        The answer is `Gap.answer`, after which one of `ends` follows, if there are any.
 
         Args:
-          right: the text after the gap.
+          tokens: the text with any token in the gap.
+          position: of the gap in the text.
+
+        Returns:
+          None if a decoder writes no answer.
+
+        >>> form, tokens = TextForm(gap=(9,), ends=(1,)), jnp.array([[5, 6, 7]])
+        >>> answer, position = form.whole_answer(tokens, 1)
+        >>> answer.tolist(), position
+        ([[0, 9, 5]], 2)
+        >>> answer, position = TextForm(rewrites=True).whole_answer(tokens, 1)
+        >>> answer.tolist(), position
+        ([[0, 5, 6, 7]], 2)
         """
         if self.rewrites:
-            return right[:, :, None]
-        return _repeat(self.ends, right)[:, None] if self.ends else None
+            answer = jnp.pad(tokens, ((0, 0), (1, 0)), constant_values=self.start)
+            return answer, position + 1
+        if not self.ends:
+            return None
+        before = _repeat((self.start, *self.gap), tokens)
+        return jnp.concatenate([before, tokens[:, :1]], axis=1), before.shape[1]
 
 
 def _repeat(ids: tuple[int, ...], rows: Array) -> Array:

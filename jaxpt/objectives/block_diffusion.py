@@ -162,9 +162,9 @@ class BlockDiffusionLM(DiffusionLM):
         With blocks of one token it is the likelihood of the text, with one block the
         probability of the candidate at a [MASK].
         """
-        places = jnp.arange(gap.tokens.shape[1])
-        own = gap.position // self.block_size
-        is_read = (places == gap.position) | (places // self.block_size > own)
+        places, position = jnp.arange(gap.tokens.shape[1]), gap.positions[:, None]
+        is_later = places // self.block_size > position // self.block_size
+        is_read = (places == position) | is_later
 
         def score(tokens: Array) -> Array:
             noised = jnp.where(is_read, self.mask_id, tokens)

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -206,6 +206,31 @@ class TextScorer:
         }
         return scores if hits is None else scores | {BEST: np.split(hits[:-1], cuts)}
 
+    def sum_rows(
+        self, rows: Sequence[tuple[ScoredRows, int]], rule: str, size: int
+    ) -> Float[np.ndarray, "size"]:
+        """The sums of the weighted scores of rows, by place, float64.
+
+        All rows are padded to one shape.
+
+        Args:
+          rows: with the offset of their places in the result.
+          rule: to which they belong.
+          size: of the result.
+        """
+        sums = {rule: np.zeros(size + 1)}
+        least = {
+            name: max(each.arrays[name].shape[1] for each, _ in rows)
+            for name in ROW_NAMES
+            if rows and name in rows[0][0].arrays
+        }
+        run = _Batches(self, sums, least=least)
+        for each, offset in rows:
+            self._check(each, each.arrays[ROW_NAMES[0]].shape[1], rule)
+            run.add(each, offset)
+        run.finish()
+        return sums[rule][:-1]
+
     def _check(self, rows: ScoredRows, size: int, rule: str) -> None:
         """Raises UserError if a stack has too few positions for the rows."""
         longest, _ = _lengths(rows.arrays)
@@ -275,8 +300,10 @@ class _Batches:
         scorer: TextScorer,
         sums: dict[str, np.ndarray],
         hits: np.ndarray | None = None,
+        least: Mapping[str, int] | None = None,
     ) -> None:
         self.scorer, self.sums, self.hits = scorer, sums, hits
+        self.least = least or {}  # lengths to which rows are padded
         # The codes of the sets of rules.
         self.codes: dict[tuple[str, ...], int] = {}
         self.waiting: dict[_Shape, list[tuple]] = {}
@@ -292,7 +319,9 @@ class _Batches:
         """
         most = self.scorer.form.max_len
         length, dec_length = (
-            _round_up(rows.arrays[name].shape[1], most) if name in rows.arrays else 0
+            _round_up(max(rows.arrays[name].shape[1], self.least.get(name, 0)), most)
+            if name in rows.arrays
+            else 0
             for name in ROW_NAMES
         )
         num_read = _round_reads(rows.places.shape[1], dec_length or length)
@@ -417,10 +446,10 @@ def _lengths(arrays: dict[str, np.ndarray]) -> tuple[int, int]:
 def _round_reads(num: int, length: int) -> int:
     """The padded number of scored positions of a row: one, a quarter, or all.
 
-    >>> [_round_reads(n, 32) for n in (1, 3, 8, 9, 32)]
-    [1, 8, 8, 32, 32]
+    >>> [_round_reads(n, 32) for n in (1, 3, 8, 9, 32, 40)]
+    [1, 8, 8, 32, 32, 40]
     """
-    return next(most for most in (1, max(1, length // 4), length) if num <= most)
+    return next((n for n in (1, max(1, length // 4), length) if num <= n), num)
 
 
 def _round_up(length: int, most: int = 0) -> int:
