@@ -21,7 +21,7 @@ ORDER = (
     *("version", "by_name", "errors", "interrupts", "setting_types", "dims", "rng"),
     *("trust", "user_code", "optional"),
     *("distributed", "files", "logs"),
-    *("judge", "text", "ops", "nn", "learn", "objectives"),
+    *("judge", "languages", "text", "ops", "nn", "learn", "objectives"),
     *("evaluation", "zero_shot", "tasks", "config", "runs", "training", "hub"),
     *("finetuning", "report", "comparison", "doctor", "api", "cli", "__main__"),
 )
@@ -30,12 +30,13 @@ ORDER = (
 # only reads or uses a run needs nothing that trains it.
 NOT = {
     "judge": {"rng", "files", "distributed", "logs"},
+    "languages": {"rng", "files", "logs", "distributed", "judge"},
     "text": {"rng", "logs", "distributed", "judge"},
     "files": {"rng"},
-    "ops": {"text", "files", "distributed", "judge"},
-    "nn": {"text", "files", "distributed", "judge"},
-    "learn": {"text", "files", "distributed", "judge"},
-    "objectives": {"files", "distributed", "judge"},
+    "ops": {"text", "languages", "files", "distributed", "judge"},
+    "nn": {"text", "languages", "files", "distributed", "judge"},
+    "learn": {"text", "languages", "files", "distributed", "judge"},
+    "objectives": {"languages", "files", "distributed", "judge"},
     "evaluation": {"files", "distributed", "objectives"},
     "zero_shot": {"files", "distributed", "objectives"},
     "tasks": {"files", "distributed", "objectives"},
@@ -326,7 +327,7 @@ def test_the_science_stands_alone():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("room", ["text", "judge"])
+@pytest.mark.parametrize("room", ["text", "languages", "judge"])
 def test_these_subpackages_do_not_import_jax(room):
     folder = ROOT / "jaxpt" / room
     modules = [module_of(path) for path in FILES if path.is_relative_to(folder)]
