@@ -1,0 +1,171 @@
+"""How each kind of network answers the questions of regret, and its answers.
+
+    network                      left to right                 two-sided
+    causal                       at the token before           by Bayes' rule
+    masked, diffusion            it and all after it masked    it alone masked
+    causal and masked            at the token before           it alone masked
+    prefix LM                    after the prefix              by Bayes' rule
+    encoder and decoder          the decoder continues         q(v) q(end | v) at a gap
+    fill-in-the-middle           at the token before           q(v) q(EOT | v)
+    ELECTRA                      its generator, as masked      its discriminator and
+                                                               generator, inverted
+    two directions (ELMo)        its forward direction         by Bayes' rule, forward
+    skip-gram                    no                            no
+
+Only direct answers have the metrics that objectives are compared by. An answer by Bayes'
+rule, q(v) ~ q(v | x_<i) prod q(x_j | x_<j, v), is a separate metric: it is what a model
+knows if it is read once for every symbol. So is that of ELECTRA's generator.
+"""
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from jaxpt.evaluation.likelihood import map_batches
+from jaxpt.evaluation.regret import BOTH, LEFT, METRICS, Questions, renormalise
+from jaxpt.nn.flops import TRAIN_FACTOR
+from jaxpt.nn.networks.abilities import (
+    BoundsLikelihood,
+    FillsMasks,
+    ResolvesRatio,
+    ScoresCandidates,
+)
+from jaxpt.runs.program import Program
+from jaxpt.runs.random_parts import list_predicting
+from jaxpt.runs.run_framing import find_form
+from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.task import Task
+from jaxpt.zero_shot.next_token import (
+    LEFT_RULES,
+    ONE_PASS,
+    find_left_rule,
+    read_left_to_right,
+)
+from jaxpt.zero_shot.scoring import TextScorer, list_rules
+
+BAYES, GENERATOR = "_bayes", "_generator"  # suffixes of metrics that are not compared
+FAR_RULES = ("pll_word_l2r", "mntp_word_l2r")
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A way in which a network answers a question.
+
+    Attributes:
+      metric: of its regret.
+      question: LEFT or BOTH.
+      reads: a rule of `LEFT_RULES`, or a reader of `jaxpt.runs.readers`.
+      passes: of the network for each position; 0 if one serves a whole document.
+      how: in words.
+    """
+
+    metric: str
+    question: str
+    reads: str
+    passes: int
+    how: str
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether objectives are compared by it."""
+        return self.metric == METRICS[self.question]
+
+
+def list_answers(task: Task, num_symbols: int) -> list[Answer]:
+    """The ways in which a run's network answers, the direct ones first."""
+    answers = [*_answer_left(task), *_answer_both(task, num_symbols)]
+    return sorted(answers, key=lambda answer: not answer.is_direct)
+
+
+def _answer_left(task: Task) -> Iterator[Answer]:
+    rule = find_left_rule(list_rules(task.model, find_form(task)))
+    if not rule or list_predicting(task):
+        return
+    how = LEFT_RULES[rule]
+    if rule in FAR_RULES and not isinstance(task.model, BoundsLikelihood):
+        how += "; far from its training"
+    yield Answer(METRICS[LEFT], LEFT, rule, int(rule not in ONE_PASS), how)
+
+
+def _answer_both(task: Task, num_symbols: int) -> Iterator[Answer]:
+    model: Any = task.model
+    name, fills = METRICS[BOTH], isinstance(model, FillsMasks)
+    if list_predicting(task):
+        return
+    if fills and not model.FILLS_BY:
+        yield Answer(name, BOTH, "gap_fill_scores", 1, "with it alone masked")
+        return
+    if fills:
+        how = f"by {model.FILLS_BY}, with it alone masked"
+        yield Answer(name + GENERATOR, BOTH, "gap_fill_scores", 1, how)
+    if not isinstance(model, ScoresCandidates) or (
+        model.HAS_DECODER and not find_form(task).gap
+    ):
+        return
+    if model.GAP_BY_LIKELIHOOD:
+        how = "by Bayes' rule, from the likelihood of the text with each symbol"
+        yield Answer(name + BAYES, BOTH, "gap_scores", num_symbols, how)
+    elif not model.scores_ratio or isinstance(model, ResolvesRatio):
+        how = "by the probability of each symbol and of the end of the gap after it"
+        if fills:
+            how = "by both networks, with each symbol in its place"
+        yield Answer(name, BOTH, "gap_scores", num_symbols, how)
+
+
+def count_price(task: Task, answer: Answer) -> float:
+    """FLOPs of an answer for one position: those of its passes of a row."""
+    forward = task.model.count_flops(task.spec.lengths, 1) / TRAIN_FACTOR
+    return answer.passes * forward
+
+
+def explain_no_answers(task: Task, length: int) -> str:
+    """Why a run does not answer about documents of this length; "" if it does."""
+    form = find_form(task)
+    most = form.max_len - len(form.before) - len(form.after)
+    if form.max_len and length > most:
+        return (
+            f"documents have {length} tokens, and {task.plan.objective_name} reads "
+            f"{most} at once (model.max_len={form.max_len})"
+        )
+    return ""
+
+
+def read_answers(
+    program: Program, params: PyTree, questions: Questions, answer: Answer
+) -> tuple[Float[np.ndarray, "N P V"], Float[np.ndarray, "N P"] | None]:
+    """log q of the symbols at each position, and the mass of other ids, if it is known.
+
+    Only answers that score all ids of the vocabulary give the mass.
+    """
+    task, shape = program.task, questions.positions.shape
+    if answer.reads in LEFT_RULES:
+        scorer = copy.copy(_find_scorer(program))
+        scorer.params = params
+        asked = questions.tokens, questions.positions, answer.reads
+        return renormalise(read_left_to_right(scorer, *asked), questions.ids)
+    is_whole = answer.passes == 1
+    ids = np.arange(task.model_spec.vocab_size) if is_whole else questions.ids
+    arrays = {
+        "tokens": np.repeat(questions.tokens, shape[1], axis=0),
+        "positions": questions.positions.reshape(-1).astype(np.int32),
+        "candidates": np.broadcast_to(
+            ids.astype(np.int32), (questions.positions.size, len(ids))
+        ),
+    }
+    read = functools.partial(program.readers[answer.reads], params)
+    batch_size = task.plan.eval.batch_size
+    scores = np.concatenate(list(map_batches(read, arrays, batch_size)))
+    scores = scores.reshape(*shape, len(ids))
+    if is_whole:
+        return renormalise(scores, questions.ids)
+    return renormalise(scores, np.arange(len(ids)))[0], None
+
+
+@functools.lru_cache(maxsize=1)  # evaluations of a run share compiled functions
+def _find_scorer(program: Program) -> TextScorer:
+    return make_scorer(program, None)
