@@ -50,7 +50,7 @@ class Questions(NamedTuple):
     """Positions of held-out documents, with their exact answers.
 
     Attributes:
-      tokens: the ids of each document, without special tokens.
+      rows: the symbols of each document.
       ids: the id of each symbol.
       positions: P of each document, above 0.
       counts: whether each counts: a document may have fewer that are asked.
@@ -58,7 +58,7 @@ class Questions(NamedTuple):
       documents: the number of each document.
     """
 
-    tokens: Int[np.ndarray, "N T"]
+    rows: Int[np.ndarray, "N T"]
     ids: Int[np.ndarray, "V"]
     positions: Int[np.ndarray, "N P"]
     counts: Bool[np.ndarray, "N P"]
@@ -67,22 +67,24 @@ class Questions(NamedTuple):
 
     def pick(self, num: int) -> "Questions":
         """Those of the first `num` documents."""
-        truth = {name: values[:num] for name, values in self.truth.items()}
-        rest = (self.positions, self.counts)
         return Questions(
-            self.tokens[:num],
+            self.rows[:num],
             self.ids,
-            *(x[:num] for x in rest),
-            truth,
+            self.positions[:num],
+            self.counts[:num],
+            {name: values[:num] for name, values in self.truth.items()},
             self.documents[:num],
         )
 
     @property
+    def tokens(self) -> Int[np.ndarray, "N T"]:
+        """The ids of each document, int32, without special tokens."""
+        return np.asarray(self.ids, np.int32)[self.rows]
+
+    @property
     def symbols(self) -> Int[np.ndarray, "N P"]:
         """The true symbol at each position."""
-        order = np.argsort(self.ids)
-        asked = np.take_along_axis(self.tokens, self.positions, 1)
-        return order[np.searchsorted(self.ids, asked, sorter=order)]
+        return np.take_along_axis(self.rows, self.positions, 1)
 
     def average(self, values: Float[np.ndarray, "N P"]) -> Examples:
         """The values of each document's positions, those that count."""
@@ -123,8 +125,7 @@ def find_questions(
         BOTH: _in_parts(language.given_others, rows, positions, language.num_symbols),
     }
     counts = np.take_along_axis(is_asked, positions, 1)
-    tokens = np.asarray(ids, np.int32)[rows]
-    return Questions(tokens, ids, positions, counts, truth, documents)
+    return Questions(rows, ids, positions, counts, truth, documents)
 
 
 def _in_parts(
@@ -141,18 +142,14 @@ def _in_parts(
 
 
 def list_anchors(
-    language: Language, questions: Questions, rows: Int[np.ndarray, "N T"]
+    language: Language, questions: Questions
 ) -> dict[str, dict[str, Examples]]:
-    """By question, the regret of each baseline; one without an answer is left out.
-
-    Args:
-      rows: the symbols of the questions' documents.
-    """
+    """By question, the regret of each baseline; one without an answer is left out."""
     anchors: dict[str, dict[str, Examples]] = {LEFT: {}, BOTH: {}}
     for question, tables in ANCHORS.items():
         truth = questions.truth[question]
         for name, offsets in tables.items():
-            answers = _answer_table(language, rows, questions.positions, offsets)
+            answers = _answer_table(language, questions, offsets)
             anchors[question][name] = questions.average(divergence(truth, answers))
         if question == BOTH:
             answers = questions.truth[LEFT]
@@ -176,12 +173,10 @@ def list_floors(questions: Questions) -> dict[str, float]:
 
 
 def _answer_table(
-    language: Language,
-    rows: Int[np.ndarray, "N T"],
-    positions: Int[np.ndarray, "N P"],
-    offsets: tuple[int, ...],
+    language: Language, questions: Questions, offsets: tuple[int, ...]
 ) -> Float[np.ndarray, "N P V"]:
     """The exact answers that read only the tokens at some offsets."""
+    rows, positions = questions.rows, questions.positions
     num, width = positions.shape
     owners = np.repeat(np.arange(num), width)
     visible = np.zeros((num * width, rows.shape[1]), bool)

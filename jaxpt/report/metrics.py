@@ -47,6 +47,17 @@ METRICS = {
         "The same questions: -log of the probability that the model gives to the true "
         "candidate. That of bigrams is log 2 = 0.693 (chance).",
     ),
+    "regret_left_to_right": MetricInfo(
+        *("regret, left to right (nats)", ".4f", False, True, 0.01),
+        "the exact trigram",
+        "The mean divergence KL(p, q) of the model's distribution q of a token, given "
+        "those before it, from the exact one p of the language. 0 is perfect.",
+    ),
+    "regret_two_sided": MetricInfo(
+        *("regret, two-sided (nats)", ".4f", False, True, 0.01),
+        "the exact table of both neighbours",
+        "The same for a token given all others, of models that answer directly.",
+    ),
     "probe_accuracy": MetricInfo(
         *("linear probe on frozen features", ".3f", True, True, 0.01),
         "a bag of n-grams",
@@ -82,6 +93,21 @@ METRICS = {
         *("cloze bits per masked token", ".3f", False, True, 0.05),
         description="The negative log-likelihood of masked tokens of held-out text.",
     ),
+    "regret_two_sided_bayes": MetricInfo(
+        *("regret, two-sided, by Bayes' rule (nats)", ".4f", False, False)
+    ),
+    "regret_two_sided_generator": MetricInfo(
+        *("regret, two-sided, of the generator (nats)", ".4f", False, False)
+    ),
+    "special_mass_regret_left_to_right": MetricInfo(
+        *("mass on special tokens, left to right", ".4f", False, False)
+    ),
+    "special_mass_regret_two_sided": MetricInfo(
+        *("mass on special tokens, two-sided", ".4f", False, False)
+    ),
+    "special_mass_regret_two_sided_generator": MetricInfo(
+        *("mass on special tokens, of the generator", ".4f", False, False)
+    ),
     "valid_loss": MetricInfo("validation loss", ".3f", False, False),
     "valid_accuracy": MetricInfo("validation accuracy", ".3f", True, False),
     "valid_masked_accuracy": MetricInfo(
@@ -116,6 +142,9 @@ RESULTS = {
     "bits_per_byte": "bits/byte",
     "bits_per_byte_bound": "bits/byte at most",
     "cloze_accuracy": "cloze",
+    "regret_left_to_right": "regret, left",
+    "regret_two_sided": "regret, both sides",
+    "regret_two_sided_bayes": "by Bayes",
     "valid_loss": "validation loss",
 }
 

@@ -17,7 +17,6 @@ rule, q(v) ~ q(v | x_<i) prod q(x_j | x_<j, v), is a separate metric: it is what
 knows if it is read once for every symbol. So is that of ELECTRA's generator.
 """
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Iterator
@@ -38,7 +37,6 @@ from jaxpt.nn.networks.abilities import (
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import list_predicting
 from jaxpt.runs.run_framing import find_form
-from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.task import Task
 from jaxpt.zero_shot.next_token import (
     LEFT_RULES,
@@ -144,8 +142,7 @@ def read_answers(
     """
     task, shape = program.task, questions.positions.shape
     if answer.reads in LEFT_RULES:
-        scorer = copy.copy(_find_scorer(program))
-        scorer.params = params
+        scorer = _make_scorer(program, params)
         asked = questions.tokens, questions.positions, answer.reads
         return renormalise(read_left_to_right(scorer, *asked), questions.ids)
     is_whole = answer.passes == 1
@@ -166,6 +163,12 @@ def read_answers(
     return renormalise(scores, np.arange(len(ids)))[0], None
 
 
-@functools.lru_cache(maxsize=1)  # evaluations of a run share compiled functions
-def _find_scorer(program: Program) -> TextScorer:
-    return make_scorer(program, None)
+def _make_scorer(program: Program, params: PyTree) -> TextScorer:
+    """A scorer whose compiled functions are readers, which evaluations share."""
+
+    def find_reader(function: Any) -> Any:
+        return program.readers[f"log_probs_{function.keywords['view']}"]
+
+    task = program.task
+    name, form = task.plan.objective_name, find_form(task)
+    return TextScorer(task.model, params, form, name, find_reader)

@@ -11,6 +11,7 @@ the readers of its abilities (`jaxpt.nn.networks.abilities`):
     token_nll, nll_bound           the likelihood of plain text, or a bound of it
     fill_logits, fill_scores       predictions of masks
     next_logits                    predictions of the next token
+    log_probs_VIEW                 log p of targets in the rows of a scoring rule
 """
 
 import functools
@@ -32,12 +33,14 @@ from jaxpt.nn.networks.abilities import (
     PredictsNext,
     ResolvesRatio,
     ScoresCandidates,
+    ScoresTexts,
     choose_by_fill,
 )
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.objective import eval_step
 from jaxpt.rng import row_keys
 from jaxpt.runs.task import Task
+from jaxpt.zero_shot.next_token import VIEWS
 
 Reader = Callable[..., Any]
 
@@ -76,6 +79,10 @@ class Readers(Mapping[str, Reader]):
                 "gap_fill_scores": of.gap_fill_scores,
             },
             PredictsNext: {"next_logits": of.next_logits},
+            ScoresTexts: {
+                f"log_probs_{view}": functools.partial(of.target_log_probs, view)
+                for view in VIEWS
+            },
         }
         if task.model.HAS_DECODER and not form.gap:
             del table[ScoresCandidates]  # its training shows it no gaps
@@ -195,6 +202,10 @@ class _Functions:
         """Scores of the true tokens at masked "positions"."""
         logits = self._model.fill_logits(params, rows["tokens"])
         return score_masked(logits, rows["positions"], rows["targets"], allowed)
+
+    def target_log_probs(self, view: str, params, rows: dict):
+        """log p of targets at positions of rows that are read in a view."""
+        return self._model.target_log_probs(params, rows, view)
 
     def next_logits(self, params, tokens):
         """Predictions of the token after each one, [B, T, V]."""

@@ -39,6 +39,7 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.stores.prepare import UNKNOWN_SHARE
+from jaxpt.training.regret import measure_regret
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ NO_RESULTS = Measured({}, {}, {})
 def list_parts(task: Task) -> dict[str, str]:
     """By metric, the part of the network that it measures, if it is not the whole."""
     part = task.model.FILLS_BY if isinstance(task.model, FillsMasks) else ""
-    return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
+    names = "cloze_accuracy", "cloze_bits", "regret_left_to_right"
+    return dict.fromkeys(names, part) if part else {}
 
 
 def total_loss(program: Program, metrics: dict, progress: float | None = None) -> float:
@@ -289,8 +291,9 @@ def measure(
       and then not as valid_*, too); cloze_accuracy, cloze_bits (filling masks that are
       the same for every objective); probe_accuracy, probe_majority (labelled text);
       pair_accuracy, pair_nats (eval.pair_questions); word_accuracy (eval.num_words);
-      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
-      initial parameters.
+      choice_bayes_accuracy (eval.num_choices); regret_left_to_right, regret_two_sided,
+      of other answers regret_*_bayes and regret_*_generator, and special_mass_* (text
+      of a language). Names that end in _random are of the initial parameters.
     """
     fresh = program.init_params(seed)
     metrics = dict(known.metrics or measure_valid(program, params, corpora))
@@ -313,6 +316,11 @@ def measure(
         ("untrained", "_random", fresh, control),
     ):
         text_examples = measure_text(program, chosen, corpora["valid"])
+        of_language, masses = measure_regret(
+            program, chosen, corpora, is_quick=name == "untrained"
+        )
+        text_examples |= of_language
+        metrics |= {f"{k}{suffix}": value for k, value in masses.items()}
         is_measured = [k for k in FROM_FEATURES if k in before.metrics]
         if is_measured:
             metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}

@@ -15,10 +15,11 @@ from jaxpt.runs.workdir import DIVERGED, write_examples
 from jaxpt.text.feed import Ranges
 from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
+from jaxpt.training.regret import NAMES as REGRET
 
 # The metrics of an evaluation that learning curves show.
 OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
-CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT)
+CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRET)
 
 
 class RunCost(NamedTuple):
