@@ -19,9 +19,38 @@ and 0 in the second.
 [2.079442, 2.079442, 0.0, 0.0, 0.0]
 """
 
+import dataclasses
+from typing import ClassVar
+
 import numpy as np
 
 from jaxpt.languages.language import Language, one_hot
+from jaxpt.languages.spec import LanguageSpec, Length, NumSymbols
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec(LanguageSpec):
+    """The parameters of "copy:".
+
+    Attributes:
+      letters: the number of letters.
+      size: letters in w, the part that is repeated.
+      reversed: whether the second part is w backwards.
+    """
+
+    NAME: ClassVar[str] = "copy"
+
+    letters: NumSymbols = 64
+    size: Length = 24
+    reversed: bool = False
+
+    @property
+    def document_length(self) -> int:
+        return 2 * self.size + 1
+
+    def make(self, rng: np.random.Generator) -> "Copying":
+        """The task, which has nothing to draw."""
+        return Copying(self.letters, self.size, self.reversed)
 
 
 class Copying(Language):

@@ -26,13 +26,62 @@ queries of the validation set are among them.
 [0.5, 0.5]
 """
 
-from typing import Any
+import dataclasses
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from jaxpt.languages.language import Language, normalise, one_hot
+from jaxpt.languages.spec import LanguageSpec
+from jaxpt.setting_types import Fraction, Limits, OneOf
+
+DIRECTIONS = ("both", "forward", "backward")
 
 _ROWS = 64  # of a batch, to bound memory
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec(LanguageSpec):
+    """The parameters of "facts:".
+
+    Attributes:
+      pairs: the number of facts.
+      symbols: of which keys are made; values are made of as many others.
+      width: the symbols of a key, and of a value.
+      queries: of each direction that is trained, the share of the pairs whose query is
+        in the training text; all other queries are for validation.
+      directions: the directions of the queries in the training text.
+    """
+
+    NAME: ClassVar[str] = "facts"
+
+    pairs: Annotated[int, Limits(least=1, most=10_000)] = 500
+    symbols: Annotated[int, Limits(least=1, most=4096)] = 128
+    width: Annotated[int, Limits(least=1, most=4)] = 2
+    queries: Fraction = 0.5
+    directions: Annotated[str, OneOf(*DIRECTIONS)] = "both"
+
+    @property
+    def document_length(self) -> int:
+        return 2 * self.width + 2
+
+    def make(self, rng: np.random.Generator) -> "Facts":
+        """Draws the facts; refuses more than there are keys."""
+        keys = self.symbols**self.width
+        self.check(
+            "pairs",
+            self.pairs <= keys,
+            f"at most {keys}, the keys of width={self.width} with "
+            f"symbols={self.symbols}",
+        )
+        sizes = self.pairs, self.symbols, self.width
+        facts = Facts.draw(rng, *sizes, self.queries, self.directions)
+        self.check(
+            "queries",
+            not facts.is_trained.all(),
+            f"such that one of pairs={self.pairs} is left for validation",
+        )
+        return facts
 
 
 class Facts(Language):
@@ -86,7 +135,7 @@ class Facts(Language):
           queries: of each direction that is trained, the share of the pairs.
           directions: the queries of the training text: "both", "forward", ...
         """
-        entities = [rng.permutation(symbols**width)[:pairs] for _ in range(2)]
+        entities = [rng.choice(symbols**width, pairs, False) for _ in range(2)]
         powers = symbols ** np.arange(width)
         keys, values = (e[:, None] // powers % symbols for e in entities)
         num = round(queries * pairs)

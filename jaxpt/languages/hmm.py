@@ -39,11 +39,57 @@ Vectors, from an enumeration of all 243 rows of five symbols:
  [0.063871 0.063985 0.107818]]
 """
 
-from typing import Any
+import dataclasses
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from jaxpt.languages.language import TINY, Language, choose, normalise
+from jaxpt.languages.spec import Concentration, LanguageSpec, Length, NumSymbols
+from jaxpt.setting_types import BelowOne, Limits
+
+# From this second eigenvalue on, some states are left so rarely that they absorb.
+MAX_EIGENVALUE = 0.98
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec(LanguageSpec):
+    """The parameters of "hmm:".
+
+    Attributes:
+      states, symbols: their numbers, S and V.
+      transitions, emissions: concentrations of the Dirichlet distributions from which
+        each row of A and B is drawn; small ones give few likely states and symbols.
+      stay: the share of each row of A that is given to its own state.
+      length: the symbols of a document.
+    """
+
+    NAME: ClassVar[str] = "hmm"
+
+    states: Annotated[int, Limits(least=2, most=1024)] = 64
+    symbols: NumSymbols = 128
+    transitions: Concentration = 0.02
+    emissions: Concentration = 0.2
+    stay: BelowOne = 0.0
+    length: Length = 128
+
+    @property
+    def document_length(self) -> int:
+        return self.length
+
+    def make(self, rng: np.random.Generator) -> "Hmm":
+        """Draws the model; refuses one with absorbing states."""
+        concentrations = self.transitions, self.emissions
+        model = Hmm.draw(rng, self.states, self.symbols, *concentrations, self.stay)
+        eigenvalue = second_eigenvalue(model.transitions)
+        self.check(
+            "stay" if self.stay else "transitions",
+            eigenvalue < MAX_EIGENVALUE,
+            f"such that no states absorb: with seed={self.seed} the second eigenvalue "
+            f"is {eigenvalue:.4f}, the limit {MAX_EIGENVALUE}; take "
+            + ("a smaller one" if self.stay else "a larger one, or another seed"),
+        )
+        return model
 
 
 class Hmm(Language):

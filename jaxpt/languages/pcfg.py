@@ -33,11 +33,57 @@ Vectors: S -> A B .6 | B A .4; A -> A B .3 | a .7; B -> B A .2 | b .5 | c .3
  [0.225806 0.483871 0.290323]]
 """
 
-from typing import Any
+import dataclasses
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from jaxpt.languages.language import TINY, Language, choose, normalise
+from jaxpt.languages.spec import Concentration, LanguageSpec, NumSymbols
+from jaxpt.setting_types import InnerFraction, Limits
+
+# From this spectral radius on, the expected length is too large, or infinite.
+MAX_RADIUS = 0.9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec(LanguageSpec):
+    """The parameters of "pcfg:".
+
+    Attributes:
+      nonterminals, symbols: their numbers.
+      concentration: of the Dirichlet distributions from which the rules of a
+        nonterminal are drawn, those with two nonterminals and those with a symbol.
+      leaf: the probability that a nonterminal becomes a symbol.
+      length: the symbols of a document, an exact number.
+    """
+
+    NAME: ClassVar[str] = "pcfg"
+
+    nonterminals: Annotated[int, Limits(least=1, most=64)] = 10
+    symbols: NumSymbols = 48
+    concentration: Concentration = 0.3
+    leaf: InnerFraction = 0.6
+    length: Annotated[int, Limits(least=2, most=256)] = 28
+
+    @property
+    def document_length(self) -> int:
+        return self.length
+
+    def make(self, rng: np.random.Generator) -> "Pcfg":
+        """Draws the grammar; refuses one of infinite mass, or without such a length."""
+        sizes = self.nonterminals, self.symbols
+        grammar = Pcfg.draw(rng, *sizes, self.concentration, self.leaf)
+        radius = spectral_radius(grammar.rules)
+        self.check(
+            "leaf",
+            radius < MAX_RADIUS,
+            f"above {1 - MAX_RADIUS / 2:g}: a nonterminal becomes {radius:.3g} others "
+            "on average (the spectral radius), so documents do not end",
+        )
+        mass = grammar.length_probabilities(self.length)[-1]
+        self.check("length", mass > 0, "a length of some string of the grammar")
+        return grammar
 
 
 class Pcfg(Language):

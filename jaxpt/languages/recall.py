@@ -19,9 +19,48 @@ that any objective has it as a target.
 [7, 8]
 """
 
+import dataclasses
+from typing import Annotated, ClassVar
+
 import numpy as np
 
 from jaxpt.languages.language import Language, choose_distinct, one_hot
+from jaxpt.languages.spec import LanguageSpec, Length
+from jaxpt.setting_types import Limits, PositiveFraction, PositiveInt
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec(LanguageSpec):
+    """The parameters of "recall:".
+
+    Attributes:
+      symbols: the filler, the keys and the values; even.
+      pairs: key-value pairs in a document.
+      length: the symbols of a document.
+      power: of the power law of the distances at which keys return; 1 is uniform.
+    """
+
+    NAME: ClassVar[str] = "recall"
+
+    symbols: Annotated[int, Limits(least=4, most=8192)] = 128
+    pairs: PositiveInt = 4
+    length: Length = 64
+    power: PositiveFraction = 0.01
+
+    @property
+    def document_length(self) -> int:
+        return self.length
+
+    def make(self, rng: np.random.Generator) -> "Recall":
+        """The task, which has nothing to draw; refuses more pairs than keys."""
+        keys = self.symbols // 2 - 1
+        with_symbols = f"the keys of symbols={self.symbols}"
+        with_pairs = f"even and at least {4 * self.pairs} with pairs={self.pairs}"
+        is_long = self.length % 2 == 0 and self.length >= 4 * self.pairs
+        self.check("symbols", self.symbols % 2 == 0, "even")
+        self.check("pairs", self.pairs <= keys, f"at most {keys}, {with_symbols}")
+        self.check("length", is_long, with_pairs)
+        return Recall(self.symbols, self.pairs, self.length, self.power)
 
 
 class Recall(Language):

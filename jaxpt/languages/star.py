@@ -29,9 +29,52 @@ these are.
 ([0.5, 0.5], np.float64(1.0), np.float64(1.0))
 """
 
+import dataclasses
+from typing import Annotated, ClassVar
+
 import numpy as np
 
 from jaxpt.languages.language import Language, choose_distinct, normalise, one_hot
+from jaxpt.languages.spec import LanguageSpec, NumSymbols
+from jaxpt.setting_types import Limits
+
+ArmLength = Annotated[int, Limits(least=2, most=256)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec(LanguageSpec):
+    """The parameters of "star:".
+
+    Attributes:
+      degree: the number of arms.
+      arm: the nodes of an arm, with the centre.
+      names: the number of node names.
+      goal: whether the goal is written; False hides it (the leak test).
+      reversed: whether the answer is written from the goal to the source.
+    """
+
+    NAME: ClassVar[str] = "star"
+
+    degree: ArmLength = 2
+    arm: ArmLength = 5
+    names: NumSymbols = 50
+    goal: bool = True
+    reversed: bool = False
+
+    @property
+    def document_length(self) -> int:
+        return 3 * self.degree * (self.arm - 1) + 3 + self.arm
+
+    def make(self, rng: np.random.Generator) -> "PathStar":
+        """The task, which has nothing to draw; refuses fewer names than nodes."""
+        nodes = 1 + self.degree * (self.arm - 1)
+        self.check(
+            "names",
+            self.names >= nodes,
+            f"at least {nodes}, the nodes of a graph of degree={self.degree} and "
+            f"arm={self.arm}",
+        )
+        return PathStar(self.degree, self.arm, self.names, self.goal, self.reversed)
 
 
 class PathStar(Language):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxpt.config.plan import Plan
 from jaxpt.runs.task import Task
 from jaxpt.text.feed import Feed, FeedSpec
-from jaxpt.text.rows.corpus import as_dict, split_count
+from jaxpt.text.rows.corpus import Corpus, as_dict, split_count
 from jaxpt.text.rows.forms import (
     PlannedRows,
     add_frame,
@@ -18,6 +18,7 @@ from jaxpt.text.rows.forms import (
     window_starts,
     windows,
 )
+from jaxpt.text.rows.fresh import FreshRows
 from jaxpt.text.tokens.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def make_feed(task: Task, train: "Split", choose: Callable | None = None) -> Fee
       choose: the rows of a batch to read (`Program.choose_rows`); None for all.
     """
     spec = task.plan.train
-    rows = _make_rows(task, train, spec.seed)
+    rows = _make_rows(task, train, spec.seed, is_training=True)
     return Feed(
         list(zip(rows, train.fractions, strict=True)),
         FeedSpec(spec.phases, spec.seed),
@@ -117,6 +118,15 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
     return lines
 
 
-def _make_rows(task: Task, split: "Split", seed: int) -> list[PlannedRows]:
+def _make_rows(
+    task: Task, split: "Split", seed: int, is_training: bool = False
+) -> list[PlannedRows]:
+    """The rows of each part; in training fresh ones, if the part has them."""
     spec = dataclasses.replace(task.plan.rows, seed=seed)
-    return [make_rows(part, spec, task.vocab) for part in split.parts]
+
+    def plan(part: Corpus) -> PlannedRows:
+        if is_training and part.fresh is not None:
+            return FreshRows(part.fresh, spec, task.vocab)
+        return make_rows(part, spec, task.vocab)
+
+    return [plan(part) for part in split.parts]

@@ -10,6 +10,8 @@ import numpy as np
 from jaxpt.errors import DataError
 from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
+from jaxpt.text.sources.language_texts import find_fresh
+from jaxpt.text.stores.fresh import make_fresh
 from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
 from jaxpt.text.text_spec import TextSpec
@@ -87,6 +89,10 @@ def load_text(
         spec, tokenizer, workers=workers, reporter=reporter
     )
     corpora = [_split(store, spec, valid_store is not None) for store, _ in stores]
+    for (source, _), corpus in zip(spec.sources, corpora, strict=True):
+        if named := find_fresh(source.path):
+            fresh = make_fresh(named, tokenizer)
+            corpus["train"] = dataclasses.replace(corpus["train"], fresh=fresh)
     if valid_store is not None:
         valid = _main(valid_store)
         _check_tokens(valid, "valid", spec.valid_path)

@@ -12,6 +12,12 @@ from typing import Any
 from jaxpt.errors import DataError
 from jaxpt.files.objects import is_url
 from jaxpt.text.sources.hashes import Hashes
+from jaxpt.text.sources.language_texts import (
+    check_settings,
+    find_valid_path,
+    is_language,
+    list_characters,
+)
 from jaxpt.text.sources.source import (
     SourceSpec,
     describe_source,
@@ -44,6 +50,7 @@ def open_stores(
       folder: the folder of the only source's store; None is a folder in the cache.
     """
     sources = spec.sources
+    _check_languages(spec)
     if folder is not None and (len(sources) > 1 or spec.valid_path):
         raise DataError(
             f"--to={folder}: can hold one text; prepare the sources of data.mixture "
@@ -59,6 +66,8 @@ def open_stores(
         tokenizer = _find_tokenizer(spec, reporter)
 
     def get(source: SourceSpec, limited: bool) -> Store:
+        if is_language(source.path):
+            _check_tokenizer(source.path, tokenizer)
         if is_store(source.path):
             store = opened.get(source.path) or open_store(source.path)
             fingerprint = tokenizers.fingerprint(tokenizer)
@@ -72,9 +81,11 @@ def open_stores(
         return _find_store(spec, source, limited, tokenizer, folder, workers, reporter)
 
     stores = [(get(source, True), weight) for source, weight in sources]
-    valid = None
-    if spec.valid_path:
-        valid = get(spec.source(spec.valid_path), False)
+    valid, valid_path = None, spec.valid_path
+    if not valid_path and len(sources) == 1 and folder is None:
+        valid_path = find_valid_path(sources[0][0].path)
+    if valid_path:
+        valid = get(spec.source(valid_path), False)
     return tokenizer, stores, valid
 
 
@@ -88,6 +99,7 @@ def cache_root(spec: TextSpec) -> Path:
 
 def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenizer:
     """Trains the spec's tokenizer on the training text."""
+    _check_languages(spec)
     tokenizer_spec = spec.tokenizer
     kind, vocab_size = tokenizer_spec.kind, tokenizer_spec.vocab_size
     title = f"training a {kind} tokenizer of {vocab_size} tokens"
@@ -106,6 +118,9 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
     """Yields the training text of all sources, in parts of documents."""
     num_bytes = num_documents = 0
     for source, _ in spec.sources:
+        if is_language(source.path):
+            yield list_characters(source.path)
+            continue
         documents = take(
             read_documents(source), spec.limit_chars, 0, f"data.path={source.path}"
         )
@@ -115,6 +130,40 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
             num_documents += document.is_start
             if progress:
                 progress((num_bytes, num_documents, 0))
+
+
+def _check_languages(spec: TextSpec) -> None:
+    """Raises DataError for settings that the text of a language cannot have."""
+    paths = [source.path for source, _ in spec.sources] + [spec.valid_path]
+    for path in filter(is_language, paths):
+        list_characters(path)  # refuses parameters before anything else
+        check_settings(
+            path,
+            {
+                "data.label_field": spec.label_field,
+                "data.limit_chars": spec.limit_chars,
+                "data.heldout_chars": spec.heldout_chars,
+            },
+        )
+        kind = spec.tokenizer.kind
+        if kind not in ("char", "file"):
+            raise DataError(
+                f"tokenizer.kind={kind}: must be char, or file, with the language "
+                f"data.path={path}, whose symbols are characters"
+            )
+
+
+def _check_tokenizer(path: str, tokenizer: Tokenizer) -> None:
+    """Raises DataError unless each symbol of a language has an id of its own."""
+    characters = list_characters(path)
+    ids = [tokenizer.encode(character).tolist() for character in characters]
+    known = {each[0] for each in ids if len(each) == 1}
+    known -= {tokenizer.vocab.unk}
+    if len(known) < len(characters):
+        raise DataError(
+            f"tokenizer: must have an id for each of the {len(characters)} symbols of "
+            f"data.path={path}; it has {len(known)}"
+        )
 
 
 def _key(*values: Any) -> str:

@@ -7,6 +7,7 @@ from typing import TypedDict, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jaxpt.text.stores.fresh import FreshDocuments
 from jaxpt.text.stores.stream import TokenStream, check_range
 
 
@@ -55,6 +56,8 @@ class Corpus:
       byte_stream: the bytes of text of each token of the stream; None if the vocabulary
         has them, or they are not known.
       fingerprint: the sha256 of the corpus's content, in hex.
+      fresh: of the training text of a language, the documents that training reads in
+        place of the corpus's own.
     """
 
     stream: TokenStream
@@ -66,6 +69,7 @@ class Corpus:
     sentence_starts: np.ndarray | None
     byte_stream: TokenStream | None
     fingerprint: str
+    fresh: FreshDocuments | None = None
 
     @classmethod
     def from_arrays(

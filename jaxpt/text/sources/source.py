@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import DataError
+from jaxpt.languages.parameters import is_language
 from jaxpt.text.sources.documents import (
     Document,
     check_rule,
@@ -20,6 +21,10 @@ from jaxpt.text.sources.files import hash_file, read_text, split_suffixes
 from jaxpt.text.sources.hashes import stamp
 from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub
 from jaxpt.text.sources.json_records import is_object
+from jaxpt.text.sources.language_texts import (
+    describe_language,
+    read_language_documents,
+)
 from jaxpt.text.sources.missing import is_empty, is_missing
 from jaxpt.text.sources.places import File, find_files, open_files
 from jaxpt.text.sources.reading import Reading, Record, find_kind
@@ -84,6 +89,9 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
     """
     check_rule(spec.documents)
     how = _make_reading(spec)
+    if is_language(spec.path):
+        yield from read_language_documents(spec.path)
+        return
     if is_data_set(spec.path):
         for record in read_records(spec.path, how):
             yield from _make_documents(record, spec)
@@ -163,7 +171,8 @@ def describe_source(spec: SourceSpec) -> dict:
     Returns:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
       the data set's full name with its version, "split", and the number of "records";
-      for a data set of the Hub what `hub_datasets.describe_hub` returns.
+      for a data set of the Hub what `hub_datasets.describe_hub` returns; for a language
+      what `language_texts.describe_language` returns.
     """
     about, files = _describe(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
@@ -179,8 +188,8 @@ def list_contents(
       hash_file: returns the sha256 of a file, such as `hashes.Hashes`.
 
     Returns:
-      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS and
-      the Hub, the data set's entries of `describe_source` come first.
+      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
+      Hub and languages, their entries of `describe_source` come first.
     """
     about, files = _describe(spec)
     contents = [about] if about else []
@@ -193,6 +202,8 @@ def list_contents(
 
 def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
+    if is_language(spec.path):
+        return describe_language(spec.path), []
     if spec.path.startswith(PREFIX):
         return describe_hub(spec.path), []
     if not spec.path.startswith(TFDS):
@@ -226,7 +237,7 @@ def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
 
 def describe_skipped(spec: SourceSpec) -> str:
     """The files of a folder or glob that are not read, in a line; "" for none."""
-    if is_data_set(spec.path):
+    if is_data_set(spec.path) or is_language(spec.path):
         return ""
     skipped = _find_files(spec)[1]
     if not skipped:

@@ -1,0 +1,66 @@
+"""Rows of fresh documents: each row of training is drawn for its step.
+
+    row r = documents r m, r m + 1, ..., r m + m - 1 of the language's endless stream
+
+    chunks, windows    joined, and cut at the end of the row
+    packed             whole documents, then padding; longer ones are truncated
+
+The feed chooses the number r as it shuffles the rows of any text, below 2^48. So a row
+is a function of the run's seed and the step, and practically never comes again.
+"""
+
+import numpy as np
+
+from jaxpt.errors import ConfigError
+from jaxpt.text.rows.corpus import RowArrays
+from jaxpt.text.rows.forms import PLAIN, RowsSpec, add_frame, find_frame
+from jaxpt.text.stores.fresh import FreshDocuments
+from jaxpt.text.tokens.vocab import Vocab
+
+NUM_ROWS = 2**48
+FORMS = (*PLAIN, "packed")
+
+
+class FreshRows:
+    """Planned rows (`forms.PlannedRows`) without end."""
+
+    num_rows = NUM_ROWS
+    is_sampled = False
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, fresh: FreshDocuments, spec: RowsSpec, vocab: Vocab):
+        path = fresh.named.path
+        if spec.rows not in FORMS:
+            raise ConfigError(
+                f"data.rows={spec.rows}: must be one of {', '.join(FORMS)} with the "
+                f"language data.path={path}, or fresh=False in it"
+            )
+        self.keys = spec.keys
+        self._fresh, self._spec = fresh, spec
+        self._frame, self._pad = find_frame(spec, vocab), 0
+        self._length = spec.row_length - sum(map(len, self._frame))
+        whole, rest = divmod(self._length, fresh.length)
+        self._num = whole + bool(rest)
+        if spec.rows == "packed":
+            self._pad = vocab.require("pad")
+            self._num = min(max(whole, 1), spec.max_documents)
+        self._filled = min(self._num * fresh.length, self._length)
+        self.fill_rate = self._filled / self._length
+
+    def read(self, indices: np.ndarray) -> RowArrays:
+        """The rows at indices int64 [n]."""
+        numbers = np.asarray(indices, np.int64)[:, None] * self._num
+        documents = self._fresh.read((numbers + np.arange(self._num)).ravel())
+        shape = len(numbers), self._length
+        tokens = np.full(shape, self._pad, np.int32)
+        tokens[:, : self._filled] = documents.reshape(shape[0], -1)[:, : self._filled]
+        places = np.arange(self._length)
+        number = np.where(places < self._filled, places // self._fresh.length + 1, 0)
+        ids = np.tile(number.astype(np.int32), (shape[0], 1))
+        arrays = RowArrays(tokens=add_frame(tokens, self._frame))
+        if "segment_ids" in self.keys:
+            isolated = self._spec.isolate_documents
+            arrays["segment_ids"] = ids if isolated else np.minimum(ids, 1)
+        if "sentence_ids" in self.keys:
+            arrays["sentence_ids"] = ids
+        return arrays
