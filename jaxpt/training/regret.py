@@ -1,8 +1,8 @@
 """Regret of a run whose text is a language with exact answers (`evaluation.regret`)."""
 
+import dataclasses
 import functools
 import logging
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int, PyTree
@@ -13,7 +13,6 @@ from jaxpt.evaluation.regret import (
     exact_regret,
     find_questions,
     list_anchors,
-    list_floors,
 )
 from jaxpt.judge.examples import Examples
 from jaxpt.languages.language import Language
@@ -36,13 +35,17 @@ NAMES = tuple(METRICS.values())
 MASS = "special_mass"  # of a metric of regret, the mass on ids that are not symbols
 
 
-class Known(NamedTuple):
-    """A language, the questions about its validation text, and the baselines."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Known:
+    """A language, and the questions about its validation text."""
 
     language: Language
     questions: Questions
-    anchors: dict[str, dict[str, Examples]]
-    floors: dict[str, float]
+
+    @functools.cached_property
+    def anchors(self) -> dict[str, dict[str, Examples]]:
+        """By question, the baselines without training."""
+        return list_anchors(self.language, self.questions)
 
 
 def find_known(task: Task, corpora: dict[str, Split]) -> Known | None:
@@ -71,8 +74,7 @@ def _find_known(
     questions = find_questions(language, rows, *asked)
     if questions is None:
         return None
-    anchors = list_anchors(language, questions)
-    return Known(language, questions, anchors, list_floors(questions))
+    return Known(language, questions)
 
 
 def list_documents(
