@@ -75,7 +75,8 @@ def _align(rows: list[list[str]]) -> list[str]:
 def list_verdicts(report: Report) -> list[str]:
     """A line for each shared metric with a verdict, then the baselines.
 
-    Before them is a line for each objective with runs that diverged.
+    Before them are the warnings (`list_warnings`); after them what is exact about the
+    text of a language.
     """
     lines = [
         f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
@@ -83,7 +84,16 @@ def list_verdicts(report: Report) -> list[str]:
         if metric.verdict
     ]
     lines = lines or ["no verdict: no shared metric was measured for two objectives"]
-    return [*list_diverged(report), *lines, *list_baselines(report)]
+    exact = report.known_truth.lines if report.known_truth else ()
+    return [*list_warnings(report), *lines, *list_baselines(report), *exact]
+
+
+def list_warnings(report: Report) -> list[str]:
+    """A line for each objective with runs that diverged, and for each gate that fails.
+
+    What a reader must know before the verdicts.
+    """
+    return [*list_diverged(report), *report.gates]
 
 
 def list_assumptions(report: Report) -> list[str]:

@@ -47,6 +47,7 @@ from jaxpt.zero_shot.next_token import (
 from jaxpt.zero_shot.scoring import TextScorer, list_rules
 
 BAYES, GENERATOR = "_bayes", "_generator"  # suffixes of metrics that are not compared
+# Rules that mask most of a text, which only a model of all rates has seen.
 FAR_RULES = ("pll_word_l2r", "mntp_word_l2r")
 
 
@@ -60,6 +61,7 @@ class Answer:
       reads: a rule of `LEFT_RULES`, or a reader of `jaxpt.runs.readers`.
       passes: of the network for each position; 0 if one serves a whole document.
       how: in words.
+      is_far: whether training showed the network nothing like it.
     """
 
     metric: str
@@ -67,6 +69,7 @@ class Answer:
     reads: str
     passes: int
     how: str
+    is_far: bool = False
 
     @property
     def is_direct(self) -> bool:
@@ -84,10 +87,9 @@ def _answer_left(task: Task) -> Iterator[Answer]:
     rule = find_left_rule(list_rules(task.model, find_form(task)))
     if not rule or list_predicting(task):
         return
-    how = LEFT_RULES[rule]
-    if rule in FAR_RULES and not isinstance(task.model, BoundsLikelihood):
-        how += "; far from its training"
-    yield Answer(METRICS[LEFT], LEFT, rule, int(rule not in ONE_PASS), how)
+    how, passes = LEFT_RULES[rule], int(rule not in ONE_PASS)
+    is_far = rule in FAR_RULES and not isinstance(task.model, BoundsLikelihood)
+    yield Answer(METRICS[LEFT], LEFT, rule, passes, how, is_far)
 
 
 def _answer_both(task: Task, num_symbols: int) -> Iterator[Answer]:

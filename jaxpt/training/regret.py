@@ -66,7 +66,11 @@ def find_known(task: Task, corpora: dict[str, Split]) -> Known | None:
 
 @functools.lru_cache(maxsize=4)
 def _find_known(
-    path: str, valid: Split, ids: tuple[int, ...], num_documents: int, num_positions: int
+    path: str,
+    valid: Split,
+    ids: tuple[int, ...],
+    num_documents: int,
+    num_positions: int,
 ) -> Known | None:
     language = read_language(path).language.for_validation()
     rows, documents = list_documents(valid, np.array(ids), num_documents)
@@ -152,8 +156,19 @@ def _warn_once(line: str) -> None:
     _log.warning(line)
 
 
+def has_own_validation(task: Task) -> bool:
+    """Whether a language's validation text asks for what training leaves out."""
+    path = task.plan.text.path
+    if not is_language(path):
+        return False
+    language = read_language(path).language
+    return language.for_validation() is not language
+
+
 def find_ids(named: NamedLanguage, vocab: Vocab) -> Int[np.ndarray, "V"] | None:
     """The id of each symbol; None if the vocabulary does not have each of them."""
-    places = {piece.decode("utf-8", "replace"): i for i, piece in enumerate(vocab.pieces)}
+    places = {
+        piece.decode("utf-8", "replace"): i for i, piece in enumerate(vocab.pieces)
+    }
     ids = [places.get(character, -1) for character in named.characters]
     return np.array(ids, np.int32) if min(ids) >= 0 else None

@@ -80,9 +80,7 @@ def _ask_place(
     raise ValueError(f"the rule {rule} does not score position {place}")
 
 
-def _ask_all_ids(
-    rows: ScoredRows, columns: Collection[int], size: int
-) -> ScoredRows:
+def _ask_all_ids(rows: ScoredRows, columns: Collection[int], size: int) -> ScoredRows:
     """One row of which every id is a target at each of its positions `columns`."""
     positions = rows.arrays["positions"][:, list(columns)]
     places = np.arange(positions.shape[1] * size)[None]
