@@ -8,17 +8,12 @@ nothing is described.
 import math
 from collections.abc import Mapping
 
-from jaxpt.evaluation.regret import (
-    BOTH,
-    LEFT,
-    METRICS,
-    TABLES,
-    list_floors,
-)
+from jaxpt.evaluation.exact_questions import BOTH, LEFT, METRICS
+from jaxpt.evaluation.regret import TABLES, list_floors
 from jaxpt.judge.examples import Examples
 from jaxpt.report.formats import format_flops
 from jaxpt.report.types import KnownTruth
-from jaxpt.runs.exact_answers import Answer, count_price, list_answers
+from jaxpt.runs.exact_answers import AnswerKind, count_price, list_answers
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.training.regret import Known, find_known
@@ -93,7 +88,7 @@ def _word_answers(name: str, task: Task, num_symbols: int) -> str:
     return f"{name} answers {'; '.join(parts)}"
 
 
-def _word_answer(task: Task, answer: Answer) -> str:
+def _word_answer(task: Task, answer: AnswerKind) -> str:
     passes = "one pass for a whole text"
     if answer.passes:
         price = format_flops(count_price(task, answer))

@@ -27,13 +27,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxpt.evaluation.exact_questions import BOTH, LEFT
 from jaxpt.judge.examples import Examples
 from jaxpt.languages.anchors import divergence, entropy
 from jaxpt.languages.language import Language
 
 SEED = 0  # the same positions for every run
-LEFT, BOTH = "left_to_right", "two_sided"
-METRICS = {LEFT: "regret_left_to_right", BOTH: "regret_two_sided"}
 # By question, the baselines: the offsets of the tokens that each reads. "left to right"
 # reads all tokens before the position.
 ANCHORS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -46,7 +45,7 @@ TABLES = {LEFT: "trigram", BOTH: "two neighbours"}
 MAX_FLOATS = 1 << 24  # of exact answers in memory at once
 
 
-class Questions(NamedTuple):
+class ExactQuestions(NamedTuple):
     """Positions of held-out documents, with their exact answers.
 
     Attributes:
@@ -65,9 +64,9 @@ class Questions(NamedTuple):
     truth: Mapping[str, Float[np.ndarray, "N P V"]]
     documents: Int[np.ndarray, "N"]
 
-    def pick(self, num: int) -> "Questions":
+    def pick(self, num: int) -> "ExactQuestions":
         """Those of the first `num` documents."""
-        return Questions(
+        return ExactQuestions(
             self.rows[:num],
             self.ids,
             self.positions[:num],
@@ -98,7 +97,7 @@ def find_questions(
     ids: Int[np.ndarray, "V"],
     documents: Int[np.ndarray, "N"],
     num_positions: int,
-) -> Questions | None:
+) -> ExactQuestions | None:
     """Random positions of each document, the same for every run.
 
     The first position is left out: a network that predicts a token from the position
@@ -125,7 +124,7 @@ def find_questions(
         BOTH: _in_parts(language.given_others, rows, positions, language.num_symbols),
     }
     counts = np.take_along_axis(is_asked, positions, 1)
-    return Questions(rows, ids, positions, counts, truth, documents)
+    return ExactQuestions(rows, ids, positions, counts, truth, documents)
 
 
 def _in_parts(
@@ -142,7 +141,7 @@ def _in_parts(
 
 
 def list_anchors(
-    language: Language, questions: Questions
+    language: Language, questions: ExactQuestions
 ) -> dict[str, dict[str, Examples]]:
     """By question, the regret of each baseline; one without an answer is left out."""
     anchors: dict[str, dict[str, Examples]] = {LEFT: {}, BOTH: {}}
@@ -164,7 +163,7 @@ def list_anchors(
     }
 
 
-def list_floors(questions: Questions) -> dict[str, float]:
+def list_floors(questions: ExactQuestions) -> dict[str, float]:
     """By question, the mean entropy of the exact answers, in nats."""
     return {
         question: questions.average(entropy(truth)).mean
@@ -173,7 +172,7 @@ def list_floors(questions: Questions) -> dict[str, float]:
 
 
 def _answer_table(
-    language: Language, questions: Questions, offsets: tuple[int, ...]
+    language: Language, questions: ExactQuestions, offsets: tuple[int, ...]
 ) -> Float[np.ndarray, "N P V"]:
     """The exact answers that read only the tokens at some offsets."""
     rows, positions = questions.rows, questions.positions

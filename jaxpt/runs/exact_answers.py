@@ -12,9 +12,9 @@
     two directions (ELMo)        its forward direction         by Bayes' rule, forward
     skip-gram                    no                            no
 
-Only direct answers have the metrics that objectives are compared by. An answer by Bayes'
-rule, q(v) ~ q(v | x_<i) prod q(x_j | x_<j, v), is a separate metric: it is what a model
-knows if it is read once for every symbol. So is that of ELECTRA's generator.
+Only direct answers have the metrics by which objectives are compared. An answer by
+Bayes' rule, q(v) ~ q(v | x_<i) prod q(x_j | x_<j, v), is a separate metric: it is what
+a model knows if it is read once for every symbol. So is that of ELECTRA's generator.
 """
 
 import dataclasses
@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from jaxpt.evaluation.exact_questions import BOTH, LEFT, METRICS
 from jaxpt.evaluation.likelihood import map_batches
-from jaxpt.evaluation.regret import BOTH, LEFT, METRICS, Questions, renormalise
+from jaxpt.evaluation.regret import ExactQuestions, renormalise
 from jaxpt.nn.flops import TRAIN_FACTOR
 from jaxpt.nn.networks.abilities import (
     BoundsLikelihood,
@@ -52,7 +53,7 @@ FAR_RULES = ("pll_word_l2r", "mntp_word_l2r")
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class AnswerKind:
     """A way in which a network answers a question.
 
     Attributes:
@@ -77,47 +78,46 @@ class Answer:
         return self.metric == METRICS[self.question]
 
 
-def list_answers(task: Task, num_symbols: int) -> list[Answer]:
+def list_answers(task: Task, num_symbols: int) -> list[AnswerKind]:
     """The ways in which a run's network answers, the direct ones first."""
     answers = [*_answer_left(task), *_answer_both(task, num_symbols)]
     return sorted(answers, key=lambda answer: not answer.is_direct)
 
 
-def _answer_left(task: Task) -> Iterator[Answer]:
+def _answer_left(task: Task) -> Iterator[AnswerKind]:
     rule = find_left_rule(list_rules(task.model, find_form(task)))
     if not rule or list_predicting(task):
         return
     how, passes = LEFT_RULES[rule], int(rule not in ONE_PASS)
     is_far = rule in FAR_RULES and not isinstance(task.model, BoundsLikelihood)
-    yield Answer(METRICS[LEFT], LEFT, rule, passes, how, is_far)
+    yield AnswerKind(METRICS[LEFT], LEFT, rule, passes, how, is_far)
 
 
-def _answer_both(task: Task, num_symbols: int) -> Iterator[Answer]:
+def _answer_both(task: Task, num_symbols: int) -> Iterator[AnswerKind]:
     model: Any = task.model
     name, fills = METRICS[BOTH], isinstance(model, FillsMasks)
     if list_predicting(task):
         return
     if fills and not model.FILLS_BY:
-        yield Answer(name, BOTH, "gap_fill_scores", 1, "with it alone masked")
+        yield AnswerKind(name, BOTH, "gap_fill_scores", 1, "with it alone masked")
         return
     if fills:
         how = f"by {model.FILLS_BY}, with it alone masked"
-        yield Answer(name + GENERATOR, BOTH, "gap_fill_scores", 1, how)
-    if not isinstance(model, ScoresCandidates) or (
-        model.HAS_DECODER and not find_form(task).gap
-    ):
+        yield AnswerKind(name + GENERATOR, BOTH, "gap_fill_scores", 1, how)
+    shows_gaps = bool(find_form(task).gap) or not model.HAS_DECODER
+    if not isinstance(task.model, ScoresCandidates) or not shows_gaps:
         return
     if model.GAP_BY_LIKELIHOOD:
         how = "by Bayes' rule, from the likelihood of the text with each symbol"
-        yield Answer(name + BAYES, BOTH, "gap_scores", num_symbols, how)
+        yield AnswerKind(name + BAYES, BOTH, "gap_scores", num_symbols, how)
     elif not model.scores_ratio or isinstance(model, ResolvesRatio):
         how = "by the probability of each symbol and of the end of the gap after it"
         if fills:
             how = "by both networks, with each symbol in its place"
-        yield Answer(name, BOTH, "gap_scores", num_symbols, how)
+        yield AnswerKind(name, BOTH, "gap_scores", num_symbols, how)
 
 
-def count_price(task: Task, answer: Answer) -> float:
+def count_price(task: Task, answer: AnswerKind) -> float:
     """FLOPs of an answer for one position: those of its passes of a row."""
     forward = task.model.count_flops(task.spec.lengths, 1) / TRAIN_FACTOR
     return answer.passes * forward
@@ -136,7 +136,7 @@ def explain_no_answers(task: Task, length: int) -> str:
 
 
 def read_answers(
-    program: Program, params: PyTree, questions: Questions, answer: Answer
+    program: Program, params: PyTree, questions: ExactQuestions, answer: AnswerKind
 ) -> tuple[Float[np.ndarray, "N P V"], Float[np.ndarray, "N P"] | None]:
     """log q of the symbols at each position, and the mass of other ids, if it is known.
 

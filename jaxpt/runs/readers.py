@@ -25,6 +25,7 @@ from jaxpt.evaluation.cloze import score_masked
 from jaxpt.evaluation.probe import pool_states
 from jaxpt.evaluation.words import GAP_OFFSETS
 from jaxpt.nn.networks.abilities import (
+    VIEWS,
     BoundsLikelihood,
     DecodesAnswers,
     FillsMasks,
@@ -40,7 +41,6 @@ from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives.objective import eval_step
 from jaxpt.rng import row_keys
 from jaxpt.runs.task import Task
-from jaxpt.zero_shot.next_token import VIEWS
 
 Reader = Callable[..., Any]
 
@@ -240,12 +240,13 @@ class _Functions:
             places = jnp.arange(tokens.shape[1] - 1)
             start = jnp.broadcast_to(jnp.asarray(position), len(tokens))[:, None]
             gapped = jnp.take_along_axis(tokens, places + (places >= start), axis=1)
-        answer = self._form.whole_answer(tokens, position)
+        answer, place = self._form.whole_answer(tokens, position) or (None, 0)
         return Gap(
             self._put_around(tokens),
             len(self._frame[0]) + position,
             self._put_around(gapped),
             candidates,
-            *(answer or (None, 0)),
+            answer,
+            place,
             () if self._form.rewrites else self._form.ends,
         )

@@ -13,11 +13,11 @@ from jaxpt.training.measure import (
     NO_RESULTS,
     Measured,
     measure,
+    measure_exact,
     measure_frozen,
     measure_text,
     measure_valid,
 )
-from jaxpt.training.regret import measure_regret
 from jaxpt.training.result import CURVES
 from jaxpt.training.run_log import RunLog
 
@@ -55,7 +55,7 @@ class Evaluator:
             valid = self._corpora["valid"]
             values |= means(measure_text(self._program, params, valid))
             run = self._program, params, self._corpora
-            values |= means(measure_regret(*run, is_quick=True)[0])
+            values |= means(measure_exact(*run, is_quick=True)[0])
         values |= frozen.metrics
         self._measured[step] = frozen._replace(metrics=values)
         samples = self._take_samples(params)

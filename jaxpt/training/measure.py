@@ -6,6 +6,7 @@ import logging
 import math
 from typing import NamedTuple
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation import bigram_pairs
 from jaxpt.evaluation.bigram_pairs import Pairs, measure_pairs, recall_pairs
@@ -21,6 +22,7 @@ from jaxpt.evaluation.likelihood import (
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
 from jaxpt.judge.examples import Examples, means
+from jaxpt.languages.parameters import is_language
 from jaxpt.nn.networks.abilities import (
     FillsGaps,
     FillsMasks,
@@ -39,7 +41,6 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.stores.prepare import UNKNOWN_SHARE
-from jaxpt.training.regret import measure_regret
 
 _log = logging.getLogger(__name__)
 
@@ -316,9 +317,8 @@ def measure(
         ("untrained", "_random", fresh, control),
     ):
         text_examples = measure_text(program, chosen, corpora["valid"])
-        of_language, masses = measure_regret(
-            program, chosen, corpora, is_quick=name == "untrained"
-        )
+        is_quick = name == "untrained"
+        of_language, masses = measure_exact(program, chosen, corpora, is_quick)
         text_examples |= of_language
         metrics |= {f"{k}{suffix}": value for k, value in masses.items()}
         is_measured = [k for k in FROM_FEATURES if k in before.metrics]
@@ -335,6 +335,16 @@ def measure(
     examples.pop("probe_majority_random", None)  # the same as of trained parameters
     new.pop("probe_majority_random", None)
     return Measured(metrics | means(new), examples, probes)
+
+
+def measure_exact(
+    program: Program, params, corpora: dict[str, Split], is_quick: bool = False
+) -> tuple[dict[str, Examples], dict[str, float]]:
+    """`training.regret.measure_regret`, if the text is of a language."""
+    if not is_language(program.task.plan.text.path):
+        return {}, {}
+    measure_regret = load_place("jaxpt.training.regret:measure_regret")
+    return measure_regret(program, params, corpora, is_quick)
 
 
 def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:

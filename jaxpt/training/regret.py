@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 
 from jaxpt.evaluation.regret import (
-    METRICS,
-    Questions,
+    ExactQuestions,
     exact_regret,
     find_questions,
     list_anchors,
@@ -19,7 +18,7 @@ from jaxpt.languages.language import Language
 from jaxpt.languages.parameters import NamedLanguage, is_language, read_language
 from jaxpt.runs.exact_answers import (
     BAYES,
-    Answer,
+    AnswerKind,
     explain_no_answers,
     list_answers,
     read_answers,
@@ -31,7 +30,6 @@ from jaxpt.text.tokens.vocab import Vocab
 
 _log = logging.getLogger(__name__)
 
-NAMES = tuple(METRICS.values())
 MASS = "special_mass"  # of a metric of regret, the mass on ids that are not symbols
 
 
@@ -40,7 +38,7 @@ class Known:
     """A language, and the questions about its validation text."""
 
     language: Language
-    questions: Questions
+    questions: ExactQuestions
 
     @functools.cached_property
     def anchors(self) -> dict[str, dict[str, Examples]]:
@@ -142,8 +140,8 @@ def measure_regret(
 
 
 def _choose_questions(
-    task: Task, questions: Questions, answer: Answer
-) -> Questions | None:
+    task: Task, questions: ExactQuestions, answer: AnswerKind
+) -> ExactQuestions | None:
     """Those that are asked: of an answer by Bayes' rule only a few."""
     if not answer.metric.endswith(BAYES):
         return questions

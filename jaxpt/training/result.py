@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxpt.distributed import processes
+from jaxpt.evaluation.exact_questions import METRICS as REGRET
 from jaxpt.files.folder import write_json
 from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
@@ -15,11 +16,10 @@ from jaxpt.runs.workdir import DIVERGED, write_examples
 from jaxpt.text.feed import Ranges
 from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
-from jaxpt.training.regret import NAMES as REGRET
 
 # The metrics of an evaluation that learning curves show.
 OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
-CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRET)
+CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRET.values())
 
 
 class RunCost(NamedTuple):

@@ -28,7 +28,6 @@ LEFT_RULES = {
     "mntp_word_l2r": "with it and all tokens after it masked, one position before",
 }
 ONE_PASS = frozenset({"causal", "forward"})  # which read all positions at once
-VIEWS = ("causal", "forward", "prefix", "seq2seq", "full")  # of their rows
 
 
 def find_left_rule(rules: Collection[str]) -> str:

@@ -14,22 +14,15 @@ import numpy as np
 import pytest
 from tiny import VARIANTS, make_config, prepare
 
+from jaxpt.evaluation.exact_questions import BOTH, LEFT, METRICS
 from jaxpt.evaluation.regret import (
-    BOTH,
-    LEFT,
-    METRICS,
     exact_regret,
     find_questions,
-    list_anchors,
-    sampled_regret,
 )
-from jaxpt.languages.anchors import divergence
 from jaxpt.languages.hmm import Hmm
 from jaxpt.languages.language import Language
-from jaxpt.nn.networks.bilm import BiLm
-from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.ops.masks import materialise
-from jaxpt.runs.exact_answers import BAYES, GENERATOR, list_answers, read_answers
+from jaxpt.runs.exact_answers import BAYES, list_answers, read_answers
 from jaxpt.runs.readers import Readers
 from jaxpt.runs.run_framing import find_form
 

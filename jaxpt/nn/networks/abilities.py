@@ -121,6 +121,10 @@ class BoundsLikelihood(Protocol):
         """
 
 
+# The views of rows that predict each token given those before it, or given a mask.
+VIEWS = ("causal", "forward", "prefix", "seq2seq", "full")
+
+
 @runtime_checkable
 class ScoresTexts(Protocol):
     """Scores the tokens of a text, by rules that depend on their order."""
