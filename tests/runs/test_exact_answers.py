@@ -248,15 +248,17 @@ def write_gaps(knowledge, sources, written):
     for source, ids in zip(sources.tolist(), written.tolist(), strict=True):
         # The form's [EOS], and padding, which has id 0, end the input.
         text = [x for x in source if x in knowledge.ids or x in knowledge.gaps]
-        full = np.ones((len(text), len(text)), bool)
-        at = next(i for i, x in enumerate(text) if x in knowledge.gaps)
-        if at == len(text) - 1 and len(text) < LENGTH:  # what follows is not known
-            text = text + [min(knowledge.gaps)] * (LENGTH - len(text))
-            full = np.ones((LENGTH, LENGTH), bool)
+        is_marked = any(x in knowledge.gaps for x in text)
+        at = len(text)  # it continues a text without a mark
+        if is_marked:
+            at = next(i for i, x in enumerate(text) if x in knowledge.gaps)
+        # What follows a last gap is not known.
+        text += [min(knowledge.gaps)] * (LENGTH - len(text))
+        full = np.ones((LENGTH, LENGTH), bool)
         own = knowledge.read(text, full, 0)[at]
         result = np.full((len(ids), knowledge.size), np.log(1 / knowledge.size))
         for i, x in enumerate(ids):
-            if x in knowledge.gaps:
+            if x in knowledge.gaps or not (is_marked or i):
                 result[i] = own
         results.append(result)
     return np.stack(results)
@@ -309,7 +311,7 @@ def make_program(text, name, language, **changes):
     settings = {
         f"{objective}__{k}": v
         for k, v in settings.items()
-        if name != "ul2/seq2seq"  # which the model says
+        if k != "is_seq2seq"  # which the number of decoder layers says
     } | changes
     settings |= {"tokenizer__kind": "char", "data__documents": "line"}
     settings |= {"data__row_length": 12, "model__positions": "rotary"}
