@@ -33,7 +33,7 @@ class FreshRows:
         if spec.rows not in FORMS:
             raise ConfigError(
                 f"data.rows={spec.rows}: must be one of {', '.join(FORMS)} with the "
-                f"language data.path={path}, or fresh=False in it"
+                f"language data.path={path}, whose documents have no sentences"
             )
         self.keys = spec.keys
         self._fresh, self._spec = fresh, spec
