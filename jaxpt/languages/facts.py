@@ -54,6 +54,7 @@ class Spec(LanguageSpec):
     """
 
     NAME: ClassVar[str] = "facts"
+    HAS_ANSWERS: ClassVar[bool] = True
 
     pairs: Annotated[int, Limits(least=1, most=10_000)] = 500
     symbols: Annotated[int, Limits(least=1, most=4096)] = 128

@@ -92,6 +92,12 @@ def is_language(path: str) -> bool:
     return bool(colon) and name in LANGUAGES
 
 
+def find_spec(path: str) -> type[LanguageSpec]:
+    """The kind of parameters of a language's path."""
+    kind: type[LanguageSpec] = load_place(f"{LANGUAGES[path.partition(':')[0]]}:Spec")
+    return kind
+
+
 def split_path(path: str) -> tuple[str, str]:
     """The path without its split, and the split.
 
@@ -124,7 +130,7 @@ nodes of a graph of degree=2 and arm=5
     """
     whole, _ = split_path(path)
     name, _, text = whole.partition(":")
-    kind = load_place(f"{LANGUAGES[name]}:Spec")
+    kind = find_spec(path)
     try:
         spec = kind(**_parse(text, kind))
         language = spec.make(np.random.default_rng(spec.seed))

@@ -41,6 +41,7 @@ class Spec(LanguageSpec):
     """
 
     NAME: ClassVar[str] = "recall"
+    HAS_ANSWERS: ClassVar[bool] = True
 
     symbols: Annotated[int, Limits(least=4, most=8192)] = 128
     pairs: PositiveInt = 4

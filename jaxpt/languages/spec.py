@@ -31,6 +31,8 @@ class LanguageSpec(Settings):
 
     SECTION: ClassVar[str] = ""
     NAME: ClassVar[str]
+    # Whether only some symbols are answers (`Language.asked`).
+    HAS_ANSWERS: ClassVar[bool] = False
 
     seed: NonNegativeInt = 0
     documents: NumDocuments = 4096

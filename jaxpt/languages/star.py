@@ -54,6 +54,7 @@ class Spec(LanguageSpec):
     """
 
     NAME: ClassVar[str] = "star"
+    HAS_ANSWERS: ClassVar[bool] = True
 
     degree: ArmLength = 2
     arm: ArmLength = 5

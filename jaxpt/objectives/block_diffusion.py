@@ -42,6 +42,7 @@ from jaxpt.objectives import masked_diffusion
 from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
 from jaxpt.objectives.objective import (
     Masks,
+    get_scored,
     get_segments,
     keep_keys,
     make_train_step,
@@ -255,7 +256,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     rates = spec.min_rate + (1 - spec.min_rate) * (spread % 1)
     keys = row_keys(rng_mask, rows["index"])
     draws = jax.vmap(lambda key: jax.random.uniform(key, tokens.shape[1:]))(keys)
-    is_text = (segments > 0) & ~is_special[tokens]
+    is_text = (get_scored(rows) > 0) & ~is_special[tokens]
     noise_mask = is_text & (draws < rates)
     return keep_keys(rows) | {
         "inputs": jnp.where(noise_mask, mask_id, tokens),

@@ -107,6 +107,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "masked_diffusion"
+    READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"answers"}
     NETWORKS: ClassVar = (DiffusionLM,)
 
     min_rate: InnerFraction = 1e-3

@@ -37,6 +37,7 @@ from jaxpt.objectives.objective import (
     Keys,
     Masks,
     Sums,
+    get_scored,
     get_segments,
     make_train_step,
 )
@@ -128,6 +129,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         return jax.random.uniform(rng_mask, inputs.shape[1:]) < rate
 
     noise_mask = jax.vmap(draw)(row_keys(rng, rows["index"])) & ~is_special[inputs]
+    noise_mask &= get_scored(rows)[:, :-1] > 0
     noise_mask &= segment_positions(get_segments(rows))[:, :-1] >= spec.clean_inputs
     return batch | {
         "inputs": jnp.where(noise_mask, mask_id, inputs),

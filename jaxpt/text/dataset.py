@@ -8,12 +8,14 @@ from fractions import Fraction
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.languages.parameters import is_language, read_language
 from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
-from jaxpt.text.sources.language_texts import find_fresh
-from jaxpt.text.stores.fresh import make_fresh
+from jaxpt.text.sources.language_texts import describe_language, find_fresh
+from jaxpt.text.stores.fresh import make_fresh, mark_answers
 from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
+from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
@@ -161,7 +163,26 @@ def _whole(store: Store) -> Corpus:
         sentence_starts=store.sentence_starts,
         byte_stream=store.token_bytes,
         fingerprint=store.fingerprint,
+        answers=_find_answers(store),
     )
+
+
+def _find_answers(store: Store) -> TokenStream | None:
+    """The answers of a store whose text is a task's, if it is the same language."""
+    about = store.card["sources"][0] if store.card["sources"] else {}
+    path, split = about.get("language", ""), about.get("split", "")
+    if not isinstance(path, str) or not is_language(path):
+        return None
+    named = read_language(path)
+    if not named.spec.HAS_ANSWERS:
+        return None
+    if about != describe_language(f"{path}:{split}"):
+        raise DataError(
+            f"data.path={store.card['path']}: the language {path} has changed since it "
+            "was prepared; prepare it again"
+        )
+    answers = mark_answers(named, split, store.tokenizer.vocab.eos is not None)
+    return TokenStream([answers])
 
 
 def _main(store: Store) -> Corpus:

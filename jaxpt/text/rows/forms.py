@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxpt.errors import ConfigError, DataError
 from jaxpt.setting_types import Fraction, NonNegativeInt, OneOf, PositiveInt, Settings
-from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
+from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces, of_answers
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
 from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
 from jaxpt.text.tokens.vocab import Vocab
@@ -29,6 +29,7 @@ CARRIERS = {
     "is_random_next": "data.rows=pairs",
     "is_swapped": "data.rows=ordered_pairs",
     "sentence_ids": "data.sentence_ids=True",
+    "answers": "data.answers_only=True",
 }
 
 
@@ -52,6 +53,10 @@ class RowsSpec(Settings):
       max_documents: the maximum number of documents in a packed row.
       isolate_documents: whether the documents of a packed row are separate segments.
       sentence_ids: whether rows have the sentence number of each token.
+      answers_only: whether losses are read in the answers of a task only, and nothing
+        else is hidden: the nodes of the path in `star:`, the values in `recall:`, and
+        in `facts:` keys and values. Filled in for these languages, if the objective can
+        do so; others read the whole text.
       add_special_tokens: whether each row of chunks or windows begins and ends with the
         special tokens that a text has: those of an imported model, else [CLS] and
         [SEP].
@@ -68,6 +73,7 @@ class RowsSpec(Settings):
     max_documents: PositiveInt = 8
     isolate_documents: bool = True
     sentence_ids: bool = False
+    answers_only: bool = False
     add_special_tokens: bool = False
     dupe_factor: PositiveInt = 10
     short_seq_prob: Fraction = 0.1
@@ -83,6 +89,10 @@ class RowsSpec(Settings):
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
                 "whose type_ids mark the two sentences"
             )
+        if self.answers_only and self.rows in PAIRS:
+            raise ConfigError(
+                f"data.answers_only=True: must be False with data.rows={self.rows!r}"
+            )
         is_other = self.rows not in PLAIN or self.sentence_ids
         if self.add_special_tokens and is_other:
             raise ConfigError(
@@ -96,8 +106,8 @@ class RowsSpec(Settings):
         """The keys of rows of this form."""
         if self.rows in PAIRS:
             return (*PAIR_KEYS, PAIRS[self.rows])
-        keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
-        return keys + ("sentence_ids",) * self.sentence_ids
+        flags = ("sentence_ids",) * self.sentence_ids + ("answers",) * self.answers_only
+        return ("tokens", *("segment_ids",) * (self.rows in PACKED), *flags)
 
 
 class PlannedRows(Protocol):
@@ -197,6 +207,12 @@ def add_frame(tokens: np.ndarray, frame: Frame) -> np.ndarray:
     return np.concatenate([before, tokens, after], axis=1)
 
 
+def hide_frame(frame: Frame) -> Frame:
+    """A frame of zeros of the same lengths."""
+    before, after = frame
+    return (0,) * len(before), (0,) * len(after)
+
+
 class _Stretches:
     """Rows of consecutive tokens: "chunks", which do not overlap, and "windows"."""
 
@@ -215,12 +231,16 @@ class _Stretches:
     def read(self, indices: np.ndarray) -> RowArrays:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
-        if "sentence_ids" not in self.keys:
-            return {"tokens": add_frame(tokens, self._frame)}
-        lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
-        offsets, shape = np.zeros_like(rows), (len(starts), self._length)
-        ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
-        return {"tokens": tokens, "sentence_ids": ids}
+        arrays = RowArrays(tokens=add_frame(tokens, self._frame))
+        if "answers" in self.keys:
+            answers = of_answers(self._corpus).gather(starts, self._length)
+            arrays["answers"] = add_frame(answers, hide_frame(self._frame))
+        if "sentence_ids" in self.keys:
+            lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
+            offsets, shape = np.zeros_like(rows), (len(starts), self._length)
+            ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
+            arrays["sentence_ids"] = ids
+        return arrays
 
 
 class _Packed:
@@ -261,6 +281,11 @@ class _Packed:
             begins[rows, offsets] = 1
             segments *= np.cumsum(begins, axis=1, dtype=np.int32)
         arrays = RowArrays(tokens=tokens, segment_ids=segments)
+        if "answers" in self.keys:
+            answers = np.zeros(shape, np.int32)
+            marked = of_answers(self._corpus)
+            copy_pieces(marked, answers, rows, offsets, starts, lengths)
+            arrays["answers"] = answers
         if "sentence_ids" in self.keys:
             ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
             arrays["sentence_ids"] = ids * is_real

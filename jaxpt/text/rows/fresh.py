@@ -12,8 +12,8 @@ is a function of the run's seed and the step, and practically never comes again.
 import numpy as np
 
 from jaxpt.errors import ConfigError
-from jaxpt.text.rows.corpus import RowArrays
-from jaxpt.text.rows.forms import PLAIN, RowsSpec, add_frame, find_frame
+from jaxpt.text.rows.corpus import RowArrays, refuse_answers
+from jaxpt.text.rows.forms import PLAIN, RowsSpec, add_frame, find_frame, hide_frame
 from jaxpt.text.stores.fresh import FreshDocuments
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -26,16 +26,21 @@ class FreshRows:
 
     num_rows = NUM_ROWS
     is_sampled = False
-    notes: tuple[str, ...] = ()
 
     def __init__(self, fresh: FreshDocuments, spec: RowsSpec, vocab: Vocab):
         path = fresh.named.path
+        self.notes: tuple[str, ...] = ()
         if spec.rows not in FORMS:
             raise ConfigError(
                 f"data.rows={spec.rows}: must be one of {', '.join(FORMS)} with the "
-                f"language data.path={path}, or fresh=False in it"
+                f"language data.path={path}, whose documents have no sentences"
             )
         self.keys = spec.keys
+        has_answers = fresh.named.spec.HAS_ANSWERS
+        if spec.answers_only and not has_answers:
+            raise refuse_answers()
+        if has_answers and not spec.answers_only:
+            self.notes = ("losses are read in the whole text, not in answers only",)
         self._fresh, self._spec = fresh, spec
         self._frame, self._pad = find_frame(spec, vocab), 0
         self._length = spec.row_length - sum(map(len, self._frame))
@@ -50,10 +55,13 @@ class FreshRows:
     def read(self, indices: np.ndarray) -> RowArrays:
         """The rows at indices int64 [n]."""
         numbers = np.asarray(indices, np.int64)[:, None] * self._num
-        documents = self._fresh.read((numbers + np.arange(self._num)).ravel())
-        shape = len(numbers), self._length
-        tokens = np.full(shape, self._pad, np.int32)
-        tokens[:, : self._filled] = documents.reshape(shape[0], -1)[:, : self._filled]
+        numbers = (numbers + np.arange(self._num)).ravel()
+        shape = len(indices), self._length
+        tokens, answers = np.full(shape, self._pad, np.int32), np.zeros(shape, np.int32)
+        read = self._fresh.read(numbers)
+        for array, documents in zip((tokens, answers), read, strict=True):
+            joined = documents.reshape(shape[0], -1)
+            array[:, : self._filled] = joined[:, : self._filled]
         places = np.arange(self._length)
         number = np.where(places < self._filled, places // self._fresh.length + 1, 0)
         ids = np.tile(number.astype(np.int32), (shape[0], 1))
@@ -61,6 +69,8 @@ class FreshRows:
         if "segment_ids" in self.keys:
             isolated = self._spec.isolate_documents
             arrays["segment_ids"] = ids if isolated else np.minimum(ids, 1)
+        if "answers" in self.keys:
+            arrays["answers"] = add_frame(answers, hide_frame(self._frame))
         if "sentence_ids" in self.keys:
             arrays["sentence_ids"] = ids
         return arrays

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpt.languages.parameters import FRESH, NamedLanguage
+from jaxpt.languages.parameters import FINITE, FRESH, VALID, NamedLanguage
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 
@@ -27,11 +27,24 @@ class FreshDocuments:
         """The tokens of a document."""
         return self.named.spec.document_length + len(self.ends)
 
-    def read(self, numbers: np.ndarray) -> np.ndarray:
-        """The documents of these numbers, int32 [n, length]."""
-        tokens = self.ids[self.named.read(FRESH, numbers)]
-        ends = np.tile(np.array(self.ends, np.int32), (len(tokens), 1))
-        return np.concatenate([tokens, ends], 1)
+    def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The documents of these numbers, int32 [n, length], and their answers, 0 or 1.
+
+        Of a language that is no task, all symbols are answers.
+        """
+        symbols = self.named.read(FRESH, numbers)
+        ends = np.tile(np.array(self.ends, np.int32), (len(symbols), 1))
+        tokens = np.concatenate([self.ids[symbols], ends], 1)
+        answers = self.named.language.asked(symbols).astype(np.int32)
+        return tokens, np.concatenate([answers, np.zeros_like(ends)], 1)
+
+
+def mark_answers(named: NamedLanguage, split: str, num_ends: int) -> np.ndarray:
+    """The answers of the finite text of a split, uint8 [tokens], as a store has it."""
+    numbers = np.arange(named.count_documents(split))
+    stream = VALID if split == "valid" else FINITE
+    answers = named.language.asked(named.read(stream, numbers)).astype(np.uint8)
+    return np.pad(answers, ((0, 0), (0, num_ends))).ravel()
 
 
 def make_fresh(named: NamedLanguage, tokenizer: Tokenizer) -> FreshDocuments:
