@@ -5,6 +5,8 @@
                       those of the training text
     tables            an objective does not beat the exact trigram, or the exact table
                       of both neighbours: it has not used its memory
+    leak              a task's answers are right more often than the exact ones allow:
+                      with the goal hidden, more often than one in `degree`
     best step         a run was best at its first evaluation, so it did not learn
 
 The second and the last apply to any text, the first to any with a likelihood or cloze,
@@ -19,8 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jaxpt.evaluation.exact_questions import METRICS
+from jaxpt.evaluation.exact_questions import ACCURACY, METRICS
 from jaxpt.evaluation.regret import TABLES, UNIFORM
+from jaxpt.evaluation.whole_answers import best_accuracy
 from jaxpt.judge.examples import Examples
 from jaxpt.report.formats import is_number
 from jaxpt.report.types import RunEntry, group_by_name
@@ -31,6 +34,7 @@ from jaxpt.training.regret import find_known, has_own_validation
 
 # The largest divergence of token frequencies, in nats, beyond that of samples.
 MAX_DIVERGENCE = 0.1
+LEAK_ERRORS = 4  # standard errors of an accuracy above the best possible one
 SMOOTHING = 0.1  # added to each count of the training text
 LOSS = "valid_loss"
 
@@ -51,6 +55,11 @@ def list_gates(
         lines += _check_splits(tasks[names[0]], corpora)
     anchors = {name: _find_anchors(tasks[name], x) for name, x in corpora_of.items()}
     lines += _check_tables(runs, tasks, anchors)
+    for name, corpora in corpora_of.items():
+        known = find_known(tasks[name], corpora)
+        if known is not None and known.answers is not None:
+            own_runs = [run for run in runs if run.name == name]
+            lines += _check_leak(own_runs, *best_accuracy(known.answers))
     return [f"WARNING: {line}" for line in lines]
 
 
@@ -109,6 +118,23 @@ def _check_tables(
                     f"{name}: {metric} {mean:.4f} is not below the {best:.4f} of the "
                     f"exact table ({table}); {_explain(tasks[name], metric)}"
                 )
+
+
+def _check_leak(runs: Sequence[RunEntry], most: float, num: int) -> Iterator[str]:
+    """Runs that answer better than the prefix allows.
+
+    Args:
+      most: the accuracy that exact answers reach; 1 if the prefix determines them.
+      num: the number of answers.
+    """
+    error = math.sqrt(most * (1 - most) / num)
+    for run in runs:
+        value = run.metrics.get(ACCURACY)
+        if is_number(value) and value > most + LEAK_ERRORS * error:
+            yield (
+                f"{run.name} seed {run.seed}: {ACCURACY} {value:.3f} is above the "
+                f"{most:.3f} that the prefix allows; the answers leak"
+            )
 
 
 def _explain(task: Task, metric: str) -> str:

@@ -58,6 +58,12 @@ METRICS = {
         "the exact table of both neighbours",
         "The same for a token given all others, of models that answer directly.",
     ),
+    "answer_accuracy": MetricInfo(
+        *("whole answers", ".3f", True, True, 0.01),
+        description="The share of a task's answers that the model writes without an "
+        "error, greedily.",
+        span=1.0,
+    ),
     "probe_accuracy": MetricInfo(
         *("linear probe on frozen features", ".3f", True, True, 0.01),
         "a bag of n-grams",
@@ -98,6 +104,9 @@ METRICS = {
     ),
     "regret_two_sided_generator": MetricInfo(
         *("regret, two-sided, of the generator (nats)", ".4f", False, False)
+    ),
+    "second_token_accuracy": MetricInfo(
+        *("second token of answers", ".3f", True, False), span=1.0
     ),
     "special_mass_regret_left_to_right": MetricInfo(
         *("mass on special tokens, left to right", ".4f", False, False)
@@ -145,6 +154,8 @@ RESULTS = {
     "regret_left_to_right": "regret, left",
     "regret_two_sided": "regret, both sides",
     "regret_two_sided_bayes": "by Bayes",
+    "answer_accuracy": "whole answers",
+    "second_token_accuracy": "second token",
     "valid_loss": "validation loss",
 }
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Bool, Float, Int, PyTree
 
 from jaxpt.evaluation.exact_questions import BOTH, LEFT, METRICS
 from jaxpt.evaluation.likelihood import map_batches
@@ -142,27 +142,62 @@ def read_answers(
 
     Only answers that score all ids of the vocabulary give the mass.
     """
-    task, shape = program.task, questions.positions.shape
     if answer.reads in LEFT_RULES:
         scorer = _make_scorer(program, params)
         asked = questions.tokens, questions.positions, answer.reads
         return renormalise(read_left_to_right(scorer, *asked), questions.ids)
     is_whole = answer.passes == 1
-    ids = np.arange(task.model_spec.vocab_size) if is_whole else questions.ids
-    arrays = {
-        "tokens": np.repeat(questions.tokens, shape[1], axis=0),
-        "positions": questions.positions.reshape(-1).astype(np.int32),
-        "candidates": np.broadcast_to(
-            ids.astype(np.int32), (questions.positions.size, len(ids))
-        ),
-    }
-    read = functools.partial(program.readers[answer.reads], params)
-    batch_size = task.plan.eval.batch_size
-    scores = np.concatenate(list(map_batches(read, arrays, batch_size)))
-    scores = scores.reshape(*shape, len(ids))
+    size = program.task.model_spec.vocab_size
+    ids = np.arange(size) if is_whole else questions.ids
+    places = questions.tokens, questions.positions
+    scores = _score_positions(program, params, answer.reads, *places, ids)
     if is_whole:
         return renormalise(scores, questions.ids)
     return renormalise(scores, np.arange(len(ids)))[0], None
+
+
+def fill_masks(
+    program: Program,
+    params: PyTree,
+    questions: ExactQuestions,
+    rows: Int[np.ndarray, "N T"],
+    is_hidden: Bool[np.ndarray, "N T"],
+) -> Float[np.ndarray, "N P V"]:
+    """log q of the symbols at each position, with some positions masked.
+
+    Args:
+      rows: symbols.
+      is_hidden: the masked positions; a position that is asked is masked, too.
+    """
+    task, ids = program.task, questions.ids
+    tokens = np.where(is_hidden, task.vocab.require("mask"), ids[rows])
+    scores = _score_positions(
+        program, params, "gap_fill_scores", tokens, questions.positions, ids
+    )
+    return renormalise(scores, np.arange(len(ids)))[0]
+
+
+def _score_positions(
+    program: Program,
+    params: PyTree,
+    name: str,
+    tokens: Int[np.ndarray, "N T"],
+    positions: Int[np.ndarray, "N P"],
+    candidates: Int[np.ndarray, "K"],
+) -> Float[np.ndarray, "N P K"]:
+    """The scores that a reader gives candidates at each position."""
+    shape = positions.shape
+    arrays = {
+        "tokens": np.repeat(tokens.astype(np.int32), shape[1], axis=0),
+        "positions": positions.reshape(-1).astype(np.int32),
+        "candidates": np.broadcast_to(
+            candidates.astype(np.int32), (positions.size, len(candidates))
+        ),
+    }
+    read = functools.partial(program.readers[name], params)
+    batch_size = program.task.plan.eval.batch_size
+    scores = np.concatenate(list(map_batches(read, arrays, batch_size)))
+    return scores.reshape(*shape, len(candidates))
 
 
 def _make_scorer(program: Program, params: PyTree) -> TextScorer:

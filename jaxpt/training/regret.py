@@ -7,19 +7,23 @@ import logging
 import numpy as np
 from jaxtyping import Int, PyTree
 
+from jaxpt.evaluation.exact_questions import LEFT
 from jaxpt.evaluation.regret import (
     ExactQuestions,
     exact_regret,
     find_questions,
     list_anchors,
 )
+from jaxpt.evaluation.whole_answers import score_by_confidence, score_left_to_right
 from jaxpt.judge.examples import Examples
 from jaxpt.languages.language import Language
 from jaxpt.languages.parameters import NamedLanguage, is_language, read_language
 from jaxpt.runs.exact_answers import (
     BAYES,
+    FAR_RULES,
     AnswerKind,
     explain_no_answers,
+    fill_masks,
     list_answers,
     read_answers,
 )
@@ -35,10 +39,15 @@ MASS = "special_mass"  # of a metric of regret, the mass on ids that are not sym
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Known:
-    """A language, and the questions about its validation text."""
+    """A language, and the questions about its validation text.
+
+    Attributes:
+      answers: all positions of a task's answers; None if the text is not of a task.
+    """
 
     language: Language
     questions: ExactQuestions
+    answers: ExactQuestions | None
 
     @functools.cached_property
     def anchors(self) -> dict[str, dict[str, Examples]]:
@@ -72,11 +81,13 @@ def _find_known(
 ) -> Known | None:
     language = read_language(path).language.for_validation()
     rows, documents = list_documents(valid, np.array(ids), num_documents)
-    asked = np.array(ids), documents, num_positions
-    questions = find_questions(language, rows, *asked)
+    numbers = np.array(ids), documents
+    questions = find_questions(language, rows, *numbers, num_positions)
     if questions is None:
         return None
-    return Known(language, questions)
+    is_task = not language.asked(rows).all()
+    answers = find_questions(language, rows, *numbers, rows.shape[1])
+    return Known(language, questions, answers if is_task else None)
 
 
 def list_documents(
@@ -116,7 +127,8 @@ def measure_regret(
 
     Returns:
       regret_left_to_right and regret_two_sided of each document; with the suffix _bayes
-      or _generator of answers that objectives are not compared by.
+      or _generator of answers that objectives are not compared by; answer_accuracy and
+      second_token_accuracy of a task's whole answers.
     """
     task, known = program.task, find_known(program.task, corpora)
     examples: dict[str, Examples] = {}
@@ -136,7 +148,24 @@ def measure_regret(
         if mass is not None:
             name = f"{MASS}_{answer.metric}"
             masses[name] = questions.average(mass).mean
+    if known.answers is not None:
+        examples |= _measure_answers(program, params, known.answers)
     return examples, masses
+
+
+def _measure_answers(
+    program: Program, params: PyTree, questions: ExactQuestions
+) -> dict[str, Examples]:
+    """The accuracy of whole answers, by the network's way from left to right."""
+    kinds = list_answers(program.task, len(questions.ids))
+    ways = [kind for kind in kinds if kind.question == LEFT]
+    if not ways:
+        return {}
+    if ways[0].reads in FAR_RULES:
+        fill = functools.partial(fill_masks, program, params, questions)
+        return score_by_confidence(questions, fill)
+    log_q, _ = read_answers(program, params, questions, ways[0])
+    return score_left_to_right(questions, log_q)
 
 
 def _choose_questions(

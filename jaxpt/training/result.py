@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxpt.distributed import processes
+from jaxpt.evaluation.exact_questions import ACCURACY
 from jaxpt.evaluation.exact_questions import METRICS as REGRET
 from jaxpt.files.folder import write_json
 from jaxpt.runs.metrics_file import read_metrics
@@ -19,7 +20,7 @@ from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
 
 # The metrics of an evaluation that learning curves show.
 OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
-CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRET.values())
+CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRET.values(), ACCURACY)
 
 
 class RunCost(NamedTuple):
