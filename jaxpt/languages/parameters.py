@@ -82,16 +82,6 @@ class NamedLanguage:
         return ["".join(row) for row in letters[rows].tolist()]
 
 
-def is_language(path: str) -> bool:
-    """Whether a path names a language.
-
-    >>> is_language("hmm:"), is_language("hmm:states=8:valid"), is_language("hmm.txt")
-    (True, True, False)
-    """
-    name, colon, _ = path.partition(":")
-    return bool(colon) and name in LANGUAGES
-
-
 def find_spec(path: str) -> type[LanguageSpec]:
     """The kind of parameters of a language's path."""
     kind: type[LanguageSpec] = load_place(f"{LANGUAGES[path.partition(':')[0]]}:Spec")

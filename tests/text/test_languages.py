@@ -11,13 +11,12 @@ from tiny import make_config, prepare
 from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
-from jaxpt.languages import LANGUAGES
+from jaxpt.languages import LANGUAGES, is_language
 from jaxpt.languages.parameters import (
     CHARACTERS,
     FINITE,
     FRESH,
     VALID,
-    is_language,
     read_language,
 )
 from jaxpt.objectives import OBJECTIVES
