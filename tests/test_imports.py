@@ -353,8 +353,8 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # What each entry loads of the package: at most so many files, empty ones left out, and
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
-    "train": (206, 37_000),
-    "fill": (146, 29_300),
+    "train": (207, 37_000),
+    "fill": (147, 29_300),
     "jaxpt.objectives.mlm": (35, 7_000),
     "--help": (15, 2_000),
     "jaxpt": (3, 200),

@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.config.settings import to_dict
 from jaxpt.files.remote import fetch
-from jaxpt.languages.parameters import find_spec, is_language
+from jaxpt.languages import is_language
 from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
@@ -77,7 +78,9 @@ def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
 def fill_answers(filler: Filler, reads: frozenset[str]) -> None:
     """Reads losses in the answers of a task, if the objective can."""
     path, form = filler.get("data.path", ""), filler.get("data.rows", PLAIN_ROWS)
-    is_task = is_language(path) and find_spec(path).HAS_ANSWERS
+    is_task = False
+    if is_language(path):
+        is_task = load_place("jaxpt.languages.parameters:find_spec")(path).HAS_ANSWERS
     is_alone = not filler.get("data.mixture", ()) and form not in PAIRS
     if is_task and is_alone and "answers" in reads:
         filler.set("data.answers_only", True)

@@ -9,3 +9,13 @@ LANGUAGES = {
     "facts": "jaxpt.languages.facts",
     "recall": "jaxpt.languages.recall",
 }
+
+
+def is_language(path: str) -> bool:
+    """Whether a path names a language.
+
+    >>> is_language("hmm:"), is_language("hmm:states=8:valid"), is_language("hmm.txt")
+    (True, True, False)
+    """
+    name, colon, _ = path.partition(":")
+    return bool(colon) and name in LANGUAGES

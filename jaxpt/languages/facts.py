@@ -46,7 +46,7 @@ class Spec(LanguageSpec):
 
     Attributes:
       pairs: the number of facts.
-      symbols: of which keys are made; values are made of as many others.
+      symbols: of which keys are made; values are made of the same number of others.
       width: the symbols of a key, and of a value.
       queries: of each direction that is trained, the share of the pairs whose query is
         in the training text; all other queries are for validation.

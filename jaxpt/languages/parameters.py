@@ -17,13 +17,17 @@ import numpy as np
 
 from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError, DataError, suggest
-from jaxpt.languages import LANGUAGES
+from jaxpt.languages import LANGUAGES, is_language
 from jaxpt.languages.language import Language
 from jaxpt.languages.spec import MAX_SYMBOLS, LanguageSpec
 from jaxpt.setting_types import list_types, split_type
 
 SPLITS = ("train", "valid")
 FRESH, FINITE, VALID = range(3)  # streams of documents
+MAX_ATTEMPTS = 100  # to draw a document that is not in the validation text
+# Documents that are checked, of which at most this share may be about that of
+# validation: of 100 attempts, all fail for one document in 10^30.
+NUM_CHECKED, MAX_HELD = 256, 0.5
 # Of what text is made, in the order of their codes: digits and letters, which no rule
 # for sentences or words cuts.
 _BLOCKS = ((0x30, 0x3A), (0x41, 0x5B), (0x61, 0x7B), (0xC0, 0x250), (0x4E00, 0xA000))
@@ -63,7 +67,25 @@ class NamedLanguage:
         return spec.valid_documents if split == "valid" else spec.documents
 
     def read(self, stream: int, numbers: np.ndarray) -> np.ndarray:
-        """Documents of a stream, symbols int32 [N, T]: a function of their numbers."""
+        """Documents of a stream, symbols int32 [N, T]: a function of their numbers.
+
+        A document of training that is about the same as one of validation
+        (`Language.identify`) is drawn again.
+        """
+        rows = self.draw(stream, numbers)
+        todo = np.arange(len(rows))
+        for attempt in range(1, MAX_ATTEMPTS if stream != VALID else 0):
+            identities = self.language.identify(rows[todo])
+            if identities is None:
+                break
+            todo = todo[np.isin(identities, self.held)]
+            if not len(todo):
+                break
+            rows[todo] = self.draw(stream, numbers[todo], attempt)
+        return rows
+
+    def draw(self, stream: int, numbers: np.ndarray, attempt: int = 0) -> np.ndarray:
+        """Documents of a stream, also those that are in the validation text."""
         language = self.language
         if stream == VALID:
             language = language.for_validation()
@@ -72,9 +94,17 @@ class NamedLanguage:
         draws = np.empty((len(numbers), num_draws))
         for row, number in zip(draws, numbers.tolist(), strict=True):
             key = np.array([self.spec.seed * 4 + stream, number], np.uint64)
-            bits = np.random.Philox(key=key).random_raw(num_draws)
+            counter = np.array([0, 0, 0, attempt], np.uint64)
+            bits = np.random.Philox(key=key, counter=counter).random_raw(num_draws)
             row[:] = (bits >> np.uint64(11)) * 2.0**-53
         return language.build(draws, length)
+
+    @functools.cached_property
+    def held(self) -> np.ndarray:
+        """What the validation text is about, which training does not read."""
+        rows = self.read(VALID, np.arange(self.spec.valid_documents))
+        identities = self.language.identify(rows)
+        return np.unique(identities if identities is not None else np.zeros(0))
 
     def write(self, rows: np.ndarray) -> list[str]:
         """Documents as texts, a character for each symbol."""
@@ -82,18 +112,11 @@ class NamedLanguage:
         return ["".join(row) for row in letters[rows].tolist()]
 
 
-def is_language(path: str) -> bool:
-    """Whether a path names a language.
-
-    >>> is_language("hmm:"), is_language("hmm:states=8:valid"), is_language("hmm.txt")
-    (True, True, False)
-    """
-    name, colon, _ = path.partition(":")
-    return bool(colon) and name in LANGUAGES
-
-
 def find_spec(path: str) -> type[LanguageSpec]:
     """The kind of parameters of a language's path."""
+    if not is_language(path):
+        names = ", ".join(f"{name}:" for name in LANGUAGES)
+        raise DataError(f"data.path={path}: must begin with one of {names}")
     kind: type[LanguageSpec] = load_place(f"{LANGUAGES[path.partition(':')[0]]}:Spec")
     return kind
 
@@ -135,9 +158,11 @@ nodes of a graph of degree=2 and arm=5
         spec = kind(**_parse(text, kind))
         language = spec.make(np.random.default_rng(spec.seed))
         _check_size(language)
+        named = NamedLanguage(f"{name}:{_describe(spec)}", spec, language)
+        _check_disjoint(named)
     except ConfigError as error:
         raise DataError(f"data.path={path}: {error}") from error
-    return NamedLanguage(f"{name}:{_describe(spec)}", spec, language)
+    return named
 
 
 def _parse(text: str, kind: type[LanguageSpec]) -> dict[str, Any]:
@@ -186,3 +211,18 @@ def _check_size(language: Language) -> None:
         raise ConfigError(
             f"{language.num_symbols} symbols in all: must be at most {MAX_SYMBOLS}"
         )
+
+
+def _check_disjoint(named: NamedLanguage) -> None:
+    """Refuses a task whose validation text has most of what there is."""
+    rows = named.draw(FINITE, np.arange(NUM_CHECKED))
+    identities = named.language.identify(rows)
+    if identities is None:
+        return
+    share = float(np.isin(identities, named.held).mean())
+    named.spec.check(
+        "valid_documents",
+        share <= MAX_HELD,
+        f"fewer, or the other parameters larger: {share:.0%} of all documents are "
+        "about what the validation text is about, and training may not read them",
+    )

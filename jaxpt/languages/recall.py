@@ -24,7 +24,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from jaxpt.languages.language import Language, choose_distinct, one_hot
+from jaxpt.languages.language import Language, choose_distinct, hash_rows, one_hot
 from jaxpt.languages.spec import LanguageSpec, Length
 from jaxpt.setting_types import Limits, PositiveFraction, PositiveInt
 
@@ -106,6 +106,10 @@ class Recall(Language):
         before = np.concatenate([np.zeros_like(rows[:, :1]), rows[:, :-1]], 1)
         is_after_key = (before > 0) & (before < self.num_symbols // 2)
         return is_after_key & (spots % 2 == 1) & (spots > 2 * self.pairs)
+
+    def identify(self, rows: np.ndarray) -> np.ndarray:
+        """The pairs, in their order."""
+        return hash_rows(rows[:, : 2 * self.pairs])
 
     def given_visible(self, rows: np.ndarray, visible: np.ndarray) -> np.ndarray:
         """p(x_i = v | the visible symbols other than x_i), float64 [N, T, V].

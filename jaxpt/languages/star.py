@@ -34,7 +34,13 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from jaxpt.languages.language import Language, choose_distinct, normalise, one_hot
+from jaxpt.languages.language import (
+    Language,
+    choose_distinct,
+    hash_rows,
+    normalise,
+    one_hot,
+)
 from jaxpt.languages.spec import LanguageSpec, NumSymbols
 from jaxpt.setting_types import Limits
 
@@ -135,6 +141,13 @@ class PathStar(Language):
         """The positions of the answer, bool [N, T]."""
         is_answer = np.arange(self.length) >= self.num_prefix
         return np.broadcast_to(is_answer, rows.shape)
+
+    def identify(self, rows: np.ndarray) -> np.ndarray:
+        """The graph, with any goal and its edges in any order: its arms, sorted."""
+        arms = self.list_arms(rows)
+        order = np.argsort(arms[:, :, 1], axis=1)
+        arms = np.take_along_axis(arms, order[..., None], 1)
+        return hash_rows(arms.reshape(len(rows), -1))
 
     def given_visible(self, rows: np.ndarray, visible: np.ndarray) -> np.ndarray:
         """p(x_i = v | the visible symbols other than x_i), float64 [N, T, V].

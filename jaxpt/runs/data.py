@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan
 from jaxpt.runs.task import Task
 from jaxpt.text.feed import Feed, FeedSpec
@@ -18,7 +19,6 @@ from jaxpt.text.rows.forms import (
     window_starts,
     windows,
 )
-from jaxpt.text.rows.fresh import FreshRows
 from jaxpt.text.tokens.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def _make_rows(
 
     def plan(part: Corpus) -> PlannedRows:
         if is_training and part.fresh is not None:
-            return FreshRows(part.fresh, spec, task.vocab)
+            make_fresh = load_place("jaxpt.text.rows.fresh:FreshRows")
+            rows: PlannedRows = make_fresh(part.fresh, spec, task.vocab)
+            return rows
         return make_rows(part, spec, task.vocab)
 
     return [plan(part) for part in split.parts]

@@ -7,17 +7,18 @@ from fractions import Fraction
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError
-from jaxpt.languages.parameters import is_language, read_language
+from jaxpt.languages import is_language
 from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
-from jaxpt.text.sources.language_texts import describe_language, find_fresh
-from jaxpt.text.stores.fresh import make_fresh, mark_answers
 from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
-from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+# Imported for a language only.
+FRESH = "jaxpt.text.stores.fresh"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +93,8 @@ def load_text(
     )
     corpora = [_split(store, spec, valid_store is not None) for store, _ in stores]
     for (source, _), corpus in zip(spec.sources, corpora, strict=True):
-        if named := find_fresh(source.path):
-            fresh = make_fresh(named, tokenizer)
+        if is_language(source.path):
+            fresh = load_place(f"{FRESH}:find_fresh")(source.path, tokenizer)
             corpus["train"] = dataclasses.replace(corpus["train"], fresh=fresh)
     if valid_store is not None:
         valid = _main(valid_store)
@@ -152,7 +153,9 @@ def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:
 
 
 def _whole(store: Store) -> Corpus:
-    num_tokens = store.tokens.num_tokens
+    num_tokens, answers = store.tokens.num_tokens, None
+    if any("language" in about for about in store.card["sources"]):
+        answers = load_place(f"{FRESH}:mark_answers")(store)
     return Corpus(
         stream=store.tokens,
         run_starts=np.zeros(1, np.int64),
@@ -163,26 +166,8 @@ def _whole(store: Store) -> Corpus:
         sentence_starts=store.sentence_starts,
         byte_stream=store.token_bytes,
         fingerprint=store.fingerprint,
-        answers=_find_answers(store),
+        answers=answers,
     )
-
-
-def _find_answers(store: Store) -> TokenStream | None:
-    """The answers of a store whose text is a task's, if it is the same language."""
-    about = store.card["sources"][0] if store.card["sources"] else {}
-    path, split = about.get("language", ""), about.get("split", "")
-    if not isinstance(path, str) or not is_language(path):
-        return None
-    named = read_language(path)
-    if not named.spec.HAS_ANSWERS:
-        return None
-    if about != describe_language(f"{path}:{split}"):
-        raise DataError(
-            f"data.path={store.card['path']}: the language {path} has changed since it "
-            "was prepared; prepare it again"
-        )
-    answers = mark_answers(named, split, store.tokenizer.vocab.eos is not None)
-    return TokenStream([answers])
 
 
 def _main(store: Store) -> Corpus:

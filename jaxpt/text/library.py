@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError
 from jaxpt.files.objects import is_url
+from jaxpt.languages import is_language
 from jaxpt.text.sources.hashes import Hashes
-from jaxpt.text.sources.language_texts import (
-    check_settings,
-    find_valid_path,
-    is_language,
-    list_characters,
-)
 from jaxpt.text.sources.source import (
+    LANGUAGE_TEXTS,
     SourceSpec,
     describe_source,
     list_contents,
@@ -67,7 +64,7 @@ def open_stores(
 
     def get(source: SourceSpec, limited: bool) -> Store:
         if is_language(source.path):
-            _check_tokenizer(source.path, tokenizer)
+            load_place(f"{LANGUAGE_TEXTS}:check_tokenizer")(source.path, tokenizer)
         if is_store(source.path):
             store = opened.get(source.path) or open_store(source.path)
             fingerprint = tokenizers.fingerprint(tokenizer)
@@ -82,8 +79,9 @@ def open_stores(
 
     stores = [(get(source, True), weight) for source, weight in sources]
     valid, valid_path = None, spec.valid_path
-    if not valid_path and len(sources) == 1 and folder is None:
-        valid_path = find_valid_path(sources[0][0].path)
+    if is_language(sources[0][0].path) and len(sources) == 1 and folder is None:
+        name = f"{LANGUAGE_TEXTS}:find_valid_path"
+        valid_path = valid_path or load_place(name)(sources[0][0].path)
     if valid_path:
         valid = get(spec.source(valid_path), False)
     return tokenizer, stores, valid
@@ -119,7 +117,7 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
     num_bytes = num_documents = 0
     for source, _ in spec.sources:
         if is_language(source.path):
-            yield list_characters(source.path)
+            yield load_place(f"{LANGUAGE_TEXTS}:list_characters")(source.path)
             continue
         documents = take(
             read_documents(source), spec.limit_chars, 0, f"data.path={source.path}"
@@ -133,37 +131,12 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
 
 
 def _check_languages(spec: TextSpec) -> None:
-    """Raises DataError for settings that the text of a language cannot have."""
+    """Raises DataError for what the text of a language cannot have."""
     paths = [source.path for source, _ in spec.sources] + [spec.valid_path]
     for path in filter(is_language, paths):
-        list_characters(path)  # refuses parameters before anything else
-        check_settings(
-            path,
-            {
-                "data.label_field": spec.label_field,
-                "data.limit_chars": spec.limit_chars,
-                "data.heldout_chars": spec.heldout_chars,
-            },
-        )
-        kind = spec.tokenizer.kind
-        if kind not in ("char", "file"):
-            raise DataError(
-                f"tokenizer.kind={kind}: must be char, or file, with the language "
-                f"data.path={path}, whose symbols are characters"
-            )
-
-
-def _check_tokenizer(path: str, tokenizer: Tokenizer) -> None:
-    """Raises DataError unless each symbol of a language has an id of its own."""
-    characters = list_characters(path)
-    ids = [tokenizer.encode(character).tolist() for character in characters]
-    known = {each[0] for each in ids if len(each) == 1}
-    known -= {tokenizer.vocab.unk}
-    if len(known) < len(characters):
-        raise DataError(
-            f"tokenizer: must have an id for each of the {len(characters)} symbols of "
-            f"data.path={path}; it has {len(known)}"
-        )
+        given = spec.label_field, spec.limit_chars, spec.heldout_chars
+        check = load_place(f"{LANGUAGE_TEXTS}:check_settings")
+        check(path, *given, spec.tokenizer.kind)
 
 
 def _key(*values: Any) -> str:

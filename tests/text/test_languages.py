@@ -11,13 +11,12 @@ from tiny import make_config, prepare
 from jaxpt.cli.main import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
-from jaxpt.languages import LANGUAGES
+from jaxpt.languages import LANGUAGES, is_language
 from jaxpt.languages.parameters import (
     CHARACTERS,
     FINITE,
     FRESH,
     VALID,
-    is_language,
     read_language,
 )
 from jaxpt.objectives import OBJECTIVES
@@ -222,6 +221,8 @@ REFUSED = {
     "copy:letters=1": "letters=1: must be from 2 to 8192",
     "star:names=3": "names=3: must be at least 9, the nodes of a graph of degree=2 "
     "and arm=5",
+    "star:arm=3,names=5": "valid_documents=1000: must be fewer, or the other "
+    "parameters larger: 100% of all documents",
     "star:degree=1": "degree=1: must be from 2 to 256",
     "facts:pairs=10,symbols=3": "pairs=10: must be at most 9, the keys of width=2 with "
     "symbols=3",
@@ -429,3 +430,31 @@ def test_a_prepared_task_has_its_answers(tmp_path):
     answers = of_answers(whole).read(0, corpus.num_tokens)
     assert (of_answers(corpus).read(0, corpus.num_tokens) == answers).all()
     assert answers.reshape(-1, 18)[:, 15:].all() and answers.sum() * 6 == answers.size
+
+
+@pytest.mark.parametrize("name", ["star", "recall"])
+def test_training_reads_nothing_of_the_validation_text(name, tmp_path):
+    """Not the graph of a validation document with another order, or another goal."""
+    path = {
+        "star": "star:arm=3,names=6,valid_documents=100",  # of 360 graphs
+        "recall": "recall:symbols=16,pairs=2,length=8,valid_documents=600",  # of 2352
+    }[name]
+    named = read_language(path)
+    held, seen = [
+        named.language.identify(named.read(stream, np.arange(num)))
+        for stream, num in ((VALID, named.spec.valid_documents), (FRESH, 2000))
+    ]
+    assert not np.isin(seen, held).any()
+    drawn = named.language.identify(named.draw(FRESH, np.arange(2000)))
+    assert np.isin(drawn, held).any()  # as they would be read
+    again = np.random.default_rng(0).permutation(2000)[:50]
+    assert (named.read(FRESH, again) == named.read(FRESH, np.arange(2000))[again]).all()
+
+
+def test_graphs_are_the_same_in_any_order_of_edges():
+    language = read_language("star:arm=3,names=8").language
+    row = np.array([[1, 2, 8, 2, 3, 8, 1, 4, 8, 4, 5, 10, 1, 3, 9, 1, 2, 3]])
+    other = np.array([[4, 5, 8, 1, 2, 8, 2, 3, 8, 1, 4, 10, 1, 5, 9, 1, 4, 5]])
+    different = np.array([[1, 2, 8, 2, 5, 8, 1, 4, 8, 4, 3, 10, 1, 5, 9, 1, 2, 5]])
+    ids = [language.identify(each)[0] for each in (row, other, different)]
+    assert ids[0] == ids[1] != ids[2]

@@ -2,14 +2,16 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxpt.errors import ConfigError
-from jaxpt.text.stores.fresh import FreshDocuments
 from jaxpt.text.stores.stream import TokenStream, check_range
+
+if TYPE_CHECKING:
+    from jaxpt.text.stores.fresh import FreshDocuments
 
 
 class RowArrays(TypedDict, total=False):
@@ -75,7 +77,7 @@ class Corpus:
     byte_stream: TokenStream | None
     fingerprint: str
     answers: TokenStream | None = None
-    fresh: FreshDocuments | None = None
+    fresh: "FreshDocuments | None" = None
 
     @classmethod
     def from_arrays(

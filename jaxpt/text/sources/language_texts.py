@@ -4,20 +4,19 @@ Each symbol is a character, so that a tokenizer of characters has the symbols as
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.languages import is_language
 from jaxpt.languages.parameters import (
     FINITE,
     VALID,
-    NamedLanguage,
-    is_language,
     read_language,
     split_path,
 )
 from jaxpt.text.sources.documents import Document, make_documents
+from jaxpt.text.tokens.tokenizer import Tokenizer
 
 _BLOCK = 1024  # documents that are drawn together
 
@@ -40,14 +39,6 @@ def describe_language(path: str) -> dict[str, str]:
     return about | {"sha256": named.fingerprint}
 
 
-def find_fresh(path: str) -> NamedLanguage | None:
-    """The language whose documents are drawn for each row of training, if any."""
-    if not is_language(path) or split_path(path)[1] != "train":
-        return None
-    named = read_language(path)
-    return named if named.spec.fresh else None
-
-
 def find_valid_path(path: str) -> str:
     """The validation text of a path; "" if it is not the training text of a language.
 
@@ -64,15 +55,40 @@ def list_characters(path: str) -> str:
     return read_language(path).characters
 
 
-def check_settings(path: str, settings: dict[str, Any]) -> None:
-    """Raises DataError for the first setting that a language cannot have.
+def check_settings(
+    path: str, label_field: str, limit_chars: int, heldout_chars: int, kind: str
+) -> None:
+    """Raises DataError for parameters without a language, and settings without use.
 
     Args:
-      settings: by full name, those that must be empty.
+      label_field, limit_chars, heldout_chars: of `TextSpec`.
+      kind: of the tokenizer.
     """
-    for name, value in settings.items():
+    read_language(path)
+    for name, value in (
+        ("label_field", label_field),
+        ("limit_chars", limit_chars),
+        ("heldout_chars", heldout_chars),
+    ):
         if value:
-            default = repr(type(value)())
             raise DataError(
-                f"{name}={value}: must be {default} with the language data.path={path}"
+                f"data.{name}={value}: must be {type(value)()!r} with the language "
+                f"data.path={path}"
             )
+    if kind not in ("char", "file"):
+        raise DataError(
+            f"tokenizer.kind={kind}: must be char, or file, with the language "
+            f"data.path={path}, whose symbols are characters"
+        )
+
+
+def check_tokenizer(path: str, tokenizer: Tokenizer) -> None:
+    """Raises DataError unless each symbol of a language has its own id."""
+    characters = list_characters(path)
+    ids = [tokenizer.encode(character).tolist() for character in characters]
+    known = {each[0] for each in ids if len(each) == 1} - {tokenizer.vocab.unk}
+    if len(known) < len(characters):
+        raise DataError(
+            f"tokenizer: must have an id for each of the {len(characters)} symbols of "
+            f"data.path={path}; it has {len(known)}"
+        )

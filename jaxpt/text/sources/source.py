@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError
-from jaxpt.languages.parameters import is_language
+from jaxpt.languages import is_language
 from jaxpt.text.sources.documents import (
     Document,
     check_rule,
@@ -21,10 +22,6 @@ from jaxpt.text.sources.files import hash_file, read_text, split_suffixes
 from jaxpt.text.sources.hashes import stamp
 from jaxpt.text.sources.hub_datasets import PREFIX, describe_hub
 from jaxpt.text.sources.json_records import is_object
-from jaxpt.text.sources.language_texts import (
-    describe_language,
-    read_language_documents,
-)
 from jaxpt.text.sources.missing import is_empty, is_missing
 from jaxpt.text.sources.places import File, find_files, open_files
 from jaxpt.text.sources.reading import Reading, Record, find_kind
@@ -39,6 +36,8 @@ SOTU_ERAS = {1790: "1790-1849", 1850: "1850-1909", 1910: "1910-1969", 1970: "197
 # have any suffix.
 FOLDER_SUFFIXES = (".txt", ".jsonl", ".ndjson", ".parquet")
 SETTING = "data.path="
+# Imported for a language only.
+LANGUAGE_TEXTS = "jaxpt.text.sources.language_texts"
 # The formats of records that are documents; JSON of other forms is not plain text.
 RECORDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _ARCHIVES = (".tzst", ".zip", ".7z", ".rar")
@@ -90,7 +89,7 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
     check_rule(spec.documents)
     how = _make_reading(spec)
     if is_language(spec.path):
-        yield from read_language_documents(spec.path)
+        yield from load_place(f"{LANGUAGE_TEXTS}:read_language_documents")(spec.path)
         return
     if is_data_set(spec.path):
         for record in read_records(spec.path, how):
@@ -203,7 +202,7 @@ def list_contents(
 def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
     if is_language(spec.path):
-        return describe_language(spec.path), []
+        return load_place(f"{LANGUAGE_TEXTS}:describe_language")(spec.path), []
     if spec.path.startswith(PREFIX):
         return describe_hub(spec.path), []
     if not spec.path.startswith(TFDS):

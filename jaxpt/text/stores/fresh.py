@@ -4,7 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpt.languages.parameters import FINITE, FRESH, VALID, NamedLanguage
+from jaxpt.errors import DataError
+from jaxpt.languages import is_language
+from jaxpt.languages.parameters import (
+    FINITE,
+    FRESH,
+    SPLITS,
+    VALID,
+    NamedLanguage,
+    read_language,
+    split_path,
+)
+from jaxpt.text.sources.language_texts import describe_language
+from jaxpt.text.stores.store import Store
+from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 
@@ -39,16 +52,40 @@ class FreshDocuments:
         return tokens, np.concatenate([answers, np.zeros_like(ends)], 1)
 
 
-def mark_answers(named: NamedLanguage, split: str, num_ends: int) -> np.ndarray:
-    """The answers of the finite text of a split, uint8 [tokens], as a store has it."""
-    numbers = np.arange(named.count_documents(split))
-    stream = VALID if split == "valid" else FINITE
-    answers = named.language.asked(named.read(stream, numbers)).astype(np.uint8)
-    return np.pad(answers, ((0, 0), (0, num_ends))).ravel()
+def find_fresh(path: str, tokenizer: Tokenizer) -> FreshDocuments | None:
+    """The documents that training reads, if those of a language's path are fresh.
 
-
-def make_fresh(named: NamedLanguage, tokenizer: Tokenizer) -> FreshDocuments:
-    """The documents of a language in the ids of a tokenizer of its symbols."""
+    Args:
+      tokenizer: of the language's symbols.
+    """
+    named = read_language(path)
+    if split_path(path)[1] != "train" or not named.spec.fresh:
+        return None
     eos = tokenizer.vocab.eos
     ends = () if eos is None else (eos,)
     return FreshDocuments(named, tokenizer.encode(named.characters), ends)
+
+
+def mark_answers(store: Store) -> TokenStream | None:
+    """The answers of a store, 1 and 0 elsewhere; None if its text is not a task's."""
+    about = store.card["sources"][0]
+    path, split = about["language"], about.get("split", "")
+    if not (isinstance(path, str) and is_language(path) and split in SPLITS):
+        raise _refuse_store(store)
+    named = read_language(path)
+    if not named.spec.HAS_ANSWERS:
+        return None
+    if about != describe_language(f"{path}:{split}"):
+        raise _refuse_store(store)
+    numbers = np.arange(named.count_documents(split))
+    stream = VALID if split == "valid" else FINITE
+    answers = named.language.asked(named.read(stream, numbers)).astype(np.uint8)
+    num_ends = store.tokenizer.vocab.eos is not None
+    return TokenStream([np.pad(answers, ((0, 0), (0, num_ends))).ravel()])
+
+
+def _refuse_store(store: Store) -> DataError:
+    return DataError(
+        f"data.path={store.card['path']}: the text was prepared by another version of "
+        "its language; prepare it again"
+    )
