@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jaxpt.evaluation.exact_questions import ACCURACY, METRICS
 from jaxpt.evaluation.regret import TABLES, UNIFORM
 from jaxpt.evaluation.whole_answers import best_accuracy
 from jaxpt.judge.examples import Examples
+from jaxpt.languages import ACCURACY, REGRETS
 from jaxpt.report.formats import is_number
 from jaxpt.report.types import RunEntry, group_by_name
 from jaxpt.runs.exact_answers import list_answers
@@ -99,7 +99,7 @@ def _check_tables(
     """The uniform ceiling of each run, then the tables of each name."""
     for name, group in group_by_name(runs).items():
         for question, of in anchors.get(name, {}).items():
-            metric = METRICS[question]
+            metric = REGRETS[question]
             values = {
                 run.seed: float(value)
                 for run in group

@@ -8,9 +8,9 @@ nothing is described.
 import math
 from collections.abc import Mapping
 
-from jaxpt.evaluation.exact_questions import BOTH, LEFT, METRICS
 from jaxpt.evaluation.regret import TABLES, list_floors
 from jaxpt.judge.examples import Examples
+from jaxpt.languages import BOTH, LEFT, REGRETS
 from jaxpt.report.formats import format_flops
 from jaxpt.report.types import KnownTruth
 from jaxpt.runs.exact_answers import AnswerKind, count_price, list_answers
@@ -31,7 +31,7 @@ def measure_exact_baselines(
         return {}, {}
     tables, unigrams = (
         {
-            METRICS[q]: of[chosen[q]]
+            REGRETS[q]: of[chosen[q]]
             for q, of in known.anchors.items()
             if chosen[q] in of
         }

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jaxpt.evaluation.exact_questions import BOTH, LEFT
 from jaxpt.judge.examples import Examples
+from jaxpt.languages import BOTH, LEFT
 from jaxpt.languages.anchors import divergence, entropy
 from jaxpt.languages.language import Language
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxpt.evaluation.exact_questions import ACCURACY, LEFT, SECOND
 from jaxpt.evaluation.regret import ExactQuestions
 from jaxpt.judge.examples import Examples
+from jaxpt.languages import ACCURACY, LEFT, SECOND
 
 # (symbols [N, T], hidden [N, T]) -> log q [N, P, V] at the questions' positions.
 Fill = Callable[[np.ndarray, np.ndarray], np.ndarray]

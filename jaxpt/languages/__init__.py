@@ -19,3 +19,11 @@ def is_language(path: str) -> bool:
     """
     name, colon, _ = path.partition(":")
     return bool(colon) and name in LANGUAGES
+
+
+# The questions about a token that have exact answers, and the metric of each
+# (`jaxpt.evaluation.regret`).
+LEFT, BOTH = "left_to_right", "two_sided"
+REGRETS = {LEFT: "regret_left_to_right", BOTH: "regret_two_sided"}
+# The metrics of a task's whole answers (`jaxpt.evaluation.whole_answers`).
+ACCURACY, SECOND = "answer_accuracy", "second_token_accuracy"

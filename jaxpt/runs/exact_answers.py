@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
 
-from jaxpt.evaluation.exact_questions import BOTH, LEFT, METRICS
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.evaluation.regret import ExactQuestions, renormalise
+from jaxpt.languages import BOTH, LEFT, REGRETS
 from jaxpt.nn.flops import TRAIN_FACTOR
 from jaxpt.nn.networks.abilities import (
     BoundsLikelihood,
@@ -75,7 +75,7 @@ class AnswerKind:
     @property
     def is_direct(self) -> bool:
         """Whether objectives are compared by it."""
-        return self.metric == METRICS[self.question]
+        return self.metric == REGRETS[self.question]
 
 
 def list_answers(task: Task, num_symbols: int) -> list[AnswerKind]:
@@ -90,12 +90,12 @@ def _answer_left(task: Task) -> Iterator[AnswerKind]:
         return
     how, passes = LEFT_RULES[rule], int(rule not in ONE_PASS)
     is_far = rule in FAR_RULES and not isinstance(task.model, BoundsLikelihood)
-    yield AnswerKind(METRICS[LEFT], LEFT, rule, passes, how, is_far)
+    yield AnswerKind(REGRETS[LEFT], LEFT, rule, passes, how, is_far)
 
 
 def _answer_both(task: Task, num_symbols: int) -> Iterator[AnswerKind]:
     model: Any = task.model
-    name, fills = METRICS[BOTH], isinstance(model, FillsMasks)
+    name, fills = REGRETS[BOTH], isinstance(model, FillsMasks)
     if list_predicting(task):
         return
     if fills and not model.FILLS_BY:

@@ -22,7 +22,7 @@ from jaxpt.evaluation.likelihood import (
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
 from jaxpt.judge.examples import Examples, means
-from jaxpt.languages.parameters import is_language
+from jaxpt.languages import is_language
 from jaxpt.nn.networks.abilities import (
     FillsGaps,
     FillsMasks,

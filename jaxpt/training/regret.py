@@ -7,7 +7,6 @@ import logging
 import numpy as np
 from jaxtyping import Int, PyTree
 
-from jaxpt.evaluation.exact_questions import LEFT
 from jaxpt.evaluation.regret import (
     ExactQuestions,
     exact_regret,
@@ -16,8 +15,9 @@ from jaxpt.evaluation.regret import (
 )
 from jaxpt.evaluation.whole_answers import score_by_confidence, score_left_to_right
 from jaxpt.judge.examples import Examples
+from jaxpt.languages import LEFT, is_language
 from jaxpt.languages.language import Language
-from jaxpt.languages.parameters import NamedLanguage, is_language, read_language
+from jaxpt.languages.parameters import NamedLanguage, read_language
 from jaxpt.runs.exact_answers import (
     BAYES,
     FAR_RULES,

@@ -9,7 +9,7 @@ from tiny import make_config, prepare
 
 from jaxpt.comparison.gates import list_gates, measure_divergence
 from jaxpt.comparison.known_truth import describe_truth, measure_exact_baselines
-from jaxpt.evaluation.exact_questions import BOTH, LEFT
+from jaxpt.languages import BOTH, LEFT
 from jaxpt.report.terminal import format_table, list_verdicts
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from jaxpt.evaluation.exact_questions import BOTH, LEFT
 from jaxpt.evaluation.regret import (
     ExactQuestions,
     exact_regret,
@@ -22,6 +21,7 @@ from jaxpt.evaluation.whole_answers import (
     score_by_confidence,
     score_left_to_right,
 )
+from jaxpt.languages import BOTH, LEFT
 from jaxpt.languages.hmm import Hmm
 from jaxpt.languages.star import PathStar
 

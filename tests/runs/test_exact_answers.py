@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from tiny import VARIANTS, make_config, prepare, slow_but
 
-from jaxpt.evaluation.exact_questions import BOTH, LEFT
 from jaxpt.evaluation.regret import (
     exact_regret,
     find_questions,
     list_anchors,
     sampled_regret,
 )
+from jaxpt.languages import BOTH, LEFT
 from jaxpt.languages.anchors import divergence
 from jaxpt.languages.hmm import Hmm
 from jaxpt.languages.language import Language
