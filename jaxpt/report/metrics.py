@@ -48,13 +48,13 @@ METRICS = {
         "candidate. That of bigrams is log 2 = 0.693 (chance).",
     ),
     "regret_left_to_right": MetricInfo(
-        *("regret, left to right (nats)", ".4f", False, True, 0.01),
+        *("left-to-right regret (nats)", ".4f", False, True, 0.01),
         "the exact trigram",
         "The mean divergence KL(p, q) of the model's distribution q of a token, given "
         "those before it, from the exact one p of the language. 0 is perfect.",
     ),
     "regret_two_sided": MetricInfo(
-        *("regret, two-sided (nats)", ".4f", False, True, 0.01),
+        *("two-sided regret (nats)", ".4f", False, True, 0.01),
         "the exact table of both neighbours",
         "The same for a token given all others, of models that answer directly.",
     ),
@@ -100,22 +100,22 @@ METRICS = {
         description="The negative log-likelihood of masked tokens of held-out text.",
     ),
     "regret_two_sided_bayes": MetricInfo(
-        *("regret, two-sided, by Bayes' rule (nats)", ".4f", False, False)
+        *("two-sided regret by Bayes' rule (nats)", ".4f", False, False)
     ),
     "regret_two_sided_generator": MetricInfo(
-        *("regret, two-sided, of the generator (nats)", ".4f", False, False)
+        *("two-sided regret of the generator (nats)", ".4f", False, False)
     ),
     "second_token_accuracy": MetricInfo(
         *("second token of answers", ".3f", True, False), span=1.0
     ),
     "special_mass_regret_left_to_right": MetricInfo(
-        *("mass on special tokens, left to right", ".4f", False, False)
+        *("left-to-right mass on special tokens", ".4f", False, False)
     ),
     "special_mass_regret_two_sided": MetricInfo(
-        *("mass on special tokens, two-sided", ".4f", False, False)
+        *("two-sided mass on special tokens", ".4f", False, False)
     ),
     "special_mass_regret_two_sided_generator": MetricInfo(
-        *("mass on special tokens, of the generator", ".4f", False, False)
+        *("the generator's mass on special tokens", ".4f", False, False)
     ),
     "valid_loss": MetricInfo("validation loss", ".3f", False, False),
     "valid_accuracy": MetricInfo("validation accuracy", ".3f", True, False),
@@ -151,8 +151,8 @@ RESULTS = {
     "bits_per_byte": "bits/byte",
     "bits_per_byte_bound": "bits/byte at most",
     "cloze_accuracy": "cloze",
-    "regret_left_to_right": "regret, left",
-    "regret_two_sided": "regret, both sides",
+    "regret_left_to_right": "left-to-right regret",
+    "regret_two_sided": "two-sided regret",
     "regret_two_sided_bayes": "by Bayes",
     "answer_accuracy": "whole answers",
     "second_token_accuracy": "second token",
