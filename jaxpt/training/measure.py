@@ -22,7 +22,7 @@ from jaxpt.evaluation.likelihood import (
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
 from jaxpt.judge.examples import Examples, means
-from jaxpt.languages import is_language
+from jaxpt.languages import ACCURACY, LEFT, REGRETS, SECOND, is_language
 from jaxpt.nn.networks.abilities import (
     FillsGaps,
     FillsMasks,
@@ -79,7 +79,9 @@ NO_RESULTS = Measured({}, {}, {})
 def list_parts(task: Task) -> dict[str, str]:
     """By metric, the part of the network that it measures, if it is not the whole."""
     part = task.model.FILLS_BY if isinstance(task.model, FillsMasks) else ""
-    names = "cloze_accuracy", "cloze_bits", "regret_left_to_right"
+    names = ["cloze_accuracy", "cloze_bits"]
+    if is_language(task.plan.text.path):
+        names += [REGRETS[LEFT], ACCURACY, SECOND]
     return dict.fromkeys(names, part) if part else {}
 
 

@@ -120,7 +120,7 @@ def list_documents(
 def measure_regret(
     program: Program, params: PyTree, corpora: dict[str, Split], is_quick: bool = False
 ) -> tuple[dict[str, Examples], dict[str, float]]:
-    """Regret of each of a network's answers, and the mass on ids that are no symbols.
+    """Regret of each of a network's answers, and the mass on other ids than symbols.
 
     Args:
       is_quick: only of answers with at most one pass of the network for each position.

@@ -9,7 +9,7 @@ from tiny import make_config, prepare
 from jaxpt.judge.examples import means
 from jaxpt.runs.program import Program
 from jaxpt.training.check import check_measures
-from jaxpt.training.measure import measure, measure_exact
+from jaxpt.training.measure import list_parts, measure, measure_exact
 from jaxpt.training.regret import find_known, list_documents, measure_regret
 
 HMM = "hmm:states=4,symbols=8,transitions=0.2,emissions=0.3,length=12"
@@ -76,6 +76,14 @@ def test_tasks_have_whole_answers():
     values = means(examples)
     assert 0 <= values["answer_accuracy"] <= values["second_token_accuracy"] <= 1
     assert examples["answer_accuracy"].weights.tolist() == [1] * 10
+
+
+def test_the_part_of_electra_that_answers_left_to_right(speech):
+    program, _ = load(HMM, "electra")
+    parts = list_parts(program.task)
+    assert parts["regret_left_to_right"] == "its generator"
+    assert "regret_two_sided" not in parts  # by both networks
+    assert "regret_left_to_right" not in list_parts(load(speech, "electra")[0].task)
 
 
 def test_documents_of_another_length_are_left_out():
