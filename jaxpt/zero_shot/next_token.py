@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.zero_shot.score_rows import RULES, ScoredRows, ScoredText
-from jaxpt.zero_shot.scoring import TextScorer
+from jaxpt.zero_shot.scoring import ROW_NAMES, RowBatches, TextScorer
 
 # The rules that give such a distribution, the best first, and how each reads a text.
 LEFT_RULES = {
@@ -59,7 +59,30 @@ def read_left_to_right(
         for each in asked:
             rows.append((each, offset))
             offset += each.places.shape[1]
-    return scorer.sum_rows(rows, rule, offset).reshape(*positions.shape, size)
+    return _sum_rows(scorer, rows, rule, offset).reshape(*positions.shape, size)
+
+
+def _sum_rows(
+    scorer: TextScorer, rows: list[tuple[ScoredRows, int]], rule: str, size: int
+) -> Float[np.ndarray, "size"]:
+    """The scores of rows by place, float64; all rows are padded to one shape.
+
+    Args:
+      rows: with the offset of their places in the result.
+      size: of the result.
+    """
+    sums = {rule: np.zeros(size + 1)}
+    least = {
+        name: max(each.arrays[name].shape[1] for each, _ in rows)
+        for name in ROW_NAMES
+        if rows and name in rows[0][0].arrays
+    }
+    run = RowBatches(scorer, sums, least=least)
+    for each, offset in rows:
+        scorer.check(each, each.arrays["inputs"].shape[1], rule)
+        run.add(each, offset)
+    run.finish()
+    return sums[rule][:-1]
 
 
 def _ask_place(

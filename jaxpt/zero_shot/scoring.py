@@ -188,7 +188,7 @@ class TextScorer:
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         sums = {rule: np.zeros(offsets[-1] + 1) for rule in rules}
         hits = np.zeros(offsets[-1] + 1, bool) if with_best else None
-        run = _Batches(self, sums, hits)
+        run = RowBatches(self, sums, hits)
         planners: dict[Callable, list[str]] = {}
         for rule in rules:
             planners.setdefault(RULES[rule][0], []).append(rule)
@@ -196,7 +196,7 @@ class TextScorer:
         for i in order.tolist():
             for plan, planner_rules in planners.items():
                 for rows in plan(texts[i]._replace(rules=tuple(planner_rules))):
-                    self._check(rows, len(texts[i].tokens), planner_rules[0])
+                    self.check(rows, len(texts[i].tokens), planner_rules[0])
                     run.add(rows, offsets[i] - texts[i].start)
         run.finish()
         cuts = offsets[1:-1]
@@ -206,32 +206,7 @@ class TextScorer:
         }
         return scores if hits is None else scores | {BEST: np.split(hits[:-1], cuts)}
 
-    def sum_rows(
-        self, rows: Sequence[tuple[ScoredRows, int]], rule: str, size: int
-    ) -> Float[np.ndarray, "size"]:
-        """The sums of the weighted scores of rows, by place, float64.
-
-        All rows are padded to one shape.
-
-        Args:
-          rows: with the offset of their places in the result.
-          rule: to which they belong.
-          size: of the result.
-        """
-        sums = {rule: np.zeros(size + 1)}
-        least = {
-            name: max(each.arrays[name].shape[1] for each, _ in rows)
-            for name in ROW_NAMES
-            if rows and name in rows[0][0].arrays
-        }
-        run = _Batches(self, sums, least=least)
-        for each, offset in rows:
-            self._check(each, each.arrays[ROW_NAMES[0]].shape[1], rule)
-            run.add(each, offset)
-        run.finish()
-        return sums[rule][:-1]
-
-    def _check(self, rows: ScoredRows, size: int, rule: str) -> None:
+    def check(self, rows: ScoredRows, size: int, rule: str) -> None:
         """Raises UserError if a stack has too few positions for the rows."""
         longest, _ = _lengths(rows.arrays)
         if self.form.max_len and longest > self.form.max_len:
@@ -292,7 +267,7 @@ class _Shape:
         return self.dec_length, self.length, self.num_read
 
 
-class _Batches:
+class RowBatches:
     """Collects rows by shape and runs them through the network in batches."""
 
     def __init__(

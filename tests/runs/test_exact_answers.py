@@ -105,7 +105,7 @@ def pick(log_p, targets):
     return -jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0]
 
 
-def make_stand_in(model, knowledge):
+def make_stand_in(model, knowledge, rewrites=False):
     """The network with the truth in the place of its hidden states."""
     if isinstance(model, ElectraNetwork):
         return make_detector(model, knowledge)
@@ -138,7 +138,7 @@ def make_stand_in(model, knowledge):
             return call(read_rows, (*ids.shape, knowledge.size), ids, mask)
 
         def decode(self, ids, attn_mask, source, *args, deterministic):
-            function = write_rewritten if self.rewrites else write_gaps
+            function = write_rewritten if rewrites else write_gaps
             shape = *ids.shape, knowledge.size
             source = source[..., 0].astype(int)
             return call(lambda x, y: function(knowledge, x, y), shape, source, ids)
@@ -148,8 +148,6 @@ def make_stand_in(model, knowledge):
 
         def nll(self, hidden, targets):
             return pick(hidden, targets)
-
-        rewrites: bool = False
 
     return copy_with(Exact, model)
 
@@ -322,7 +320,8 @@ def make_program(text, name, language, **changes):
     vocab = task.vocab
     gaps = frozenset({vocab.mask, *vocab.sentinels} - {None})
     knowledge = Knowledge(language, ids, gaps, task.model_spec.vocab_size)
-    model = make_stand_in(task.model, knowledge)
+    rewrites = task.spec.text_form(vocab).rewrites
+    model = make_stand_in(task.model, knowledge, rewrites)
     return StandInProgram(dataclasses.replace(task, model=model)), ids
 
 
