@@ -345,7 +345,7 @@ KINDS = {
     "bilm": CAUSAL,
     "electra_15": {LEFT: 1, BOTH: 3, BOTH + GENERATOR: 1},
     "prefix_lm/seq2seq": {LEFT: 1},
-    "ul2": {LEFT: 1, BOTH + BAYES: 3},
+    "ul2": {LEFT: 1, BOTH: 3},
     "ul2/seq2seq": {LEFT: 1, BOTH: 3},
     "dual": {LEFT: 0, BOTH: 1},
     "adaptive_mlm": FAR,
