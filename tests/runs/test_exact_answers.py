@@ -250,14 +250,21 @@ def write_gaps(knowledge, sources, written):
         at = len(text)  # it continues a text without a mark
         if is_marked:
             at = next(i for i, x in enumerate(text) if x in knowledge.gaps)
+        is_inside = is_marked and len(text) == LENGTH and len(ids) == 3
         # What follows a last gap is not known.
         text += [min(knowledge.gaps)] * (LENGTH - len(text))
         full = np.ones((LENGTH, LENGTH), bool)
         own = knowledge.read(text, full, 0)[at]
+        longer = knowledge.spread(np.full(3, 1 / 3))
         result = np.full((len(ids), knowledge.size), np.log(1 / knowledge.size))
         for i, x in enumerate(ids):
             if x in knowledge.gaps or not (is_marked or i):
                 result[i] = own
+                if is_inside:  # longer spans may begin with any symbol, too
+                    result[i] = np.log(np.exp(own) / 2 + np.exp(longer) / 2)
+            elif is_inside and x in knowledge.ids:  # the share that ends here
+                share = np.exp(own[x]) / (np.exp(own[x]) + np.exp(longer[x]))
+                result[i] = np.log(share / 2)  # at each of two ends
         results.append(result)
     return np.stack(results)
 
