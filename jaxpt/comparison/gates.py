@@ -192,4 +192,4 @@ def measure_divergence(
     divergence = float((p[is_seen] * np.log(p[is_seen] / q[is_seen])).sum())
     num_kinds = int(((train + valid) > 0).sum())
     sizes = 1 / max(train.sum(), 1) + 1 / max(valid.sum(), 1)
-    return divergence - (num_kinds - 1) / 2 * sizes
+    return divergence - float((num_kinds - 1) / 2 * sizes)
