@@ -20,12 +20,13 @@ from jaxpt.languages.parameters import (
     read_language,
 )
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.runs.data import held_rows, make_feed
+from jaxpt.runs.data import describe_rows, held_rows, make_feed
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import of_answers
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
+from jaxpt.training.milestones import count_words_of_row
 
 SIZE = "documents=64,valid_documents=32"
 HMM = f"hmm:states=4,symbols=12,transitions=0.5,length=24,{SIZE}"
@@ -458,3 +459,36 @@ def test_graphs_are_the_same_in_any_order_of_edges():
     different = np.array([[1, 2, 8, 2, 5, 8, 1, 4, 8, 4, 3, 10, 1, 5, 9, 1, 2, 5]])
     ids = [language.identify(each)[0] for each in (row, other, different)]
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_words_of_fresh_rows_are_counted_in_the_finite_text(tmp_path):
+    """For checkpoints after a number of words: documents here are one word."""
+    task, tokenizer, corpora = task_of(
+        HMM, tmp_path, data__row_length=24, tokenizer__specials=("pad",)
+    )
+    feed = make_feed(task, corpora["train"])
+    words = count_words_of_row(corpora["train"], feed, tokenizer, 24)
+    assert 0 < words <= 1
+    assert describe_rows(task, feed) == []
+
+
+def test_rows_are_reported(tmp_path):
+    for path, objective, line in (
+        (HMM, "mlm", "data.rows=packed: sampled rows, 60.00% of their places filled"),
+        (
+            SMALL["star"],
+            "span_corruption",
+            "data.rows=packed: sampled rows, 95.00% of their places filled; losses are "
+            "read in the whole text, not in answers only",
+        ),
+    ):
+        task, _, corpora = task_of(
+            path,
+            tmp_path,
+            objective,
+            data__rows="packed",
+            data__row_length=40,
+            model__max_len=48,
+            tokenizer__specials=("pad", "mask", "eos") if "star" in path else ("pad",),
+        )
+        assert describe_rows(task, make_feed(task, corpora["train"])) == [line]
