@@ -20,7 +20,6 @@ and 0 in the second.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import numpy as np
 
@@ -37,8 +36,6 @@ class Spec(LanguageSpec):
       size: letters in w, the part that is repeated.
       reversed: whether the second part is w backwards.
     """
-
-    NAME: ClassVar[str] = "copy"
 
     letters: NumSymbols = 64
     size: Length = 24

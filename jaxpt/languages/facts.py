@@ -53,7 +53,6 @@ class Spec(LanguageSpec):
       directions: the directions of the queries in the training text.
     """
 
-    NAME: ClassVar[str] = "facts"
     HAS_ANSWERS: ClassVar[bool] = True
 
     pairs: Annotated[int, Limits(least=1, most=10_000)] = 500

@@ -40,7 +40,7 @@ Vectors, from an enumeration of all 243 rows of five symbols:
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -63,8 +63,6 @@ class Spec(LanguageSpec):
       stay: the share of each row of A that is given to its own state.
       length: the symbols of a document.
     """
-
-    NAME: ClassVar[str] = "hmm"
 
     states: Annotated[int, Limits(least=2, most=1024)] = 64
     symbols: NumSymbols = 128

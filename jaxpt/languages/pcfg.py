@@ -34,7 +34,7 @@ Vectors: S -> A B .6 | B A .4; A -> A B .3 | a .7; B -> B A .2 | b .5 | c .3
 """
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -57,8 +57,6 @@ class Spec(LanguageSpec):
       leaf: the probability that a nonterminal becomes a symbol.
       length: the symbols of a document, an exact number.
     """
-
-    NAME: ClassVar[str] = "pcfg"
 
     nonterminals: Annotated[int, Limits(least=1, most=64)] = 10
     symbols: NumSymbols = 48

@@ -40,7 +40,6 @@ class Spec(LanguageSpec):
       power: of the power law of the distances at which keys return; 1 is uniform.
     """
 
-    NAME: ClassVar[str] = "recall"
     HAS_ANSWERS: ClassVar[bool] = True
 
     symbols: Annotated[int, Limits(least=4, most=8192)] = 128

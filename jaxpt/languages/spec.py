@@ -30,7 +30,6 @@ class LanguageSpec(Settings):
     """
 
     SECTION: ClassVar[str] = ""
-    NAME: ClassVar[str]
     # Whether only some symbols are answers (`Language.asked`).
     HAS_ANSWERS: ClassVar[bool] = False
 

@@ -59,7 +59,6 @@ class Spec(LanguageSpec):
       reversed: whether the answer is written from the goal to the source.
     """
 
-    NAME: ClassVar[str] = "star"
     HAS_ANSWERS: ClassVar[bool] = True
 
     degree: ArmLength = 2

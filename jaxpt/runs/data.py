@@ -111,8 +111,9 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
     for rows in feed.parts:
         if rows.fill_rate < 1 or rows.notes:
             notes = "".join(f"; {note}" for note in rows.notes)
+            num = "sampled" if rows.is_sampled else f"{rows.num_rows:,}"
             lines.append(
-                f"data.rows={task.plan.rows.rows}: {rows.num_rows:,} rows, "
+                f"data.rows={task.plan.rows.rows}: {num} rows, "
                 f"{rows.fill_rate:.2%} of their places filled{notes}"
             )
     return lines

@@ -2,14 +2,11 @@
 
 import dataclasses
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_config, prepare
+from languages_text import HMM, SMALL, spec_of, task_of
 
 from jaxpt.cli.main import main
-from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.languages import LANGUAGES, is_language
 from jaxpt.languages.parameters import (
@@ -20,38 +17,11 @@ from jaxpt.languages.parameters import (
     read_language,
 )
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.runs.data import held_rows, make_feed
+from jaxpt.runs.data import describe_rows, held_rows, make_feed
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import open_stores
-from jaxpt.text.rows.corpus import of_answers
-from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
-
-SIZE = "documents=64,valid_documents=32"
-HMM = f"hmm:states=4,symbols=12,transitions=0.5,length=24,{SIZE}"
-# A small one of each kind, whose documents have 24 symbols or fewer.
-SMALL = {
-    "hmm": HMM,
-    "pcfg": f"pcfg:nonterminals=3,symbols=8,length=12,{SIZE}",
-    "copy": f"copy:letters=6,size=5,{SIZE}",
-    "star": f"star:arm=3,names=8,{SIZE}",
-    "facts": f"facts:pairs=20,symbols=8,{SIZE}",
-    "recall": f"recall:symbols=16,pairs=3,length=24,{SIZE}",
-}
-
-
-def spec_of(path, tmp_path, **changes):
-    """A text of a language, with [PAD] before the symbols and [EOS] after them."""
-    specials = changes.pop("specials", ("pad", "mask"))
-    tokenizer = TokenizerSpec(specials=specials, num_sentinels=2)
-    cache = str(tmp_path / "cache")
-    return TextSpec(path=path, tokenizer=tokenizer, cache_dir=cache, **changes)
-
-
-def task_of(path, tmp_path, objective="clm", **changes):
-    cache = str(tmp_path / "cache")
-    config = make_config(path, objective, data__cache_dir=cache, **changes)
-    return prepare(config)
+from jaxpt.training.milestones import count_words_of_row
 
 
 def documents_of(corpus):
@@ -298,140 +268,6 @@ def test_rows_of_sentences_are_refused(rows, tmp_path):
         make_feed(task, corpora["train"])
 
 
-# What reads a task's answers only; the others read the whole text.
-UNABLE = {"span_corruption", "bart", "ul2", "fill_in_the_middle", "skip_gram"}
-TASKS = {
-    "star": (SMALL["star"], 18),
-    "facts": (SMALL["facts"], 6),
-    "recall": (SMALL["recall"], 24),
-}
-
-
-def corrupt(task, rows):
-    module = OBJECTIVES[task.plan.objective_name]
-    rows = {key: jnp.asarray(value) for key, value in rows.items()}
-    rows["progress"] = jnp.full(len(rows["tokens"]), 0.5)
-    read = {key: value for key, value in rows.items() if key in task.spec.READS}
-    batch = module.corrupt(jax.random.key(3), read, task.vocab, task.spec)
-    return jax.tree.map(np.asarray, batch)
-
-
-@pytest.mark.parametrize("fresh", [True, False])
-@pytest.mark.parametrize("rows", ["chunks", "packed"])
-@pytest.mark.parametrize("name", TASKS)
-def test_answers_are_those_of_the_language(name, rows, fresh, tmp_path):
-    path, length = TASKS[name]
-    path = path.replace(":", f":fresh={fresh},", 1)
-    task, _, corpora = task_of(
-        path,
-        tmp_path,
-        data__rows=rows,
-        data__row_length=length,
-        data__long_documents="truncate",
-        tokenizer__specials=("pad", "mask"),
-    )
-    language = read_language(path).language
-    for batch in (
-        make_feed(task, corpora["train"])[0],
-        held_rows(task, corpora["valid"], 8),
-    ):
-        symbols = batch["tokens"][:, :length] - 2
-        assert symbols.min() >= 0
-        assert (batch["answers"][:, :length] == language.asked(symbols)).all()
-        assert 0 < batch["answers"].mean() < 1
-
-
-@pytest.mark.parametrize("objective", sorted(OBJECTIVES.keys() - {"prefix_lm"}))
-def test_only_answers_are_hidden_and_predicted(objective, tmp_path):
-    """All else is read as it is; what cannot do so says so."""
-    settings = {"data__documents": "file", "data__rows": "packed"}
-    if objective == "bert":
-        settings["bert__sentence_task"] = "none"
-    task, _, corpora = task_of(
-        SMALL["star"],
-        tmp_path,
-        objective,
-        data__row_length=40,
-        model__max_len=40,
-        **settings,
-    )
-    feed = make_feed(task, corpora["train"])
-    rows = feed[0]
-    if objective in UNABLE:
-        assert "answers" not in rows and "whole text" in feed.parts[0].notes[0]
-        return
-    batch, answers = corrupt(task, rows), rows["answers"]
-    inputs = batch["inputs"]
-    width = inputs.shape[1]  # the last token may be a target only
-    is_changed = inputs != rows["tokens"][:, :width]
-    assert not (is_changed & (answers[:, :width] == 0)).any()
-    ids = {*rows["tokens"][answers > 0].tolist()}
-    total = 0
-    for name, weights in batch["weights"].items():
-        if not weights.any():
-            continue
-        term = task.spec.terms[name]
-        where = weights > 0
-        if term.targets and batch[term.targets].shape == where.shape:
-            assert {*batch[term.targets][where].tolist()} <= ids
-        total += where.sum()
-        assert weights.sum() <= answers.sum()
-    assert total > 0
-
-
-@pytest.mark.parametrize("decoder", [0, 1])
-def test_the_prefix_of_a_task_is_all_before_its_answer(decoder, tmp_path):
-    task, _, corpora = task_of(
-        SMALL["star"],
-        tmp_path,
-        "prefix_lm",
-        data__row_length=40,
-        model__max_len=48,
-        data__rows="packed",
-        model__num_decoder_layers=decoder,
-    )
-    rows = make_feed(task, corpora["train"])[0]
-    batch = corrupt(task, rows)
-    weights = batch["weights"]["loss"] > 0
-    if decoder:
-        eos = task.vocab.eos
-        for inputs, targets, row, keep in zip(
-            batch["inputs"], batch["targets"], rows["tokens"], weights
-        ):
-            assert inputs[:16].tolist() == [*row[:15], eos]
-            assert targets[keep][:4].tolist() == [*row[15:18], eos]
-        return
-    assert (weights == (rows["answers"] > 0)).all()
-    assert batch["is_prefix"][0, :16].all() and not batch["is_prefix"][0, 16:18].any()
-
-
-def test_answers_are_refused_where_there_are_none(tmp_path):
-    for path in (HMM, tmp_path / "my.txt"):
-        (tmp_path / "my.txt").write_text("the state of the union\n" * 50)
-        task, _, corpora = task_of(path, tmp_path, data__answers_only=True)
-        with pytest.raises(UserError, match="data.answers_only=True: must be False"):
-            make_feed(task, corpora["train"])[0]
-
-
-def test_the_whole_text_is_read_on_request(tmp_path):
-    config = make_config(SMALL["star"], data__answers_only=False)
-    config.data.cache_dir = str(tmp_path)
-    plan = make_plan(config, explicit_names={"data.answers_only"})
-    assert not plan.rows.answers_only
-    assert make_plan(config).rows.answers_only
-
-
-def test_a_prepared_task_has_its_answers(tmp_path):
-    spec = spec_of(SMALL["star"], tmp_path)
-    open_stores(spec, folder=tmp_path / "store")
-    _, splits = load_text(spec_of(str(tmp_path / "store"), tmp_path))
-    (corpus,) = splits["train"].parts
-    (whole,) = load_text(spec)[1]["train"].parts
-    answers = of_answers(whole).read(0, corpus.num_tokens)
-    assert (of_answers(corpus).read(0, corpus.num_tokens) == answers).all()
-    assert answers.reshape(-1, 18)[:, 15:].all() and answers.sum() * 6 == answers.size
-
-
 @pytest.mark.parametrize("name", ["star", "recall"])
 def test_training_reads_nothing_of_the_validation_text(name, tmp_path):
     """Not the graph of a validation document with another order, or another goal."""
@@ -458,3 +294,36 @@ def test_graphs_are_the_same_in_any_order_of_edges():
     different = np.array([[1, 2, 8, 2, 5, 8, 1, 4, 8, 4, 3, 10, 1, 5, 9, 1, 2, 5]])
     ids = [language.identify(each)[0] for each in (row, other, different)]
     assert ids[0] == ids[1] != ids[2]
+
+
+def test_words_of_fresh_rows_are_counted_in_the_finite_text(tmp_path):
+    """For checkpoints after a number of words: documents here are one word."""
+    task, tokenizer, corpora = task_of(
+        HMM, tmp_path, data__row_length=24, tokenizer__specials=("pad",)
+    )
+    feed = make_feed(task, corpora["train"])
+    words = count_words_of_row(corpora["train"], feed, tokenizer, 24)
+    assert 0 < words <= 1
+    assert describe_rows(task, feed) == []
+
+
+def test_rows_are_reported(tmp_path):
+    for path, objective, line in (
+        (HMM, "mlm", "data.rows=packed: sampled rows, 60.00% of their places filled"),
+        (
+            SMALL["star"],
+            "span_corruption",
+            "data.rows=packed: sampled rows, 95.00% of their places filled; losses are "
+            "read in the whole text, not in answers only",
+        ),
+    ):
+        task, _, corpora = task_of(
+            path,
+            tmp_path,
+            objective,
+            data__rows="packed",
+            data__row_length=40,
+            model__max_len=48,
+            tokenizer__specials=("pad", "mask", "eos") if "star" in path else ("pad",),
+        )
+        assert describe_rows(task, make_feed(task, corpora["train"])) == [line]

@@ -5,8 +5,9 @@
     chunks, windows    joined, and cut at the end of the row
     packed             whole documents, then padding; longer ones are truncated
 
-The feed chooses the number r as it shuffles the rows of any text, below 2^48. So a row
-is a function of the run's seed and the step, and practically never comes again.
+The feed draws the number r below 2^48, as it draws the start of a window. So a row is a
+function of the run's seed and the step, and practically never repeats: with a
+probability of n^2 / 2^49 in n rows.
 """
 
 import numpy as np
@@ -25,7 +26,7 @@ class FreshRows:
     """Planned rows (`forms.PlannedRows`) without end."""
 
     num_rows = NUM_ROWS
-    is_sampled = False
+    is_sampled = True
 
     def __init__(self, fresh: FreshDocuments, spec: RowsSpec, vocab: Vocab):
         path = fresh.named.path
