@@ -16,7 +16,7 @@ LAYERS = (
     ("runs", "hub training runs config"),
     ("measurements", "tasks zero_shot evaluation"),
     ("objectives and networks", "objectives learn nn ops"),
-    ("text and statistics", "text judge"),
+    ("text and statistics", "text languages judge"),
     ("foundations", "files distributed"),
 )
 # The flow of data: steps on the host, and those inside one compiled step.

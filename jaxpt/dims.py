@@ -36,6 +36,7 @@ class Rows(TypedDict, total=False):
     is_random_next: Array
     is_swapped: Array
     sentence_ids: Array
+    answers: Array
     progress: Array
     row_weights: Array
 
@@ -79,6 +80,7 @@ ROW_KEYS = {
     "is_random_next": "int32 [B], optional: 1 if B does not follow A",
     "is_swapped": "int32 [B], optional: 1 if B precedes A",
     "sentence_ids": "int32 [B, R], optional: 1.. the sentences of a row, 0 padding",
+    "answers": "int32 [B, R], optional: 1 where losses are read, if not everywhere",
     "progress": "float32 [B], in training: the fraction of all steps that are done",
     "row_weights": "float32 [B], in evaluation: 0 in rows that only pad a batch",
 }

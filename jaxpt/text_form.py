@@ -169,19 +169,31 @@ class TextForm:
             return _put_around((self.start,), left, ())
         return _put_around((self.start, *self.gap), left[:, :0], ())
 
-    def answer_after(self, right: Tokens) -> Tokens | None:
-        """What the decoder writes after the missing token [B, E, A] (`Gap.ends`).
+    def whole_answer(self, tokens: Tokens, position: Any) -> tuple[Tokens, Any] | None:
+        """The decoder's answer for a gap of one token, and the gap's position in it.
 
-        None if it writes no answer.
+        The answer is `Gap.answer`, after which one of `gap_ends` follows, if there are
+        any. None if the decoder writes no answer.
 
         Args:
-          right: the text after the gap [B, C].
+          tokens: the text [B, T] with any token in the gap.
+          position: of the gap in the text, a number or [B].
+
+        >>> tokens = np.array([[5, 6]])
+        >>> form = TextForm(gap=(9,), gap_ends=(1,), start=0)
+        >>> answer, position = form.whole_answer(tokens, 1)
+        >>> answer.tolist(), position
+        ([[0, 9, 5]], 2)
+        >>> answer, position = TextForm(rewrites=True, start=0).whole_answer(tokens, 1)
+        >>> answer.tolist(), position
+        ([[0, 5, 6]], 2)
         """
-        if self.rewrites:
-            return right[:, :, None]
-        if not self.gap_ends:
+        if self.start is None or not (self.rewrites or self.gap_ends):
             return None
-        return _put_around(self.gap_ends, right[:, :0], ())[:, None]
+        if self.rewrites:
+            return _put_around((self.start,), tokens, ()), position + 1
+        before = self.start, *self.gap
+        return _put_around(before, tokens[:, :1], ()), len(before)
 
     def cut_answer(self, ids: np.ndarray) -> np.ndarray:
         """A generated answer without the forced first token and without its end.

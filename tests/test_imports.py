@@ -22,7 +22,7 @@ ORDER = (
     "text_form",
     *("trust", "user_code", "optional"),
     *("distributed", "files", "logs"),
-    *("judge", "text", "ops", "nn", "learn", "objectives"),
+    *("judge", "languages", "text", "ops", "nn", "learn", "objectives"),
     *("evaluation", "zero_shot", "tasks", "config", "runs", "training", "hub"),
     *("finetuning", "report", "comparison", "doctor", "api", "cli", "__main__"),
 )
@@ -31,12 +31,13 @@ ORDER = (
 # only reads or uses a run needs nothing that trains it.
 NOT = {
     "judge": {"rng", "files", "distributed", "logs"},
+    "languages": {"rng", "files", "logs", "distributed", "judge"},
     "text": {"rng", "logs", "distributed", "judge"},
     "files": {"rng"},
-    "ops": {"text", "files", "distributed", "judge"},
-    "nn": {"text", "files", "distributed", "judge"},
-    "learn": {"text", "files", "distributed", "judge"},
-    "objectives": {"files", "distributed", "judge"},
+    "ops": {"text", "languages", "files", "distributed", "judge"},
+    "nn": {"text", "languages", "files", "distributed", "judge"},
+    "learn": {"text", "languages", "files", "distributed", "judge"},
+    "objectives": {"languages", "files", "distributed", "judge"},
     "evaluation": {"files", "distributed", "objectives"},
     "zero_shot": {"files", "distributed", "objectives"},
     "tasks": {"files", "distributed", "objectives"},
@@ -328,7 +329,7 @@ def test_the_science_stands_alone():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("room", ["text", "judge"])
+@pytest.mark.parametrize("room", ["text", "languages", "judge"])
 def test_these_subpackages_do_not_import_jax(room):
     folder = ROOT / "jaxpt" / room
     modules = [module_of(path) for path in FILES if path.is_relative_to(folder)]

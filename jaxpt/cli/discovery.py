@@ -16,6 +16,8 @@ CORPORA = {
     "is downloaded",
     "tfds:NAME": "a data set of tensorflow-datasets, such as tfds:wiki40b/en; it is "
     "downloaded",
+    "hmm:, pcfg:, copy:, star:, facts:, recall:": "artificial languages with exact "
+    "conditionals; their parameters follow, such as hmm:states=64,seed=1",
     "FILE": "text, JSON lines or Parquet, also compressed; a glob or a folder of them",
 }
 

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxpt.comparison.gates import list_gates
+from jaxpt.comparison.known_truth import describe_truth, measure_exact_baselines
 from jaxpt.distributed import processes
 from jaxpt.evaluation.bigram_pairs import (
     measure_pair_bigrams,
@@ -116,6 +118,9 @@ def measure_references(
             if (pairs := list_pairs(task, corpora)) is not None:
                 known[key] |= measure_pair_bigrams(pairs)
                 frequencies |= measure_pair_frequency(pairs)
+            tables, unigrams = measure_exact_baselines(task, corpora)
+            known[key] |= tables
+            frequencies |= unigrams
             if spec.num_choices:
                 choices = list_choices(task, corpora)
                 known[key] |= measure_bigrams(corpora["train"], choices)
@@ -232,6 +237,10 @@ def assemble(
     if diverged:
         report["diverged"] = diverged
     report |= judge_runs(report, runs, examples, references, tests)
+    if gates := list_gates(read_runs(runs), tasks, corpora_of):
+        report["gates"] = gates
+    if truth := describe_truth(tasks, corpora_of):
+        report["known_truth"] = truth.to_json()
     return Report.from_json(to_plain(report))
 
 

@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.config.settings import to_dict
 from jaxpt.files.remote import fetch
+from jaxpt.languages import is_language
 from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.rows_spec import FORMS, PACKED, PAIRS, RowsSpec
 from jaxpt.text.sources.source_spec import parse_mixture
@@ -70,6 +72,19 @@ def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
     if spec_type.kind(num_layers) is None or is_wanted:
         other = 0 if num_layers else filler.get("model.num_layers", 2)
         filler.set("model.num_decoder_layers", other)
+
+
+def fill_answers(filler: Filler, reads: frozenset[str]) -> None:
+    """Reads losses in the answers of a task, if the objective can."""
+    path, form = filler.get("data.path", ""), filler.get("data.rows", PLAIN_ROWS)
+    is_task = False
+    if is_language(path):
+        is_task = load_place("jaxpt.languages.parameters:find_spec")(path).HAS_ANSWERS
+    is_alone = not filler.get("data.mixture", ()) and form not in PAIRS
+    if is_task and is_alone and "answers" in reads:
+        filler.set("data.answers_only", True)
+    elif "answers" not in reads and filler.get("data.answers_only", False):
+        filler.set("data.answers_only", False)
 
 
 def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:

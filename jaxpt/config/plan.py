@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 
 from jaxpt.config.needs import (
     Filler,
+    fill_answers,
     fill_decoder,
     fill_model,
     fill_rows,
@@ -38,7 +39,7 @@ from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.phases import Phase
-from jaxpt.text.rows.rows_spec import PACKED, PAIRS, RowsSpec
+from jaxpt.text.rows.rows_spec import CARRIERS, PACKED, PAIRS, RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
@@ -185,6 +186,7 @@ def _choose_rows(filler: Filler, name: str) -> None:
     """Rows that the objective with this decoder reads: its spec differs with them."""
     spec = _make_spec(name, filler.config)
     fill_rows(filler, spec.needs, spec.READS)
+    fill_answers(filler, spec.READS)
 
 
 def _add_tokens(filler: Filler, name: str) -> None:
@@ -296,8 +298,8 @@ def _check_rows(plan: Plan) -> None:
     """
     rows, needs = plan.rows, plan.spec.needs
     if unread := sorted(set(rows.keys) - plan.spec.READS):
-        only_sentences = unread == ["sentence_ids"]
-        name = "data.sentence_ids=True" if only_sentences else f"data.rows={rows.rows}"
+        has_setting = unread in (["sentence_ids"], ["answers"])
+        name = CARRIERS[unread[0]] if has_setting else f"data.rows={rows.rows}"
         raise ConfigError(
             f"{name}: {plan.objective_name} does not read {', '.join(unread)}"
         )

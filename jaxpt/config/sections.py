@@ -273,9 +273,18 @@ class EvalSpec(Settings):
         (`jaxpt.evaluation.choices`), with word_context tokens on either side; 0: none.
         Bigrams answer most of these questions.
       choice_questions: number of such gaps.
+      regret_documents: held-out documents of a language with exact answers
+        (`data.path=hmm:...`) on which regret is measured (`jaxpt.evaluation.regret`);
+        0: none.
+      regret_positions: at most this many positions of each. An answer that needs a pass
+        of the network for each symbol (ELECTRA's discriminator, encoder-decoders) takes
+        regret_documents x regret_positions x symbols passes.
+      regret_bayes_documents: of these documents, the number on which causal models also
+        answer the two-sided question, by Bayes' rule; 0: none.
       probe_every_eval: measure the shared metrics at every evaluation, for the learning
-        curves: probes, both questions of gaps, likelihood and cloze of masked tokens.
-        The runs of a comparison do so with `compare.num_evals`.
+        curves: probes, both questions of gaps, likelihood, cloze of masked tokens and
+        regret where it needs at most one pass for each position. The runs of a
+        comparison do so with `compare.num_evals`.
       samples: number of held-out passages on which each evaluation shows what the model
         predicts (`jaxpt.runs.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
@@ -294,6 +303,9 @@ class EvalSpec(Settings):
     pair_questions: NonNegativeInt = 1000
     num_choices: Annotated[int, Limits(least=2, other=0)] = 0
     choice_questions: PositiveInt = 1000
+    regret_documents: NonNegativeInt = 128
+    regret_positions: PositiveInt = 8
+    regret_bayes_documents: NonNegativeInt = 8
     probe_every_eval: bool = False
     samples: Annotated[int, Limits(least=0, most=MAX_SAMPLES)] = 1
 

@@ -33,6 +33,7 @@ from jaxpt.objectives.objective import (
     Keys,
     Masks,
     Sums,
+    get_scored,
     get_segments,
     keep_keys,
     make_train_step,
@@ -60,6 +61,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "bilm"
+    READS: ClassVar = ObjectiveSpec.READS | {"answers"}
     NETWORKS: ClassVar = ("bilm.BiLm",)
     MIN_LENGTH: ClassVar[int] = 2
     LOSS_FREE: ClassVar = frozenset(
@@ -118,14 +120,15 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """
     tokens, segments = rows["tokens"], get_segments(rows)
     is_same = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    is_same = is_same.astype(jnp.float32)
+    scored = get_scored(rows) > 0
+    forward, backward = is_same & scored[:, 1:], is_same & scored[:, :-1]
     return keep_keys(rows) | {
         "inputs": tokens,
         "targets": jnp.roll(tokens, -1, axis=1),
         "back_targets": jnp.roll(tokens, 1, axis=1),
         "weights": {
-            "forward_loss": jnp.pad(is_same, ((0, 0), (0, 1))),
-            "backward_loss": jnp.pad(is_same, ((0, 0), (1, 0))),
+            "forward_loss": jnp.pad(forward, ((0, 0), (0, 1))).astype(jnp.float32),
+            "backward_loss": jnp.pad(backward, ((0, 0), (1, 0))).astype(jnp.float32),
         },
     }
 

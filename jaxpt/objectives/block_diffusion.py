@@ -41,6 +41,7 @@ from jaxpt.objectives import masked_diffusion
 from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
 from jaxpt.objectives.objective import (
     Masks,
+    get_scored,
     get_segments,
     keep_keys,
     make_train_step,
@@ -162,9 +163,9 @@ class BlockDiffusionLM(DiffusionLM):
         With blocks of one token it is the likelihood of the text, with one block the
         probability of the candidate at a [MASK].
         """
-        places = jnp.arange(gap.tokens.shape[1])
-        own = gap.position // self.block_size
-        is_read = (places == gap.position) | (places // self.block_size > own)
+        places, position = jnp.arange(gap.tokens.shape[1]), gap.positions[:, None]
+        is_later = places // self.block_size > position // self.block_size
+        is_read = (places == position) | is_later
 
         def score(tokens: Array) -> Array:
             noised = jnp.where(is_read, self.mask_id, tokens)
@@ -255,7 +256,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     rates = spec.min_rate + (1 - spec.min_rate) * (spread % 1)
     keys = row_keys(rng_mask, rows["index"])
     draws = jax.vmap(lambda key: jax.random.uniform(key, tokens.shape[1:]))(keys)
-    is_text = (segments > 0) & ~is_special[tokens]
+    is_text = (get_scored(rows) > 0) & ~is_special[tokens]
     noise_mask = is_text & (draws < rates)
     return keep_keys(rows) | {
         "inputs": jnp.where(noise_mask, mask_id, tokens),

@@ -14,7 +14,14 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
-from jaxpt.objectives.objective import Keys, Masks, Sums, get_segments, target_loss
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_scored,
+    get_segments,
+    target_loss,
+)
 from jaxpt.objectives.spec import ObjectiveSpec, Term
 from jaxpt.ops import masks as attention_masks
 from jaxpt.text.tokens.vocab import Vocab
@@ -28,6 +35,7 @@ class Spec(ObjectiveSpec):
     """A row of R tokens gives R - 1 predictions."""
 
     SECTION: ClassVar[str] = "clm"
+    READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"answers"}
     NETWORKS: ClassVar[tuple[Any, ...]] = ("one_stack.CausalLM",)
     MIN_LENGTH: ClassVar[int] = 2
 
@@ -50,7 +58,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     ([[7, 8]], [[8, 9]])
     """
     tokens, segments = rows["tokens"], get_segments(rows)
-    is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    is_next = (segments[:, 1:] == segments[:, :-1]) & (get_scored(rows)[:, 1:] > 0)
     batch: Batch = {
         "index": rows["index"],
         "inputs": tokens[:, :-1],

@@ -40,6 +40,7 @@ from jaxpt.objectives.objective import (
     Keys,
     Masks,
     Sums,
+    get_scored,
     get_segments,
     make_train_step,
 )
@@ -77,7 +78,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "clm_mlm"
-    READS: ClassVar = ObjectiveSpec.READS | {"progress"}
+    READS: ClassVar = ObjectiveSpec.READS | {"progress", "answers"}
     NETWORKS: ClassVar = ("one_stack.CausalMaskedLM",)
     MIN_LENGTH: ClassVar[int] = 2
 
@@ -214,7 +215,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     tokens = rows["tokens"]
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     segments = get_segments(rows)
-    is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    is_next = (segments[:, 1:] == segments[:, :-1]) & (get_scored(rows)[:, 1:] > 0)
     shares = jnp.full(len(tokens), spec.mlm_share)
     if "progress" in rows:  # absent in evaluation
         _, shares = spec.shares_at(rows["progress"])

@@ -28,7 +28,7 @@ from jaxpt.objectives.objective import (
     Keys,
     Masks,
     Sums,
-    get_segments,
+    get_scored,
     make_train_step,
 )
 from jaxpt.objectives.spec import (
@@ -217,7 +217,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     weights, zeros = batch["weights"]["loss"], jnp.zeros(rows["tokens"].shape)
     positions = batch["masked_positions"]
     noise_mask = jax.vmap(edits.put)(zeros, positions, weights, weights)
-    real = (get_segments(rows) > 0).astype(jnp.float32)
+    real = (get_scored(rows) > 0).astype(jnp.float32)
     terms = {"kl_loss": noise_mask if spec.restrict_kl else real, "mlm_loss": weights}
     cosine = {"cosine_loss": real} if spec.cosine_weight else {}
     return batch | {"weights": terms | cosine}

@@ -66,6 +66,7 @@ NUM_ADDED = 4  # PRE, SUF, MID, EOT
 class FillInTheMiddleLM(CausalLM):
     """A causal model that writes the middle of a text after its prefix and suffix."""
 
+    GAP_BY_LIKELIHOOD = False
     GAP_MARKS: ClassVar[int] = NUM_ADDED - 1
 
     fim_ids: tuple[int, ...] = (0, 0, 0, 0)  # PRE, SUF, MID, EOT
@@ -86,10 +87,33 @@ class FillInTheMiddleLM(CausalLM):
             parts = [pre, suf, right, mid, left]
         return jnp.concatenate(parts, axis=1)
 
+    def _ask_gaps(self, tokens: Array, position: Array) -> Array:
+        """`gap_prompt` [B, T + 2] of texts without the token at each position [B, 1].
+
+        >>> model = FillInTheMiddleLM(None, fim_ids=(1, 2, 3, 0), parent=None)
+        >>> tokens, position = jnp.array([[10, 11, 12, 15]]), jnp.array([[2]])
+        >>> model._ask_gaps(tokens, position).tolist()
+        [[1, 10, 11, 2, 15, 3]]
+        >>> model.clone(asks_spm=True)._ask_gaps(tokens, position).tolist()
+        [[1, 2, 15, 3, 10, 11]]
+        """
+        pre, suf, mid, _ = (
+            jnp.full((len(tokens), 1), id_, tokens.dtype) for id_ in self.fim_ids
+        )
+        places = jnp.arange(tokens.shape[1])
+        if not self.asks_spm:
+            marked = jnp.where(places == position, suf, tokens)
+            return jnp.concatenate([pre, marked, mid], axis=1)
+        num_right = tokens.shape[1] - 1 - position
+        is_right = places < num_right
+        source = jnp.where(is_right, position + 1 + places, places - num_right - 1)
+        moved = jnp.take_along_axis(tokens, jnp.maximum(source, 0), axis=1)
+        moved = jnp.where(places == num_right, mid, moved)
+        return jnp.concatenate([pre, suf, moved], axis=1)
+
     def choice_scores(self, params: Any, gap: "Gap") -> Array:
         """log p of a candidate and the end after it, given both sides."""
-        place = gap.position
-        prompt = self.gap_prompt(gap.tokens[:, :place], gap.tokens[:, place + 1 :])
+        prompt = self._ask_gaps(gap.tokens, gap.positions[:, None])
 
         def score(candidate: Array) -> Array:
             token = candidate[:, None]

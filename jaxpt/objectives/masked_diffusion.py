@@ -138,6 +138,8 @@ class BoundSpec(ObjectiveSpec):
       bound_samples: corruptions of each held-out row over which the bound is averaged.
     """
 
+    READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"answers"}
+
     min_rate: InnerFraction = 1e-3
     bound_samples: PositiveInt = 8
 

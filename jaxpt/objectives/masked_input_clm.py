@@ -50,6 +50,7 @@ from jaxpt.objectives.objective import (
     Keys,
     Masks,
     Sums,
+    get_scored,
     get_segments,
     make_train_step,
 )
@@ -173,6 +174,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     is_special, inputs = jnp.asarray(vocab.is_special), batch["inputs"]
     positions = segment_positions(get_segments(rows))[:, :-1]
     eligible = ~is_special[inputs] & (positions >= spec.clean_inputs)
+    eligible &= get_scored(rows)[:, :-1] > 0
     if spec.hide_rate and "segment_ids" in rows:
         eligible &= positions > 0
 

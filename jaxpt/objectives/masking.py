@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
-from jaxpt.objectives.objective import get_segments, keep_keys
+from jaxpt.objectives.objective import get_scored, get_segments, keep_keys
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import noise, word_masking
 from jaxpt.rng import row_keys
@@ -54,7 +54,7 @@ class Masking(ObjectiveSpec):
         (0.3 to 0.15 in GPT-BERT); 0 keeps the rate. Evaluation uses the final rate.
     """
 
-    READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"progress"}
+    READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"progress", "answers"}
 
     mask_rate: InnerFraction = 0.15
     _: dataclasses.KW_ONLY
@@ -150,15 +150,16 @@ def map_masked_rows(
     the number of the mask that is drawn.
 
     Args:
-      corrupt_row: (key, tokens [R], segment ids [R], progress or None) -> the row's
-        part of the batch.
+      corrupt_row: (key, tokens [R], segment ids [R] of `get_scored`, progress or None)
+        -> the row's part of the batch.
     """
     tokens, segments = rows["tokens"], get_segments(rows)
     keys = row_keys(rng, rows["index"])
     if spec.static_masks:
         fix = functools.partial(_fix_key, num_masks=spec.static_masks)
         keys = jax.vmap(fix)(keys, tokens, segments > 0)
-    batch: Batch = jax.vmap(corrupt_row)(keys, tokens, segments, rows.get("progress"))
+    scored, progress = get_scored(rows), rows.get("progress")
+    batch: Batch = jax.vmap(corrupt_row)(keys, tokens, scored, progress)
     return batch | keep_keys(rows)
 
 

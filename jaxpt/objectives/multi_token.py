@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.dims import Batch, Rows
 from jaxpt.objectives import clm
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
-from jaxpt.objectives.spec import ObjectiveSpec, Term
+from jaxpt.objectives.spec import Term
 from jaxpt.ops import losses
 from jaxpt.setting_types import Fraction, Length, NonNegativeFloat
 from jaxpt.text.tokens.vocab import Vocab
@@ -59,7 +59,7 @@ class Spec(clm.Spec):
     """
 
     SECTION: ClassVar[str] = "multi_token"
-    READS: ClassVar = ObjectiveSpec.READS | {"progress"}
+    READS: ClassVar = clm.Spec.READS | {"progress"}
 
     offset_weights: Annotated[tuple[NonNegativeFloat, ...], Length(1)] = (0.5, 0.25)
     fade_end: Fraction = 2 / 3

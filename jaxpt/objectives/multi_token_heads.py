@@ -50,7 +50,7 @@ from jaxpt.nn.model_spec import MAX_LAYERS, ModelSpec
 from jaxpt.objectives import clm
 from jaxpt.objectives.multi_token import shift_targets
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
-from jaxpt.objectives.spec import ObjectiveSpec, Predictions, Term
+from jaxpt.objectives.spec import Predictions, Term
 from jaxpt.ops import losses
 from jaxpt.setting_types import (
     Fraction,
@@ -89,7 +89,7 @@ class Spec(clm.Spec):
     """
 
     SECTION: ClassVar[str] = "multi_token_heads"
-    READS: ClassVar = ObjectiveSpec.READS | {"progress"}
+    READS: ClassVar = clm.Spec.READS | {"progress"}
     NETWORKS: ClassVar = ("multi_token.MultiTokenLM",)
 
     variant: Annotated[str, OneOf(*VARIANTS)] = "sequential"

@@ -142,11 +142,11 @@ def map_rows(
     """The batch of rows that are corrupted one by one, each with its own key.
 
     Args:
-      corrupt_row: (key, tokens [R], segment ids [R], ...) -> the row's part of the
-        batch; a row without segment ids is one text.
+      corrupt_row: (key, tokens [R], segment ids [R] of `get_scored`, ...) -> the row's
+        part of the batch.
       more: further arrays [B, ...], of which `corrupt_row` gets its row, or None.
     """
-    keys, segments = row_keys(rng, rows["index"]), get_segments(rows)
+    keys, segments = row_keys(rng, rows["index"]), get_scored(rows)
     batch: Batch = jax.vmap(corrupt_row)(keys, rows["tokens"], segments, *more)
     return batch | keep_keys(rows)
 
@@ -154,6 +154,18 @@ def map_rows(
 def get_segments(rows: Rows) -> Array:
     """The segment ids [B, R] of rows; all 1 if a row is one text."""
     return rows.get("segment_ids", jnp.ones_like(rows["tokens"]))
+
+
+def get_scored(rows: Rows) -> Array:
+    """The segment ids [B, R] of tokens that may be hidden and predicted, 0 elsewhere.
+
+    Those are all tokens of the text, or only its answers if the rows mark them. What is
+    not scored is still read.
+    """
+    segments = get_segments(rows)
+    if "answers" not in rows:
+        return segments
+    return jnp.where(rows["answers"] > 0, segments, 0)
 
 
 def keep_keys(rows: Rows) -> Batch:

@@ -2,7 +2,7 @@
 
 Raffel et al. 2019; t5/data/preprocessors.py (`prefix_lm`) and SeqIO's
 `PrefixLMFeatureConverter` (seqio/feature_converters.py). The prefix of each document is
-uniform in [1, L - 1].
+uniform in [1, L - 1]; of a task with answers (`data.answers_only`), all before these.
 
 One stack reads the row after a start token, `a b | c d` as inputs `[PAD] a b c`: the
 positions [PAD] a b attend to each other, one more than the prefix has tokens, and the
@@ -38,7 +38,7 @@ from jaxpt.objectives.spec import (
 from jaxpt.ops import edits
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.packing import uniform
-from jaxpt.ops.prefixes import prefix_lengths
+from jaxpt.ops.prefixes import lengths_before, prefix_lengths
 from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
@@ -100,6 +100,7 @@ class Spec(PrefixSpec):
     """Prefix lengths are uniform, hence without settings."""
 
     SECTION: ClassVar[str] = "prefix_lm"
+    READS: ClassVar = ObjectiveSpec.READS | {"answers"}
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -143,13 +144,33 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     texts = jnp.ones_like(tokens) if segments is None else segments
     if spec.is_seq2seq:
         texts = find_texts(tokens, texts, vocab)
-    keys = row_keys(rng, rows["index"])
-    lengths = jax.vmap(prefix_lengths)(keys, texts, segment_lengths(texts))
+    if "answers" in rows:
+        lengths = jax.vmap(lengths_before)(texts, rows["answers"])
+    else:
+        keys = row_keys(rng, rows["index"])
+        lengths = jax.vmap(prefix_lengths)(keys, texts, segment_lengths(texts))
     if spec.is_seq2seq:
         batch = split_seq2seq(tokens, lengths, texts, vocab)
     else:
         batch = split_causal(tokens, lengths, segments, vocab)
+    if "answers" in rows:
+        batch["weights"] = {"loss": _weigh_answers(batch, rows, lengths, texts, spec)}
     return batch | {"index": rows["index"]}
+
+
+def _weigh_answers(
+    batch: Batch, rows: Rows, lengths: Array, texts: Array, spec: Spec
+) -> Array:
+    """The weights of targets that are answers, and of a decoder's last [EOS]."""
+    answers, weights = rows["answers"], batch["weights"]["loss"]
+    if not spec.is_seq2seq:
+        return weights * (answers > 0)
+    is_target = segment_positions(texts) >= lengths
+
+    def lay_out(answers: Array, keep: Array, ids: Array) -> Array:
+        return edits.lay_out(answers, keep, ids, len(answers), 1, 0)[0]
+
+    return weights * (jax.vmap(lay_out)(answers, is_target, texts) > 0)
 
 
 def find_texts(tokens: Array, segment_ids: Array, vocab: Vocab) -> Array:

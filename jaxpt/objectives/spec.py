@@ -156,6 +156,7 @@ class ObjectiveSpec(Settings):
     # The config's section, which is the name of the objective's module.
     SECTION: ClassVar[str]
     # The keys of rows that `corrupt` can read, and "progress" for `coefficients_at`.
+    # "answers": hides and predicts nothing else (`objective.get_scored`).
     READS: ClassVar[frozenset[str]] = frozenset({"tokens", "index", "segment_ids"})
     # The networks it can train, the default first: with one stack, with a decoder.
     # Classes, or their names in `jaxpt.nn.networks`, which is imported when used.

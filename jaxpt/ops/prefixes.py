@@ -27,6 +27,25 @@ def prefix_lengths(
     return jnp.where(segment_ids > 0, sampled[segment_starts(segment_ids)], 0)
 
 
+def lengths_before(
+    segment_ids: Int[Array, "R"], answers: Int[Array, "R"]
+) -> Int[Array, "R"]:
+    """The number of tokens before the first answer of each token's document.
+
+    Args:
+      answers: above 0 at answers; a document without one is all prefix.
+
+    >>> ids, answers = jnp.array([1, 1, 1, 2, 0]), jnp.array([0, 0, 1, 0, 0])
+    >>> lengths_before(ids, answers).tolist()
+    [2, 2, 2, 1, 0]
+    """
+    begins, is_answer = segment_starts(segment_ids), answers > 0
+    seen = jnp.cumsum(is_answer)
+    is_prefix = (seen == (seen - is_answer)[begins]) & (segment_ids > 0)
+    counts = jnp.zeros_like(segment_ids).at[begins].add(is_prefix)
+    return jnp.where(segment_ids > 0, counts[begins], 0)
+
+
 def join_halves(
     first: tuple[Int[Array, "B T"], Int[Array, "B T"]],
     second: tuple[Int[Array, "B T"], Int[Array, "B T"]],

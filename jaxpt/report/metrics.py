@@ -47,6 +47,23 @@ METRICS = {
         "The same questions: -log of the probability that the model gives to the true "
         "candidate. That of bigrams is log 2 = 0.693 (chance).",
     ),
+    "regret_left_to_right": MetricInfo(
+        *("left-to-right regret (nats)", ".4f", False, True, 0.01),
+        "the exact trigram",
+        "The mean divergence KL(p, q) of the model's distribution q of a token, given "
+        "those before it, from the exact one p of the language. 0 is perfect.",
+    ),
+    "regret_two_sided": MetricInfo(
+        *("two-sided regret (nats)", ".4f", False, True, 0.01),
+        "the exact table of both neighbours",
+        "The same for a token given all others, of models that answer directly.",
+    ),
+    "answer_accuracy": MetricInfo(
+        *("whole answers", ".3f", True, True, 0.01),
+        description="The share of a task's answers that the model writes without an "
+        "error, greedily.",
+        span=1.0,
+    ),
     "probe_accuracy": MetricInfo(
         *("linear probe on frozen features", ".3f", True, True, 0.01),
         "a bag of n-grams",
@@ -82,6 +99,24 @@ METRICS = {
         *("cloze bits per masked token", ".3f", False, True, 0.05),
         description="The negative log-likelihood of masked tokens of held-out text.",
     ),
+    "regret_two_sided_bayes": MetricInfo(
+        *("two-sided regret by Bayes' rule (nats)", ".4f", False, False)
+    ),
+    "regret_two_sided_generator": MetricInfo(
+        *("two-sided regret of the generator (nats)", ".4f", False, False)
+    ),
+    "second_token_accuracy": MetricInfo(
+        *("second token of answers", ".3f", True, False), span=1.0
+    ),
+    "special_mass_regret_left_to_right": MetricInfo(
+        *("left-to-right mass on special tokens", ".4f", False, False)
+    ),
+    "special_mass_regret_two_sided": MetricInfo(
+        *("two-sided mass on special tokens", ".4f", False, False)
+    ),
+    "special_mass_regret_two_sided_generator": MetricInfo(
+        *("the generator's mass on special tokens", ".4f", False, False)
+    ),
     "valid_loss": MetricInfo("validation loss", ".3f", False, False),
     "valid_accuracy": MetricInfo("validation accuracy", ".3f", True, False),
     "valid_masked_accuracy": MetricInfo(
@@ -116,6 +151,11 @@ RESULTS = {
     "bits_per_byte": "bits/byte",
     "bits_per_byte_bound": "bits/byte at most",
     "cloze_accuracy": "cloze",
+    "regret_left_to_right": "left-to-right regret",
+    "regret_two_sided": "two-sided regret",
+    "regret_two_sided_bayes": "by Bayes",
+    "answer_accuracy": "whole answers",
+    "second_token_accuracy": "second token",
     "valid_loss": "validation loss",
 }
 

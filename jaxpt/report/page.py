@@ -31,9 +31,9 @@ from jaxpt.report.terminal import (
     list_other_costs,
     list_tuning,
     list_verdicts,
+    list_warnings,
 )
 from jaxpt.report.types import Groups, Report, Samples
-from jaxpt.report.wording import list_diverged
 from jaxpt.runs.workdir import flatten
 
 WIDE = 1000  # units; a wider picture gets a separate row
@@ -82,7 +82,7 @@ def _build_page(report: Report, workdir: pathlib.Path) -> str:
         byline=_word_byline(report, groups),
         conclusions=list_conclusions(report),
         facts=_list_facts(report, groups),
-        warnings=[*list_diverged(report), *_list_warnings(report)],
+        warnings=[*list_warnings(report), *_list_warnings(report)],
         answers=list_answers(report),
         answer_heads=ANSWER_HEADS,
         sections=sections | _build_sections(report, groups, workdir),
@@ -141,7 +141,7 @@ def _build_sections(
     def build(macro: str, *values: Any) -> Any:
         return pages.call("sections.html", macro, *values)
 
-    verdicts = list_verdicts(report)[len(list_diverged(report)) :]
+    verdicts = list_verdicts(report)[len(list_warnings(report)) :]
     lines = [*verdicts, *list_assumptions(report), *list_other_costs(report)]
     leads = terminal.tabulate_verdicts(report)
     parts = {"Verdicts": build("verdicts", lines, leads)}

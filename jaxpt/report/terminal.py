@@ -82,8 +82,8 @@ def _align(rows: list[list[str]]) -> list[str]:
 def list_verdicts(report: Report) -> list[str]:
     """A line for each shared metric with a verdict, then the baselines.
 
-    Before them are a line for each objective with runs that diverged, and one for each
-    objective with own controls.
+    Before them are the warnings (`list_warnings`) and a line for each objective with
+    own controls; after them what is exact about the text of a language.
     """
     lines = [
         f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
@@ -91,8 +91,18 @@ def list_verdicts(report: Report) -> list[str]:
         if metric.verdict
     ]
     lines = lines or ["no verdict: no shared metric was measured for two objectives"]
+    exact = report.known_truth.lines if report.known_truth else ()
     own = list_own_controls(report)
-    return [*list_diverged(report), *own, *lines, *list_baselines(report)]
+    baselines = list_baselines(report)
+    return [*list_warnings(report), *own, *lines, *baselines, *exact]
+
+
+def list_warnings(report: Report) -> list[str]:
+    """A line for each objective with runs that diverged, and for each gate that fails.
+
+    What a reader must know before the verdicts.
+    """
+    return [*list_diverged(report), *report.gates]
 
 
 def list_assumptions(report: Report) -> list[str]:

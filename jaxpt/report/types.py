@@ -8,6 +8,7 @@
       Conventions  the costs at which verdicts are also given (CostLevel)
       WholeCost    the verdicts with teachers and tuning
       Tuning       the trials of an objective
+      KnownTruth   floors and baselines of text with exact answers
 
 `Report.from_json` reads what `Report.to_json` writes. The file has no number of its
 format: format 1 is a file without one, and any other is refused.
@@ -309,6 +310,23 @@ class Samples(Stored):
 
 
 @dataclasses.dataclass(frozen=True)
+class KnownTruth(Stored):
+    """What is exact about the text of a language (`jaxpt.evaluation.regret`).
+
+    Attributes:
+      floors: by question, the mean entropy of the exact answers, in nats.
+      uniform: ln V, the entropy of the uniform distribution.
+      anchors: by question, the regret of each baseline without training.
+      lines: all of it in sentences, and how each objective answers.
+    """
+
+    floors: dict[str, float]
+    uniform: float
+    anchors: dict[str, dict[str, float]]
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Report(Stored):
     """Everything that report.json holds.
 
@@ -320,6 +338,8 @@ class Report(Stored):
       reliability: by metric, how well it ranks objectives (`jaxpt.judge.reliability`).
       seeds_note: when the seeds were chosen.
       inequalities: of runs that were trained separately, a sentence each.
+      gates: warnings before the verdicts (`jaxpt.comparison.gates`).
+      known_truth: of text of a language with exact answers.
     """
 
     title: str
@@ -343,6 +363,8 @@ class Report(Stored):
     inequalities: tuple[str, ...] | None = None
     left_out: tuple[str, ...] | None = None
     samples: dict[str, Samples] | None = None
+    gates: tuple[str, ...] = ()
+    known_truth: KnownTruth | None = None
 
     @classmethod
     def from_json(cls, value: Any, place: str = "") -> Self:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan
 from jaxpt.runs.task import Task
 from jaxpt.text.feed import Feed, FeedSpec
-from jaxpt.text.rows.corpus import as_dict, split_count
+from jaxpt.text.rows.corpus import Corpus, as_dict, split_count
 from jaxpt.text.rows.forms import (
     PlannedRows,
     make_rows,
@@ -39,7 +40,7 @@ def make_feed(task: Task, train: "Split", choose: Callable | None = None) -> Fee
       choose: the rows of a batch to read (`Program.choose_rows`); None for all.
     """
     spec = task.plan.train
-    rows = _make_rows(task, train, spec.seed)
+    rows = _make_rows(task, train, spec.seed, is_training=True)
     return Feed(
         list(zip(rows, train.fractions, strict=True)),
         FeedSpec(spec.phases, spec.seed),
@@ -108,13 +109,25 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
     for rows in feed.parts:
         if rows.fill_rate < 1 or rows.notes:
             notes = "".join(f"; {note}" for note in rows.notes)
+            num = "sampled" if rows.is_sampled else f"{rows.num_rows:,}"
             lines.append(
-                f"data.rows={task.plan.rows.rows}: {rows.num_rows:,} rows, "
+                f"data.rows={task.plan.rows.rows}: {num} rows, "
                 f"{rows.fill_rate:.2%} of their places filled{notes}"
             )
     return lines
 
 
-def _make_rows(task: Task, split: "Split", seed: int) -> list[PlannedRows]:
+def _make_rows(
+    task: Task, split: "Split", seed: int, is_training: bool = False
+) -> list[PlannedRows]:
+    """The rows of each part; in training fresh ones, if the part has them."""
     spec = dataclasses.replace(task.plan.rows, seed=seed)
-    return [make_rows(part, spec, task.vocab) for part in split.parts]
+
+    def plan(part: Corpus) -> PlannedRows:
+        if is_training and part.fresh is not None:
+            make_fresh = load_place("jaxpt.text.rows.fresh:FreshRows")
+            rows: PlannedRows = make_fresh(part.fresh, spec, task.vocab)
+            return rows
+        return make_rows(part, spec, task.vocab)
+
+    return [plan(part) for part in split.parts]

@@ -7,9 +7,11 @@ the readers of its abilities (`jaxpt.nn.networks.abilities`):
     features, pooled_layers        hidden states of plain text
     read_gap                       states at a gap between two sides
     choice_scores, pair_scores     scores of candidates for such a gap
+    gap_scores, gap_fill_scores    scores of tokens at any position, given all others
     token_nll, nll_bound           the likelihood of plain text, or a bound of it
     fill_logits, fill_scores       predictions of masks
     next_logits                    predictions of the next token
+    log_probs_VIEW                 log p of targets in the rows of a scoring rule
 """
 
 import functools
@@ -21,6 +23,7 @@ import numpy as np
 
 from jaxpt.evaluation.readings import GAP_OFFSETS, pool_states, score_masked
 from jaxpt.nn.networks.abilities import (
+    VIEWS,
     BoundsLikelihood,
     DecodesAnswers,
     FillsMasks,
@@ -29,6 +32,8 @@ from jaxpt.nn.networks.abilities import (
     PredictsNext,
     ResolvesRatio,
     ScoresCandidates,
+    ScoresTexts,
+    choose_by_fill,
 )
 from jaxpt.objectives.objective import eval_step
 from jaxpt.rng import row_keys
@@ -58,11 +63,20 @@ class Readers(Mapping[str, Reader]):
             ScoresCandidates: {
                 "choice_scores": of.choice_scores,
                 "pair_scores": of.pair_scores,
+                "gap_scores": of.gap_scores,
             },
             HasLikelihood: {"token_nll": of.token_nll},
             BoundsLikelihood: {"nll_bound": of.nll_bound},
-            FillsMasks: {"fill_logits": of.fill_logits, "fill_scores": of.fill_scores},
+            FillsMasks: {
+                "fill_logits": of.fill_logits,
+                "fill_scores": of.fill_scores,
+                "gap_fill_scores": of.gap_fill_scores,
+            },
             PredictsNext: {"next_logits": of.next_logits},
+            ScoresTexts: {
+                f"log_probs_{view}": functools.partial(of.target_log_probs, view)
+                for view in VIEWS
+            },
         }
         if task.model.HAS_DECODER and not task.text_form.gap:
             del table[ScoresCandidates]  # its training shows it no gaps
@@ -131,14 +145,39 @@ class _Functions:
 
     def choice_scores(self, params, rows: dict):
         """Scores [B, N] of "candidates" for a gap between "left" and "right" [B, C]."""
-        return self._model.choice_scores(params, self._show_gap(rows))
+        return self._model.choice_scores(params, self._show_middle(rows))
 
     def pair_scores(self, params, rows: dict):
         """The same, but log p of a network that gives a ratio and can resolve it."""
+        return self._gap_log_probs(params, self._show_middle(rows))
+
+    def gap_scores(self, params, rows: dict):
+        """log p [B, N] of "candidates" at "positions" [B] of "tokens", given the rest.
+
+        Up to a constant for each row. A network without masks, which scores the whole
+        text, reads what precedes a text, too.
+        """
+        tokens, positions = rows["tokens"], rows["positions"]
+        if self._model.GAP_BY_LIKELIHOOD and not self._form.before:
+            left = jnp.array(self._form.left, tokens.dtype)
+            left = jnp.broadcast_to(left, (len(tokens), len(left)))
+            tokens = jnp.concatenate([left, tokens], axis=1)
+            positions = positions + left.shape[1]
+        marks = self._form.shown_gap
+        gap = self._show_gap(tokens, positions, rows["candidates"], marks)
+        return self._gap_log_probs(params, gap)
+
+    def gap_fill_scores(self, params, rows: dict):
+        """`gap_scores` by the prediction of a mask."""
+        asked = rows["tokens"], rows["positions"], rows["candidates"]
+        gap = self._show_gap(*asked, self._form.gap)
+        return choose_by_fill(self._model, params, gap)
+
+    def _gap_log_probs(self, params, gap: Gap):
         model = self._model
         if isinstance(model, ResolvesRatio) and model.scores_ratio:
-            return model.gap_log_probs(params, self._show_gap(rows))
-        return model.choice_scores(params, self._show_gap(rows))
+            return model.gap_log_probs(params, gap)
+        return model.choice_scores(params, gap)
 
     def token_nll(self, params, tokens):
         """-log p of each token but the first, [B, T - 1]."""
@@ -158,6 +197,10 @@ class _Functions:
         logits = self._model.fill_logits(params, rows["tokens"])
         return score_masked(logits, rows["positions"], rows["targets"], allowed)
 
+    def target_log_probs(self, view: str, params, rows: dict):
+        """log p of targets at positions of rows that are read in a view."""
+        return self._model.target_log_probs(params, rows, view)
+
     def next_logits(self, params, tokens):
         """Predictions of the token after each one, [B, T, V]."""
         return self._model.next_logits(params, tokens)
@@ -167,12 +210,29 @@ class _Functions:
         gap = jnp.array(self._form.shown_gap, left.dtype)
         return jnp.broadcast_to(gap, (len(left), len(gap)))
 
-    def _show_gap(self, rows: dict) -> Gap:
+    def _show_middle(self, rows: dict) -> Gap:
         left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
-        whole, gapped = (
-            self._form.wrap_read(jnp.concatenate([left, between, right], axis=1))
-            for between in (candidates[:, :1], self._mark_gap(left))
+        tokens = jnp.concatenate([left, candidates[:, :1], right], axis=1)
+        marks = self._form.shown_gap
+        return self._show_gap(tokens, left.shape[1], candidates, marks)
+
+    def _show_gap(self, tokens, position, candidates, marks: tuple[int, ...]) -> Gap:
+        """A gap at a position of each text, in which `marks` replace the token."""
+        if marks:
+            (mark,) = marks
+            rows = jnp.arange(len(tokens))
+            gapped = tokens.at[rows, position].set(mark)
+        else:
+            places = jnp.arange(tokens.shape[1] - 1)
+            start = jnp.broadcast_to(jnp.asarray(position), len(tokens))[:, None]
+            gapped = jnp.take_along_axis(tokens, places + (places >= start), axis=1)
+        answer, place = self._form.whole_answer(tokens, position) or (None, 0)
+        return Gap(
+            self._form.wrap_read(tokens),
+            len(self._form.opening) + position,
+            self._form.wrap_read(gapped),
+            candidates,
+            answer,
+            place,
+            () if self._form.rewrites else self._form.gap_ends,
         )
-        index = len(self._form.opening) + left.shape[1]
-        answer, ends = self._form.answer_before(left), self._form.answer_after(right)
-        return Gap(whole, index, gapped, candidates, answer, ends)

@@ -7,13 +7,18 @@ from fractions import Fraction
 
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError
+from jaxpt.languages import is_language
 from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
 from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+# Imported for a language only.
+FRESH = "jaxpt.text.stores.fresh"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +92,10 @@ def load_text(
         spec, tokenizer, workers=workers, reporter=reporter
     )
     corpora = [_split(store, spec, valid_store is not None) for store, _ in stores]
+    for (source, _), corpus in zip(spec.sources, corpora, strict=True):
+        if is_language(source.path):
+            fresh = load_place(f"{FRESH}:find_fresh")(source.path, tokenizer)
+            corpus["train"] = dataclasses.replace(corpus["train"], fresh=fresh)
     if valid_store is not None:
         valid = _main(valid_store)
         _check_tokens(valid, "valid", spec.valid_path)
@@ -144,7 +153,9 @@ def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:
 
 
 def _whole(store: Store) -> Corpus:
-    num_tokens = store.tokens.num_tokens
+    num_tokens, answers = store.tokens.num_tokens, None
+    if any("language" in about for about in store.card["sources"]):
+        answers = load_place(f"{FRESH}:mark_answers")(store)
     return Corpus(
         stream=store.tokens,
         run_starts=np.zeros(1, np.int64),
@@ -155,6 +166,7 @@ def _whole(store: Store) -> Corpus:
         sentence_starts=store.sentence_starts,
         byte_stream=store.token_bytes,
         fingerprint=store.fingerprint,
+        answers=answers,
     )
 
 

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DataError, argument
 from jaxpt.files.objects import is_url
+from jaxpt.languages import is_language
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
+    LANGUAGE_TEXTS,
     describe_source,
     list_contents,
     read_documents,
@@ -44,6 +47,7 @@ def open_stores(
       folder: the folder of the only source's store; None is a folder in the cache.
     """
     sources = spec.sources
+    _check_languages(spec)
     if folder is not None and (len(sources) > 1 or spec.valid_path):
         raise DataError(
             f"{argument('to')}={folder}: can hold one text; prepare the sources of "
@@ -59,6 +63,8 @@ def open_stores(
         tokenizer = _find_tokenizer(spec, reporter)
 
     def get(source: SourceSpec, limited: bool) -> Store:
+        if is_language(source.path):
+            load_place(f"{LANGUAGE_TEXTS}:check_tokenizer")(source.path, tokenizer)
         if is_store(source.path):
             store = opened.get(source.path) or open_store(source.path)
             fingerprint = tokenizers.fingerprint(tokenizer)
@@ -72,9 +78,12 @@ def open_stores(
         return _find_store(spec, source, limited, tokenizer, folder, workers, reporter)
 
     stores = [(get(source, True), weight) for source, weight in sources]
-    valid = None
-    if spec.valid_path:
-        valid = get(spec.source(spec.valid_path), False)
+    valid, valid_path = None, spec.valid_path
+    if is_language(sources[0][0].path) and len(sources) == 1 and folder is None:
+        name = f"{LANGUAGE_TEXTS}:find_valid_path"
+        valid_path = valid_path or load_place(name)(sources[0][0].path)
+    if valid_path:
+        valid = get(spec.source(valid_path), False)
     return tokenizer, stores, valid
 
 
@@ -88,6 +97,7 @@ def cache_root(spec: TextSpec) -> Path:
 
 def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenizer:
     """Trains the spec's tokenizer on the training text."""
+    _check_languages(spec)
     tokenizer_spec = spec.tokenizer
     kind, vocab_size = tokenizer_spec.kind, tokenizer_spec.vocab_size
     title = f"training a {kind} tokenizer of {vocab_size} tokens"
@@ -106,6 +116,9 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
     """Yields the training text of all sources, in parts of documents."""
     num_bytes = num_documents = 0
     for source, _ in spec.sources:
+        if is_language(source.path):
+            yield load_place(f"{LANGUAGE_TEXTS}:list_characters")(source.path)
+            continue
         documents = take(
             read_documents(source), spec.limit_chars, 0, f"data.path={source.path}"
         )
@@ -115,6 +128,15 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
             num_documents += document.is_start
             if progress:
                 progress((num_bytes, num_documents, 0))
+
+
+def _check_languages(spec: TextSpec) -> None:
+    """Raises DataError for what the text of a language cannot have."""
+    paths = [source.path for source, _ in spec.sources] + [spec.valid_path]
+    for path in filter(is_language, paths):
+        given = spec.label_field, spec.limit_chars, spec.heldout_chars
+        check = load_place(f"{LANGUAGE_TEXTS}:check_settings")
+        check(path, *given, spec.tokenizer.kind)
 
 
 def _key(*values: Any) -> str:

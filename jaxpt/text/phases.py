@@ -138,6 +138,6 @@ def cut_rows(key: str, rows: np.ndarray, pieces: int) -> np.ndarray:
         return rows
     *before, num_rows, length = rows.shape
     cut = rows.reshape(*before, num_rows * pieces, length // pieces)
-    if key == "tokens":
+    if key in ("tokens", "answers"):
         return cut
     return np.where(cut > 0, cut - cut[..., :1] + 1, 0)

@@ -25,7 +25,9 @@ class TextSpec(Settings):
         "hf:NAME:CONFIG:SPLIT", a data set of the Hugging Face Hub; a file: .jsonl,
         .ndjson, .json, .csv, .tsv or .parquet, any other is plain text, each but
         Parquet also with .gz, .zst, .xz or .bz2; a glob (`books/*.txt`, `**` for all
-        subfolders), sorted by path; a folder: all its .txt, .jsonl, .ndjson and
+        subfolders), sorted by path; an artificial language with its parameters,
+        "hmm:states=64,seed=1" (hmm, pcfg, copy, star, facts, recall; docs/text.md), or
+        with ":valid" its validation text; a folder: all its .txt, .jsonl, .ndjson and
         .parquet files, also in subfolders and compressed, sorted; a tar archive or a
         folder in one; or the folder of a prepared store. Names that begin with "." or
         "_", README and the like are left out of globs, folders and archives

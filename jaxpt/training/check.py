@@ -62,7 +62,13 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
       the names of the metrics.
     """
     task, params = program.task, program.abstract_state().params
-    few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)
+    spec = task.plan.eval
+    few = dataclasses.replace(
+        spec,
+        num_rows=spec.batch_size,
+        regret_documents=min(spec.regret_documents, 1),
+        regret_bayes_documents=min(spec.regret_bayes_documents, 1),
+    )
     stub: Any = SimpleNamespace(
         task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
         init_params=lambda seed: params,

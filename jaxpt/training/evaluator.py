@@ -13,6 +13,7 @@ from jaxpt.training.measure import (
     NO_RESULTS,
     Measured,
     measure,
+    measure_exact,
     measure_frozen,
     measure_text,
     measure_valid,
@@ -53,6 +54,8 @@ class Evaluator:
             frozen = measure_frozen(self._program, params, self._corpora)
             valid = self._corpora["valid"]
             values |= means(measure_text(self._program, params, valid))
+            run = self._program, params, self._corpora
+            values |= means(measure_exact(*run, is_quick=True)[0])
         values |= frozen.metrics
         self._measured[step] = frozen._replace(metrics=values)
         samples = self._take_samples(params)

@@ -6,7 +6,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxpt.by_name import ByName
+from jaxpt.by_name import ByName, load_place
 from jaxpt.errors import ConfigError
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.likelihood import (
@@ -17,6 +17,7 @@ from jaxpt.evaluation.likelihood import (
     unknown_share,
 )
 from jaxpt.judge.examples import Examples, means
+from jaxpt.languages import ACCURACY, LEFT, REGRETS, SECOND, is_language
 from jaxpt.nn.networks.abilities import (
     FillsGaps,
     FillsMasks,
@@ -88,7 +89,10 @@ NO_RESULTS = Measured({}, {}, {})
 def list_parts(task: Task) -> dict[str, str]:
     """By metric, the part of the network that it measures, if it is not the whole."""
     part = task.model.FILLS_BY if isinstance(task.model, FillsMasks) else ""
-    return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
+    names = ["cloze_accuracy", "cloze_bits"]
+    if is_language(task.plan.text.path):
+        names += [REGRETS[LEFT], ACCURACY, SECOND]
+    return dict.fromkeys(names, part) if part else {}
 
 
 def total_loss(program: Program, metrics: dict, progress: float | None = None) -> float:
@@ -303,8 +307,9 @@ def measure(
       and then not as valid_*, too); cloze_accuracy, cloze_bits (filling masks that are
       the same for every objective); probe_accuracy, probe_majority (labelled text);
       pair_accuracy, pair_nats (eval.pair_questions); word_accuracy (eval.num_words);
-      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
-      initial parameters.
+      choice_bayes_accuracy (eval.num_choices); regret_left_to_right, regret_two_sided,
+      of other answers regret_*_bayes and regret_*_generator, and special_mass_* (text
+      of a language). Names that end in _random are of the initial parameters.
     """
     fresh = program.init_params(seed)
     metrics = dict(known.metrics or measure_valid(program, params, corpora))
@@ -327,6 +332,10 @@ def measure(
         ("untrained", "_random", fresh, control),
     ):
         text_examples = measure_text(program, chosen, corpora["valid"])
+        is_quick = name == "untrained"
+        of_language, masses = measure_exact(program, chosen, corpora, is_quick)
+        text_examples |= of_language
+        metrics |= {f"{k}{suffix}": value for k, value in masses.items()}
         is_measured = [k for k in FROM_FEATURES if k in before.metrics]
         if is_measured:
             metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}
@@ -341,6 +350,16 @@ def measure(
     examples.pop("probe_majority_random", None)  # the same as of trained parameters
     new.pop("probe_majority_random", None)
     return Measured(metrics | means(new), examples, probes)
+
+
+def measure_exact(
+    program: Program, params, corpora: dict[str, Split], is_quick: bool = False
+) -> tuple[dict[str, Examples], dict[str, float]]:
+    """`training.regret.measure_regret`, if the text is of a language."""
+    if not is_language(program.task.plan.text.path):
+        return {}, {}
+    measure_regret = load_place("jaxpt.training.regret:measure_regret")
+    return measure_regret(program, params, corpora, is_quick)
 
 
 def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:

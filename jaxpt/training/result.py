@@ -7,6 +7,7 @@ import jax
 
 from jaxpt.distributed import processes
 from jaxpt.files.folder import write_json
+from jaxpt.languages import ACCURACY, REGRETS
 from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.result import RESULT
@@ -18,7 +19,7 @@ from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
 
 # The metrics of an evaluation that learning curves show.
 OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
-CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT)
+CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRETS.values(), ACCURACY)
 
 
 class RunCost(NamedTuple):

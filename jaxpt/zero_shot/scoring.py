@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -188,7 +188,7 @@ class TextScorer:
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         sums = {rule: np.zeros(offsets[-1] + 1) for rule in rules}
         hits = np.zeros(offsets[-1] + 1, bool) if with_best else None
-        run = _Batches(self, sums, hits)
+        run = RowBatches(self, sums, hits)
         planners: dict[Callable, list[str]] = {}
         for rule in rules:
             planners.setdefault(RULES[rule][0], []).append(rule)
@@ -196,7 +196,7 @@ class TextScorer:
         for i in order.tolist():
             for plan, planner_rules in planners.items():
                 for rows in plan(texts[i]._replace(rules=tuple(planner_rules))):
-                    self._check(rows, len(texts[i].tokens), planner_rules[0])
+                    self.check(rows, len(texts[i].tokens), planner_rules[0])
                     run.add(rows, offsets[i] - texts[i].start)
         run.finish()
         cuts = offsets[1:-1]
@@ -206,7 +206,7 @@ class TextScorer:
         }
         return scores if hits is None else scores | {BEST: np.split(hits[:-1], cuts)}
 
-    def _check(self, rows: ScoredRows, size: int, rule: str) -> None:
+    def check(self, rows: ScoredRows, size: int, rule: str) -> None:
         """Raises UserError if a stack has too few positions for the rows."""
         longest, _ = _lengths(rows.arrays)
         if self.form.max_len and longest > self.form.max_len:
@@ -267,7 +267,7 @@ class _Shape:
         return self.dec_length, self.length, self.num_read
 
 
-class _Batches:
+class RowBatches:
     """Collects rows by shape and runs them through the network in batches."""
 
     def __init__(
@@ -275,8 +275,10 @@ class _Batches:
         scorer: TextScorer,
         sums: dict[str, np.ndarray],
         hits: np.ndarray | None = None,
+        least: Mapping[str, int] | None = None,
     ) -> None:
         self.scorer, self.sums, self.hits = scorer, sums, hits
+        self.least = least or {}  # lengths to which rows are padded
         # The codes of the sets of rules.
         self.codes: dict[tuple[str, ...], int] = {}
         self.waiting: dict[_Shape, list[tuple]] = {}
@@ -292,7 +294,9 @@ class _Batches:
         """
         most = self.scorer.form.max_len
         length, dec_length = (
-            _round_up(rows.arrays[name].shape[1], most) if name in rows.arrays else 0
+            _round_up(max(rows.arrays[name].shape[1], self.least.get(name, 0)), most)
+            if name in rows.arrays
+            else 0
             for name in ROW_NAMES
         )
         num_read = _round_reads(rows.places.shape[1], dec_length or length)
@@ -417,10 +421,10 @@ def _lengths(arrays: dict[str, np.ndarray]) -> tuple[int, int]:
 def _round_reads(num: int, length: int) -> int:
     """The padded number of scored positions of a row: one, a quarter, or all.
 
-    >>> [_round_reads(n, 32) for n in (1, 3, 8, 9, 32)]
-    [1, 8, 8, 32, 32]
+    >>> [_round_reads(n, 32) for n in (1, 3, 8, 9, 32, 40)]
+    [1, 8, 8, 32, 32, 40]
     """
-    return next(most for most in (1, max(1, length // 4), length) if num <= most)
+    return next((n for n in (1, max(1, length // 4), length) if num <= n), num)
 
 
 def _round_up(length: int, most: int = 0) -> int:

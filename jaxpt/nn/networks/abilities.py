@@ -26,28 +26,41 @@ class Gap(NamedTuple):
 
     Attributes:
       tokens: int32 [B, T], the text with any token in the gap.
-      position: of the gap.
+      position: of the gap; one for all texts, or int32 [B].
       gapped: int32 [B, T], with what replaces a gap in training; or [B, T - 1].
       candidates: int32 [B, N].
-      answer: int32 [B, S], the decoder's inputs up to the gap.
-      ends: int32 [B, E, A], what the decoder writes after the missing token: at each of
-        E positions one of A tokens, whose probabilities are added.
+      answer: int32 [B, S], the decoder's first input, then what it writes, with any
+        token in the gap.
+      answer_position: of the gap in the answer.
+      ends: ids of which one follows the answer, whose probabilities are added; () if
+        nothing does.
     """
 
     tokens: Array
-    position: int
+    position: int | Array
     gapped: Array
     candidates: Array
     answer: Array | None = None
-    ends: Array | None = None
+    answer_position: int | Array = 0
+    ends: tuple[int, ...] = ()
+
+    @property
+    def positions(self) -> Int[Array, "B"]:
+        """The position of the gap in each text."""
+        return jnp.broadcast_to(jnp.asarray(self.position), len(self.tokens))
+
+    def fill(self, candidate: Int[Array, "B"]) -> Int[Array, "B T"]:
+        """The texts with a token in their gaps."""
+        rows = jnp.arange(len(self.tokens))
+        return self.tokens.at[rows, self.positions].set(candidate)
+
+    def read(self, values: Float[Array, "B T *D"]) -> Float[Array, "B *D"]:
+        """The values at the gaps."""
+        return values[jnp.arange(len(values)), self.positions]
 
     def score_each(self, score: Any) -> Array:
         """Scores [B, N] from those [B] of the text with a candidate in its gap."""
-
-        def put(candidate: Array) -> Array:
-            return score(self.tokens.at[:, self.position].set(candidate))
-
-        return jax.lax.map(put, self.candidates.T).T
+        return jax.lax.map(lambda c: score(self.fill(c)), self.candidates.T).T
 
     def pick(self, logits: Array) -> Array:
         """The candidates' scores [B, N] of logits [B, V]."""
@@ -114,6 +127,10 @@ class BoundsLikelihood(Protocol):
           is_text: the tokens that are predicted; the others are known.
           rngs: a key for each row.
         """
+
+
+# The views of rows that predict each token given those before it, or given a mask.
+VIEWS = ("causal", "forward", "prefix", "seq2seq", "full")
 
 
 @runtime_checkable
@@ -226,7 +243,7 @@ def name_writing(network: object) -> str:
 
 def choose_by_fill(network: FillsMasks, params: Any, gap: Gap) -> Float[Array, "B N"]:
     """`choice_scores` by the logits at a mask in the gap."""
-    return gap.pick(network.fill_logits(params, gap.gapped)[:, gap.position])
+    return gap.pick(gap.read(network.fill_logits(params, gap.gapped)))
 
 
 def choose_by_likelihood(

@@ -203,11 +203,11 @@ class ElectraNetwork(Network, nn.Module):
                 )
                 scores = {}
                 if "score" in model.answers:
-                    scores["score"] = model.score(states)[:, gap.position]
+                    scores["score"] = gap.read(model.score(states))
                 if "logits" in model.answers:
-                    logits = model.discriminator.logits(states[:, gap.position])
+                    logits = model.discriminator.logits(gap.read(states))
                     restored = jax.nn.log_softmax(logits)
-                    answer = tokens[:, gap.position, None]
+                    answer = gap.read(tokens)[:, None]
                     scores["logits"] = jnp.take_along_axis(restored, answer, 1)[:, 0]
                 return scores
 
@@ -330,8 +330,8 @@ class Electra(ElectraNetwork):
             odds = log_original
         if self.variant not in EVERYWHERE:
             return jax.nn.log_sigmoid(odds)
-        hidden = gap.tokens.at[:, gap.position].set(self.mask_id)
-        logits = self.fill_logits(params, hidden)[:, gap.position]
+        masks = jnp.full(len(gap.tokens), self.mask_id, gap.tokens.dtype)
+        logits = gap.read(self.fill_logits(params, gap.fill(masks)))
         share = self.sampled_share
         log_filled = gap.pick(jax.nn.log_softmax(logits / self.temperature))
         log_filled += jnp.log(share)

@@ -57,26 +57,34 @@ class EncoderDecoder(TransformerNetwork):
         Raises:
           ValueError: the gap has no answer, as its training shows no gaps.
         """
-        if gap.answer is None or gap.ends is None:
-            raise ValueError("the gap must have an answer and its ends")
+        if gap.answer is None:
+            raise ValueError("the gap must have an answer")
         answer, ends = gap.answer, gap.ends
-        first = answer.shape[1] - 1  # the state that predicts the candidate
+        position = jnp.broadcast_to(jnp.asarray(gap.answer_position), len(answer))
+        # From the candidate on, the decoder's outputs are scored.
+        is_scored = jnp.arange(1, answer.shape[1]) >= position[:, None]
+        full = masks.full()
 
-        def score(candidate: Array) -> Array:
-            token = candidate[:, None]
-            dec_inputs = jnp.concatenate([answer, token, ends[:, :-1, 0]], axis=1)
-            states = self.answer_states(params, gap.gapped, dec_inputs)[:, first:]
+        def read(model: EncoderDecoder) -> Array:
+            source = model.encode(gap.gapped, full, deterministic=True)
 
-            def find_log_probs(ids: Array) -> Array:
-                targets = jnp.concatenate([token, ids], axis=1)
-                return -self.apply({"params": params}, states, targets, method="nll")
+            def score(candidate: Array) -> Array:
+                outputs = answer.at[jnp.arange(len(answer)), position].set(candidate)
+                inputs = outputs if ends else outputs[:, :-1]
+                states = model.decode(
+                    inputs, masks.causal(), source, full, deterministic=True
+                )
+                nll = model.nll(states[:, : answer.shape[1] - 1], outputs[:, 1:])
+                total = -jnp.where(is_scored, nll, 0).sum(1)
+                if not ends:
+                    return total
+                last = jnp.repeat(states[:, -1:], len(ends), axis=1)
+                targets = jnp.broadcast_to(jnp.array(ends), last.shape[:2])
+                return total + jax.nn.logsumexp(-model.nll(last, targets), axis=1)
 
-            ways = [find_log_probs(ends[:, :, a]) for a in range(ends.shape[2])]
-            log_probs = jnp.stack(ways, axis=2)
-            ending = jax.nn.logsumexp(log_probs[:, 1:], axis=2)
-            return log_probs[:, 0, 0] + ending.sum(1)
+            return jax.lax.map(score, gap.candidates.T).T
 
-        return jax.lax.map(score, gap.candidates.T).T
+        return self.apply({"params": params}, method=read)
 
     def make_decoder(self, start_id: int | None) -> Decoder:
         """Answers a prompt, which the encoder reads."""

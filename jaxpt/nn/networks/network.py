@@ -55,6 +55,8 @@ class Network(abc.ABC):
     HEADS: ClassVar[tuple[str, ...]] = ()
     HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
     READS_AHEAD: ClassVar[bool] = True  # a token may attend to later ones
+    # Scores a token in a text by the likelihood of the whole text, by Bayes' rule.
+    GAP_BY_LIKELIHOOD: ClassVar[bool] = False
     # By scoring rule, the parameters that it reads; a rule that is not here reads all.
     RULE_PARTS: ClassVar[dict[str, tuple[str, ...]]] = {}
     RULES: ClassVar[Rules] = TRANSFORMER_RULES

@@ -20,6 +20,7 @@ class CausalLM(TransformerNetwork):
 
     HEADS = ("causal",)
     READS_AHEAD = False
+    GAP_BY_LIKELIHOOD = True
     SCORING: ClassVar[tuple[str, ...]] = ("causal",)
     scores_ratio = False
 
@@ -86,6 +87,7 @@ class PrefixLM(TransformerNetwork):
     """
 
     HEADS = ("causal",)
+    GAP_BY_LIKELIHOOD = True
     SCORING = ("prefix",)
     scores_ratio = False
 
@@ -105,8 +107,8 @@ class PrefixLM(TransformerNetwork):
 
         def score(tokens: Array) -> Array:
             inputs, targets = tokens[:, :-1], tokens[:, 1:]
-            places = jnp.arange(inputs.shape[1])
-            is_prefix = jnp.broadcast_to(places < gap.position, inputs.shape)
+            places, position = jnp.arange(inputs.shape[1]), gap.positions[:, None]
+            is_prefix = places < position
 
             def read(model: TransformerNetwork) -> Array:
                 attn_mask = masks.prefix_keys(is_prefix)
@@ -114,7 +116,7 @@ class PrefixLM(TransformerNetwork):
                 return model.nll(states, targets)
 
             nll = self.apply({"params": params}, method=read)
-            return -jnp.where(places >= gap.position - 1, nll, 0).sum(1)
+            return -jnp.where(places >= position - 1, nll, 0).sum(1)
 
         return gap.score_each(score)
 
@@ -132,6 +134,7 @@ class CausalMaskedLM(CausalLM):
     FILLS_BY: ClassVar[str] = ""
     SCORING = ("causal", "mntp", "mntp_word_l2r")
     READS_AHEAD = True
+    GAP_BY_LIKELIHOOD = False
 
     def target_log_probs(
         self, params: Any, batch: dict, view: str, with_ranks: bool = False

@@ -149,6 +149,7 @@ class CausalStudent(StudentTeacher):
     KIND = CausalLM
     HEADS, READS_AHEAD = CausalLM.HEADS, CausalLM.READS_AHEAD
     SCORING = CausalLM.SCORING
+    GAP_BY_LIKELIHOOD = CausalLM.GAP_BY_LIKELIHOOD
 
     def next_logits(self, params: Any, tokens: Array) -> Array:
         return self.alone.next_logits(params["student"], tokens)

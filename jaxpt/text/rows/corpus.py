@@ -2,12 +2,16 @@
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jaxpt.errors import ConfigError
 from jaxpt.text.stores.stream import TokenStream, check_range
+
+if TYPE_CHECKING:
+    from jaxpt.text.stores.fresh import FreshDocuments
 
 
 class RowArrays(TypedDict, total=False):
@@ -18,6 +22,7 @@ class RowArrays(TypedDict, total=False):
       segment_ids: [n, R], 1.. the documents of a packed row, 1 throughout a pair, 0
         padding.
       sentence_ids: [n, R], 1.. the sentences of a row, 0 padding.
+      answers: [n, R], 1 in the answers of a task, 0 elsewhere.
       type_ids: [n, R], 0 in [CLS] A [SEP] and in padding, 1 in B [SEP].
       is_random_next: [n], 1 if B does not follow A.
       is_swapped: [n], 1 if B precedes A.
@@ -26,6 +31,7 @@ class RowArrays(TypedDict, total=False):
     tokens: np.ndarray
     segment_ids: np.ndarray
     sentence_ids: np.ndarray
+    answers: np.ndarray
     type_ids: np.ndarray
     is_random_next: np.ndarray
     is_swapped: np.ndarray
@@ -55,6 +61,10 @@ class Corpus:
       byte_stream: the bytes of text of each token of the stream; None if the vocabulary
         has them, or they are not known.
       fingerprint: the sha256 of the corpus's content, in hex.
+      answers: of each token of the stream, 1 in the answers of a task and 0 elsewhere;
+        None if the text is not a task.
+      fresh: of the training text of a language, the documents that training reads in
+        place of the corpus's own.
     """
 
     stream: TokenStream
@@ -66,6 +76,8 @@ class Corpus:
     sentence_starts: np.ndarray | None
     byte_stream: TokenStream | None
     fingerprint: str
+    answers: TokenStream | None = None
+    fresh: "FreshDocuments | None" = None
 
     @classmethod
     def from_arrays(
@@ -219,6 +231,25 @@ def cut(whole: Corpus, start: int, stop: int, name: str) -> Corpus:
         labels=whole.labels[first:last],
         sentence_starts=sentences,
         fingerprint=digest.hexdigest(),
+    )
+
+
+def of_answers(corpus: Corpus) -> Corpus:
+    """The same corpus whose tokens are 1 in answers, 0 elsewhere.
+
+    Raises:
+      ConfigError: it has no answers.
+    """
+    if corpus.answers is None:
+        raise refuse_answers()
+    return replace(corpus, stream=corpus.answers)
+
+
+def refuse_answers() -> ConfigError:
+    """The error of a text without answers."""
+    return ConfigError(
+        "data.answers_only=True: must be False with a text that has no answers; "
+        "of the languages, star, facts and recall have some"
     )
 
 

@@ -8,7 +8,13 @@ import numpy as np
 
 from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError, DataError
-from jaxpt.text.rows.corpus import Corpus, RowArrays, count_sentences, ragged
+from jaxpt.text.rows.corpus import (
+    Corpus,
+    RowArrays,
+    count_sentences,
+    of_answers,
+    ragged,
+)
 from jaxpt.text.rows.rows_spec import PACKED, PAIRS, PLAIN, RowsSpec
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.text_form import TextForm
@@ -91,12 +97,7 @@ class _Stretches:
     notes: tuple[str, ...] = ()
 
     def __init__(self, corpus: Corpus, spec: RowsSpec, form: TextForm):
-        length = spec.row_length - form.num_special()
-        if length < 1:
-            raise ConfigError(
-                f"data.row_length={spec.row_length}: must be at least "
-                f"{form.num_special() + 1} with data.add_special_tokens=True"
-            )
+        length = spec.num_ordinary(form)
         check_length(corpus, length)
         self.is_sampled = spec.rows == "windows"
         self.keys = spec.keys
@@ -107,12 +108,17 @@ class _Stretches:
     def read(self, indices: np.ndarray) -> RowArrays:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
-        if "sentence_ids" not in self.keys:
-            return {"tokens": self._form.wrap(tokens)}
-        lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
-        offsets, shape = np.zeros_like(rows), (len(starts), self._length)
-        ids = count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
-        return {"tokens": tokens, "sentence_ids": ids}
+        arrays = RowArrays(tokens=self._form.wrap(tokens))
+        if "answers" in self.keys:
+            answers = of_answers(self._corpus).gather(starts, self._length)
+            around = [(0, 0), (len(self._form.before), len(self._form.after))]
+            arrays["answers"] = np.pad(answers, around)
+        if "sentence_ids" in self.keys:
+            lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
+            offsets, shape = np.zeros_like(rows), (len(starts), self._length)
+            ids = count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
+            arrays["sentence_ids"] = ids
+        return arrays
 
 
 def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from jaxpt.text.rows.corpus import (
     RowArrays,
     copy_pieces,
     count_sentences,
+    of_answers,
     ragged,
 )
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences
@@ -80,6 +81,11 @@ class _Packed:
             begins[rows, offsets] = 1
             segments *= np.cumsum(begins, axis=1, dtype=np.int32)
         arrays = RowArrays(tokens=tokens, segment_ids=segments)
+        if "answers" in self.keys:
+            answers = np.zeros(shape, np.int32)
+            marked = of_answers(self._corpus)
+            copy_pieces(marked, answers, rows, offsets, starts, lengths)
+            arrays["answers"] = answers
         if "sentence_ids" in self.keys:
             ids = count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
             arrays["sentence_ids"] = ids * is_real

@@ -24,6 +24,7 @@ CARRIERS = {
     "is_random_next": "data.rows=pairs",
     "is_swapped": "data.rows=ordered_pairs",
     "sentence_ids": "data.sentence_ids=True",
+    "answers": "data.answers_only=True",
 }
 
 
@@ -44,6 +45,10 @@ class RowsSpec(Settings):
       max_documents: the maximum number of documents in a packed row.
       isolate_documents: whether the documents of a packed row are separate segments.
       sentence_ids: whether rows have the sentence number of each token.
+      answers_only: whether losses are read in the answers of a task only, and nothing
+        else is hidden: the nodes of the path in `star:`, the values in `recall:`, and
+        in `facts:` keys and values. Filled in for these languages, if the objective can
+        do so; others read the whole text.
       add_special_tokens: whether each row of chunks or windows begins and ends with the
         special tokens that a text has: those of an imported model, else [CLS] and
         [SEP].
@@ -60,6 +65,7 @@ class RowsSpec(Settings):
     max_documents: PositiveInt = 8
     isolate_documents: bool = True
     sentence_ids: bool = False
+    answers_only: bool = False
     add_special_tokens: bool = False
     dupe_factor: PositiveInt = 10
     short_seq_prob: Fraction = 0.1
@@ -75,6 +81,10 @@ class RowsSpec(Settings):
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
                 "whose type_ids mark the two sentences"
             )
+        if self.answers_only and self.rows in PAIRS:
+            raise ConfigError(
+                f"data.answers_only=True: must be False with data.rows={self.rows!r}"
+            )
         is_other = self.rows not in PLAIN or self.sentence_ids
         if self.add_special_tokens and is_other:
             raise ConfigError(
@@ -88,8 +98,8 @@ class RowsSpec(Settings):
         """The keys of rows of this form."""
         if self.rows in PAIRS:
             return (*PAIR_KEYS, PAIRS[self.rows])
-        keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
-        return keys + ("sentence_ids",) * self.sentence_ids
+        flags = ("sentence_ids",) * self.sentence_ids + ("answers",) * self.answers_only
+        return ("tokens", *("segment_ids",) * (self.rows in PACKED), *flags)
 
     def text_form(self, vocab: Vocab) -> TextForm:
         """The special tokens of rows: those around a text, and the one before it.
@@ -107,3 +117,13 @@ class RowsSpec(Settings):
             before, after = form.before, form.after
         bos = None if self.rows in SEGMENTED else vocab.eos
         return TextForm(before, after, bos=bos)
+
+    def num_ordinary(self, form: TextForm) -> int:
+        """The tokens of text in a row between the special ones; at least 1."""
+        num = self.row_length - form.num_special()
+        if num < 1:
+            raise ConfigError(
+                f"data.row_length={self.row_length}: must be at least "
+                f"{form.num_special() + 1} with data.add_special_tokens=True"
+            )
+        return num

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from jaxpt.by_name import load_place
 from jaxpt.errors import DataError, argument
+from jaxpt.languages import is_language
 from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, split_suffixes
 from jaxpt.text.sources.hashes import stamp
@@ -22,6 +23,8 @@ SOTU_ERAS = {1790: "1790-1849", 1850: "1850-1909", 1910: "1910-1969", 1970: "197
 # The files that are read from a folder, compressed or not. A path to a single file may
 # have any suffix.
 FOLDER_SUFFIXES = (".txt", ".jsonl", ".ndjson", ".parquet")
+# Imported for a language only.
+LANGUAGE_TEXTS = "jaxpt.text.sources.language_texts"
 # The formats of records that are documents; JSON of other forms is not plain text.
 RECORDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _ARCHIVES = (".tzst", ".zip", ".7z", ".rar")
@@ -56,6 +59,9 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
     """
     check_rule(spec.documents)
     how = _make_reading(spec)
+    if is_language(spec.path):
+        yield from load_place(f"{LANGUAGE_TEXTS}:read_language_documents")(spec.path)
+        return
     if is_data_set(spec.path):
         yield from load_place(f"{_RECORDS}:read_data_set")(spec, how)
         return
@@ -88,7 +94,8 @@ def describe_source(spec: SourceSpec) -> dict:
     Returns:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
       the data set's full name with its version, "split", and the number of "records";
-      for a data set of the Hub what `hub_datasets.describe` returns.
+      for a data set of the Hub what `hub_datasets.describe` returns; for a language
+      what `language_texts.describe_language` returns.
     """
     about, files = _describe(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
@@ -104,8 +111,8 @@ def list_contents(
       hash_file: returns the sha256 of a file, such as `hashes.Hashes`.
 
     Returns:
-      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS and
-      the Hub, the data set's entries of `describe_source` come first.
+      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
+      Hub and languages, their entries of `describe_source` come first.
     """
     about, files = _describe(spec)
     contents = [about] if about else []
@@ -118,6 +125,8 @@ def list_contents(
 
 def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
+    if is_language(spec.path):
+        return load_place(f"{LANGUAGE_TEXTS}:describe_language")(spec.path), []
     if not is_data_set(spec.path):
         return {}, _list_files(spec)
     describe = find_data_set(spec.path).describe
@@ -127,7 +136,7 @@ def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
 
 def describe_skipped(spec: SourceSpec) -> str:
     """The files of a folder or glob that are not read, in a line; "" for none."""
-    if is_data_set(spec.path):
+    if is_data_set(spec.path) or is_language(spec.path):
         return ""
     skipped = _find_files(spec)[1]
     if not skipped:

@@ -386,7 +386,7 @@ def _guess_bytes(contents: list[dict], settings: dict) -> int:
     packed = (*PACKINGS, ".parquet")
     if any(entry.get("name", "").lower().endswith(packed) for entry in contents):
         return 0
-    if any("tfds" in entry or "hf" in entry for entry in contents):
+    if any({"tfds", "hf", "language"} & entry.keys() for entry in contents):
         return 0
     return sum(entry["bytes"] for entry in contents)
 

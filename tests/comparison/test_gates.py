@@ -1,0 +1,167 @@
+"""Each gate fails on a case made for it, and on no other case."""
+
+import math
+
+import numpy as np
+import pytest
+from reports import make_entry, make_report, read_run
+from tiny import make_config, prepare
+
+from jaxpt.comparison.gates import list_gates, measure_divergence
+from jaxpt.comparison.known_truth import describe_truth, measure_exact_baselines
+from jaxpt.languages import BOTH, LEFT
+from jaxpt.report.terminal import format_table, list_verdicts
+from jaxpt.text.dataset import Split
+from jaxpt.text.rows.corpus import Corpus
+from jaxpt.training.regret import find_known
+
+HMM = "hmm:states=4,symbols=12,transitions=0.2,emissions=0.3,length=16"
+STAR = "star:degree=2,arm=3,names=10"
+
+
+def load(path, objective="clm", **changes):
+    settings = {"data__split": "auto", "eval__regret_documents": 64} | changes
+    settings |= {"model__positions": "rotary", "tokenizer__kind": "char"}
+    task, _, corpora = prepare(make_config(path, objective, **settings))
+    return task, corpora
+
+
+@pytest.fixture(scope="module")
+def hmm():
+    return load(HMM)
+
+
+def make(curve=(3.0, 2.0), name="clm", seed=0, **metrics):
+    """A run; its curve is the validation loss at each evaluation."""
+    entry = make_entry(name, seed, **metrics)
+    (point,) = entry["curve"]
+    steps = enumerate(curve)
+    entry["curve"] = [point | {"step": 10 * i, "valid_loss": x} for i, x in steps]
+    return read_run(entry)
+
+
+def check(runs, task, corpora):
+    return list_gates(runs, {"clm": task}, {"clm": corpora})
+
+
+def test_a_good_run_passes_all_gates(hmm):
+    task, corpora = hmm
+    anchors = find_known(task, corpora).anchors
+    below = {
+        "regret_left_to_right": anchors[LEFT]["trigram"].mean * 0.9,
+        "regret_two_sided": anchors[BOTH]["two neighbours"].mean * 0.9,
+        "val_perplexity": 11.9,
+        "cloze_bits": math.log2(12) - 0.01,
+    }
+    assert check([make(**below)], *hmm) == []
+
+
+@pytest.mark.parametrize(
+    "question, metric, table",
+    [
+        (LEFT, "regret_left_to_right", "trigram"),
+        (BOTH, "regret_two_sided", "two neighbours"),
+    ],
+)
+def test_the_table_must_be_beaten(hmm, question, metric, table):
+    task, corpora = hmm
+    anchors = find_known(task, corpora).anchors[question]
+    line, *more = check([make(**{metric: anchors[table].mean * 1.01})], *hmm)
+    assert line.startswith(f"WARNING: clm: {metric} 0.") and table in line
+    assert "has not used its memory" in line and not more
+    # Above the uniform distribution it is broken, which is the only line.
+    line, *more = check([make(**{metric: anchors["uniform"].mean * 1.01})], *hmm)
+    assert "the uniform distribution; the model is broken" in line and not more
+
+
+def test_what_a_question_far_from_training_means():
+    task, corpora = load(HMM, "mlm")
+    value = find_known(task, corpora).anchors[LEFT]["trigram"].mean * 1.01
+    (line,) = check([make(regret_left_to_right=value)], task, corpora)
+    assert line.endswith("the question is far from its training")
+
+
+@pytest.mark.parametrize(
+    "metric, most", [("val_perplexity", 12), ("cloze_bits", math.log2(12))]
+)
+def test_the_uniform_ceiling_of_any_text(hmm, metric, most):
+    (line,) = check([make(**{metric: most * 1.01})], *hmm)
+    assert line.startswith(f"WARNING: clm seed 0: {metric}") and "broken" in line
+
+
+def test_the_best_step_must_not_be_the_first(hmm):
+    (line,) = check([make((2.0, 2.1, 2.2)), make((2.2, 2.1), seed=1)], *hmm)
+    assert line.startswith("WARNING: clm seed 0: valid_loss is best at its first")
+    assert check([make((2.0,))], *hmm) == []  # the only evaluation is at the end
+    assert check([make((2.2, 2.0, 2.1))], *hmm) == []
+    assert check([make((math.nan, 2.1, 2.2))], *hmm) != []
+
+
+def test_the_splits_must_have_the_same_frequencies(hmm):
+    ids = hmm[0].vocab.ordinary_ids
+    draw = np.random.default_rng(0)
+
+    def make_split(p, num):
+        part = Corpus.from_arrays(draw.choice(ids, num, p=np.array(p) / sum(p)))
+        return Split((part,), (1.0,))
+
+    even, skewed = np.ones(12), np.arange(1, 13) ** 2
+    train = make_split(even, 20_000)
+    same = {"train": train, "valid": make_split(even, 300)}
+    other = {"train": train, "valid": make_split(skewed, 300)}
+    task = load(HMM, eval__regret_documents=0)[0]
+    assert check([make()], task, same) == []
+    (line,) = check([make()], task, other)
+    assert line.startswith("WARNING: data.split: token frequencies")
+
+
+def test_a_task_may_ask_for_what_training_leaves_out():
+    task, corpora = load("facts:pairs=40,symbols=8")
+    counts = [corpora[s].count_tokens(task.vocab.size) for s in ("train", "valid")]
+    assert measure_divergence(*counts) > 0.1
+    assert check([make()], task, corpora) == []
+
+
+def test_answers_that_leak():
+    task, corpora = load(f"{STAR},goal=no")
+    assert check([make(answer_accuracy=0.5)], task, corpora) == []
+    (line,) = check([make(answer_accuracy=0.8)], task, corpora)
+    assert "0.800 is above the 0.500 that the prefix allows" in line
+    task, corpora = load(STAR)
+    assert check([make(answer_accuracy=1.0)], task, corpora) == []
+
+
+def test_divergence_of_samples_of_one_distribution_is_about_zero():
+    draw = np.random.default_rng(0)
+    p = draw.dirichlet(np.full(500, 0.5))
+    values = [
+        measure_divergence(draw.multinomial(50_000, p), draw.multinomial(5_000, p))
+        for _ in range(20)
+    ]
+    assert abs(np.mean(values)) < 0.01
+
+
+def test_warnings_come_before_verdicts_and_exact_values_after():
+    report = make_report([make()], gates=["WARNING: the text"])
+    assert list_verdicts(report)[0] == "WARNING: the text"
+    assert "WARNING: the text" in format_table(report)
+
+
+def test_the_report_has_floors_baselines_and_prices(hmm):
+    task, corpora = hmm
+    truth = describe_truth({"clm": task}, {"clm": corpora})
+    assert truth.floors[LEFT] > truth.floors[BOTH] > 0
+    assert truth.uniform == pytest.approx(math.log(12))
+    left = truth.anchors[LEFT]
+    assert left["trigram"] < left["bigram"] < left["unigram"] < left["uniform"]
+    assert left["uniform"] == pytest.approx(truth.uniform - truth.floors[LEFT])
+    assert truth.anchors[BOTH]["exact left to right"] > 0
+    text = "\n".join(truth.lines)
+    assert "by Bayes' rule" in text and "12 passes" in text and "FLOPs" in text
+    assert "two-sided: no direct answer" in text
+    report = make_report([make()], known_truth=truth.to_json())
+    assert report.known_truth == truth
+    assert list_verdicts(report)[-1] == truth.lines[-1]
+    tables, unigrams = measure_exact_baselines(task, corpora)
+    assert tables["regret_left_to_right"].mean == left["trigram"]
+    assert unigrams["regret_left_to_right"].mean == left["unigram"]
