@@ -131,7 +131,7 @@ def test_a_reader_is_made_when_it_is_used_and_only_of_an_ability(speech):
         functions.append(function)
         return compile_reader(function)
 
-    readers = Readers(task, program.form, count)
+    readers = Readers(task, count)
     assert not functions and {*readers} == {*program.readers}
     assert {"eval_step", "next_logits", "token_nll"} <= {*readers}
     assert "fill_logits" not in readers and readers.get("fill_logits") is None

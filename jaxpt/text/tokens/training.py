@@ -167,8 +167,9 @@ def _train_unigram(
             minloglevel=2,
         )
     except RuntimeError as error:
-        if "required_chars" in str(error):
-            raise _too_small(vocab_size, f"more ({error})") from error
+        if short := re.search(r"required_chars. (\d+) vs (\d+)", str(error)):
+            least = vocab_size + int(short[2]) - int(short[1])
+            raise _too_small(vocab_size, f"at least {least}") from error
         raise DataError(f"data.path: no text to train a unigram on: {error}") from error
     proto = sentencepiece_model_pb2.ModelProto.FromString(out.getvalue())
     learnt = [(piece.piece, piece.score) for piece in proto.pieces[1:]]

@@ -209,12 +209,19 @@ def test_nothing_that_is_kept(refuses):
         ("bpe", 3 + 256 + 1, ["vocab_size=260", "at least 261"]),
         ("wordpiece", 4, ["vocab_size=4", "at least 6"]),
         ("wordpiece", 20, ["vocab_size=20", "at least 45"]),
-        ("unigram", 20, ["vocab_size=20", "more"]),
+        ("unigram", 20, ["vocab_size=20", "at least 31"]),
     ],
 )
 def test_too_small(kind, size, parts, refuses):
     with refuses("tokenizer.vocab_size", *parts):
         train_subword(kind, TEXTS, size, ROLES, 2)
+
+
+@pytest.mark.parametrize("kind, least", [("wordpiece", 45), ("unigram", 31)])
+def test_the_least_size_is_enough(kind, least, refuses):
+    assert train_subword(kind, TEXTS, least, ROLES, 2).vocab.size == least
+    with refuses("tokenizer.vocab_size", f"at least {least}"):
+        train_subword(kind, TEXTS, least - 1, ROLES, 2)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
