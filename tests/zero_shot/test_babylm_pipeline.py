@@ -15,7 +15,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from report.test_babylm import write_lines, write_reading
+from finetuning.test_babylm import write_lines, write_reading
 from tiny import make_config, write_run
 
 from jaxpt.cli.main import main
