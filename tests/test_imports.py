@@ -355,7 +355,7 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # What each entry loads of the package: at most so many files, empty ones left out, and
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
-    "train": (180, 29_900),
+    "train": (181, 30_300),
     "fill": (117, 22_200),
     "jaxpt.objectives.mlm": (35, 7_000),
     "--help": (15, 2_000),

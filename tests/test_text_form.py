@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "jaxpt"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Who asks for a declared part: an objective asks its base, the rows are made by theirs,
 # and the run joins them.
-ASKING = {"runs/task.py", "runs/data.py", "text/rows/forms.py"}
+ASKING = {"runs/task.py", "runs/data.py", "text/rows/forms.py", "text/rows/fresh.py"}
 # Who writes a form: the declarations, and what is read from or added for a checkpoint.
 MAKING = {
     *("text_form.py", "runs/task.py", "text/rows/rows_spec.py"),
@@ -71,8 +71,9 @@ def test_ids_are_put_around_arrays_of_either_library(kind):
     tokens = np.array([[7, 8], [8, 7]], np.int32)
     calls = {
         name: lambda x, name=name: getattr(form, name)(x)
-        for name in ("wrap", "wrap_read", "answer_before", "answer_after")
+        for name in ("wrap", "wrap_read", "answer_before")
     }
+    calls["whole_answer"] = lambda x: form.whole_answer(x, 1)[0]
     results = {}
     for name, call in calls.items():
         if kind == "numpy":
@@ -85,7 +86,7 @@ def test_ids_are_put_around_arrays_of_either_library(kind):
         "wrap": [[1, 2, 7, 8, 3], [1, 2, 8, 7, 3]],
         "wrap_read": [[1, 2, 4, 7, 8, 3], [1, 2, 4, 8, 7, 3]],
         "answer_before": [[0, 9], [0, 9]],
-        "answer_after": [[[5, 6]], [[5, 6]]],
+        "whole_answer": [[0, 9, 7], [0, 9, 8]],
     }
 
 
@@ -93,7 +94,8 @@ def test_a_network_that_writes_no_answer_has_none():
     tokens = np.array([[7, 8]])
     for form in (TextForm(gap=(9,), start=0), TextForm(gap=(9,), gap_ends=(1,))):
         assert form.answer_before(tokens) is None
-    assert TextForm(start=0).answer_after(tokens) is None
+        assert form.whole_answer(tokens, 1) is None
+    assert TextForm(start=0).whole_answer(tokens, 1) is None
 
 
 def test_a_form_is_part_of_a_key_without_its_table_of_words():

@@ -13,7 +13,7 @@ from jaxpt.judge.examples import Examples
 from jaxpt.languages import BOTH, LEFT, REGRETS
 from jaxpt.report.formats import format_flops
 from jaxpt.report.types import KnownTruth
-from jaxpt.runs.exact_answers import AnswerKind, count_price, list_answers
+from jaxpt.runs.exact_answers import NetworkAnswer, count_price, list_answers
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.training.regret import Known, find_known
@@ -88,7 +88,7 @@ def _word_answers(name: str, task: Task, num_symbols: int) -> str:
     return f"{name} answers {'; '.join(parts)}"
 
 
-def _word_answer(task: Task, answer: AnswerKind) -> str:
+def _word_answer(task: Task, answer: NetworkAnswer) -> str:
     passes = "one pass for a whole text"
     if answer.passes:
         price = format_flops(count_price(task, answer))

@@ -174,7 +174,7 @@ class Spec(BoundSpec):
 
     SECTION: ClassVar[str] = "masked_diffusion"
     NETWORKS: ClassVar = (DiffusionLM,)
-    READS: ClassVar = ObjectiveSpec.READS | {"progress"}
+    READS: ClassVar = BoundSpec.READS | {"progress"}
 
     average: Annotated[str, OneOf("inverse_rate", "mean", "row_mean")] = "inverse_rate"
     rates: Annotated[str, OneOf("uniform", "cosine", "bimodal")] = "uniform"

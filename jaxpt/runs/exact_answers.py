@@ -52,7 +52,7 @@ FAR_RULES = ("pll_word_l2r", "mntp_word_l2r")
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerKind:
+class NetworkAnswer:
     """A way in which a network answers a question.
 
     Attributes:
@@ -77,46 +77,46 @@ class AnswerKind:
         return self.metric == REGRETS[self.question]
 
 
-def list_answers(task: Task, num_symbols: int) -> list[AnswerKind]:
+def list_answers(task: Task, num_symbols: int) -> list[NetworkAnswer]:
     """The ways in which a run's network answers, the direct ones first."""
     answers = [*_answer_left(task), *_answer_both(task, num_symbols)]
     return sorted(answers, key=lambda answer: not answer.is_direct)
 
 
-def _answer_left(task: Task) -> Iterator[AnswerKind]:
+def _answer_left(task: Task) -> Iterator[NetworkAnswer]:
     rule = find_left_rule(list_rules(task.model, task.text_form))
     if not rule or list_predicting(task):
         return
     how, passes = LEFT_RULES[rule], int(rule not in ONE_PASS)
     is_far = rule in FAR_RULES and not isinstance(task.model, BoundsLikelihood)
-    yield AnswerKind(REGRETS[LEFT], LEFT, rule, passes, how, is_far)
+    yield NetworkAnswer(REGRETS[LEFT], LEFT, rule, passes, how, is_far)
 
 
-def _answer_both(task: Task, num_symbols: int) -> Iterator[AnswerKind]:
+def _answer_both(task: Task, num_symbols: int) -> Iterator[NetworkAnswer]:
     model: Any = task.model
     name, fills = REGRETS[BOTH], isinstance(model, FillsMasks)
     if list_predicting(task):
         return
     if fills and not model.FILLS_BY:
-        yield AnswerKind(name, BOTH, "gap_fill_scores", 1, "with it alone masked")
+        yield NetworkAnswer(name, BOTH, "gap_fill_scores", 1, "with it alone masked")
         return
     if fills:
         how = f"by {model.FILLS_BY}, with it alone masked"
-        yield AnswerKind(name + GENERATOR, BOTH, "gap_fill_scores", 1, how)
+        yield NetworkAnswer(name + GENERATOR, BOTH, "gap_fill_scores", 1, how)
     shows_gaps = bool(task.text_form.gap) or not model.HAS_DECODER
     if not isinstance(task.model, ScoresCandidates) or not shows_gaps:
         return
     if model.GAP_BY_LIKELIHOOD:
         how = "by Bayes' rule, from the likelihood of the text with each symbol"
-        yield AnswerKind(name + BAYES, BOTH, "gap_scores", num_symbols, how)
+        yield NetworkAnswer(name + BAYES, BOTH, "gap_scores", num_symbols, how)
     elif not model.scores_ratio or isinstance(model, ResolvesRatio):
         how = "by the probability of each symbol and of the end of the gap after it"
         if fills:
             how = "by both networks, with each symbol in its place"
-        yield AnswerKind(name, BOTH, "gap_scores", num_symbols, how)
+        yield NetworkAnswer(name, BOTH, "gap_scores", num_symbols, how)
 
 
-def count_price(task: Task, answer: AnswerKind) -> float:
+def count_price(task: Task, answer: NetworkAnswer) -> float:
     """FLOPs of an answer for one position: those of its passes of a row."""
     forward = task.model.count_flops(task.spec.lengths, 1) / TRAIN_FACTOR
     return answer.passes * forward
@@ -135,7 +135,7 @@ def explain_no_answers(task: Task, length: int) -> str:
 
 
 def read_answers(
-    program: Program, params: PyTree, questions: ExactQuestions, answer: AnswerKind
+    program: Program, params: PyTree, questions: ExactQuestions, answer: NetworkAnswer
 ) -> tuple[Float[np.ndarray, "N P V"], Float[np.ndarray, "N P"] | None]:
     """log q of the symbols at each position, and the mass of other ids, if it is known.
 

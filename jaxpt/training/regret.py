@@ -21,7 +21,7 @@ from jaxpt.languages.parameters import NamedLanguage, read_language
 from jaxpt.runs.exact_answers import (
     BAYES,
     FAR_RULES,
-    AnswerKind,
+    NetworkAnswer,
     explain_no_answers,
     fill_masks,
     list_answers,
@@ -169,7 +169,7 @@ def _measure_answers(
 
 
 def _choose_questions(
-    task: Task, questions: ExactQuestions, answer: AnswerKind
+    task: Task, questions: ExactQuestions, answer: NetworkAnswer
 ) -> ExactQuestions | None:
     """Those that are asked: of an answer by Bayes' rule only a few."""
     if not answer.metric.endswith(BAYES):

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxpt.runs.run_framing import find_form
 from tiny import VARIANTS, make_config, prepare, slow_but
 
 from jaxpt.evaluation.regret import (
@@ -298,7 +297,7 @@ class StandInProgram:
     task: object
 
     def __post_init__(self):
-        self.form = find_form(self.task)
+        self.form = self.task.text_form
         self.compile_reader = jax.jit
         self.readers = Readers(self.task, self.form, jax.jit)
 
