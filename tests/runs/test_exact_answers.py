@@ -297,9 +297,8 @@ class StandInProgram:
     task: object
 
     def __post_init__(self):
-        self.form = self.task.text_form
         self.compile_reader = jax.jit
-        self.readers = Readers(self.task, self.form, jax.jit)
+        self.readers = Readers(self.task, jax.jit)
 
 
 @pytest.fixture(scope="module")
