@@ -222,7 +222,7 @@ def test_without_causal_rows_it_is_masked_diffusion_shifted(make_case, make_rows
             other.corrupt({k: v[:, :-1] if v.ndim > 1 else v for k, v in rows.items()}),
         )
     ]
-    np.testing.assert_array_equal(*rates)
+    np.testing.assert_allclose(*rates, rtol=3e-7)  # compiled in other programs
     tokens = batch["inputs"]
     full = {"self": jnp.ones((1, 1, 20, 20), bool)}
     logits = jax.jit(
