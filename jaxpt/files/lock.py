@@ -82,7 +82,8 @@ def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except FileNotFoundError:  # the last holder has just removed the folder
+        # The last holder has just removed the folder; mkdir may then call it a file.
+        except (FileNotFoundError, FileExistsError):
             num_failures += 1
             if num_failures == MAX_FAILURES:  # no: the file system makes no files
                 raise

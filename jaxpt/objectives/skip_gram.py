@@ -25,9 +25,17 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    keep_keys,
+    make_train_step,
+)
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import edits
+from jaxpt.rng import row_keys
 from jaxpt.setting_types import BelowOne, NonNegativeFloat, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -143,7 +151,9 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
             "negatives": jnp.minimum(negatives, last).astype(jnp.int32).ravel(),
         }
 
-    return map_rows(corrupt_row, rng, rows)
+    keys, segments = row_keys(rng, rows["index"]), get_segments(rows)
+    batch: Batch = jax.vmap(corrupt_row)(keys, rows["tokens"], segments)
+    return batch | keep_keys(rows)
 
 
 def masks(batch: Batch) -> Masks:

@@ -3,7 +3,7 @@
     jaxpt compare --config results/configs/quickstart_all.py --workdir runs/all
 
 Five seeds each, with the quickstart's text, model and learning rates, which are tuned
-for four of them. About an hour on 2 cores. The study in results/all is older than
+for four of them. About 60 minutes on 2 cores. The study in results/all is older than
 prefix_token, next_latent and future_summary, and has the other 22 objectives.
 """
 

@@ -624,7 +624,7 @@ def costed(name, values, settings):
         "tokens": jax.ShapeDtypeStruct((2, spec.row_length), jnp.int32),
         "index": jax.ShapeDtypeStruct((2,), jnp.int32),
     }
-    for key in spec.READS - {"progress", "segment_ids"} - set(rows):
+    for key in spec.READS - {"progress", "segment_ids", "answers"} - set(rows):
         rows[key] = rows["tokens" if key.endswith("_ids") else "index"]
     if "max_documents" in settings:
         rows["segment_ids"] = rows["tokens"]
