@@ -17,6 +17,7 @@ from jaxpt.cli.running import (
     QUIET,
     RUNS,
     read_workdir,
+    refuse,
     run_command,
     show,
     start_jax,
@@ -54,6 +55,13 @@ CONTROLS = {
         "also compare the controls of each objective, which its settings declare",
     ),
 }
+REGISTER = {
+    "register": (
+        False,
+        "write what is expected (compare.expected) and print its SHA-256 to publish; "
+        "train nothing",
+    ),
+}
 PARTS = {
     "part": (
         "",
@@ -72,7 +80,7 @@ PARTS = {
 jaxpt compare --config quickstart --workdir runs/quickstart
 jaxpt compare --config quickstart --config.compare.objectives="('clm','mlm')" \\
     --data my.txt --workdir runs/two""",
-    flags=PROCESSES | CONTROLS | PARTS | RAY | QUIET,
+    flags=PROCESSES | CONTROLS | REGISTER | PARTS | RAY | QUIET,
     config="pretraining",
     sections=(
         *("data", "tokenizer", "model", "optim", "train", "eval", "compare"),
@@ -114,6 +122,8 @@ def _compare(
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
     from jaxpt.distributed import processes
 
+    if values.register:
+        return _register(config, workdir, explicit_names, values)
     part = Part(values.part, values.run, values.run_index)
     options = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
     if cluster := Cluster.read(values.ray, options):
@@ -131,6 +141,23 @@ def _compare(
         table = do_part(part, config, workdir, explicit_names)
         if processes.is_first():
             show([table])
+        return 0
+
+    return run_command(values, work)
+
+
+def _register(
+    config: AnyConfig, workdir: Path, explicit_names: list[str], values: FlagValues
+) -> int:
+    from jaxpt.comparison.compare import register
+    from jaxpt.distributed import processes
+
+    refuse(values, ("part", "ray"), "must be without --register, which trains nothing")
+
+    def work() -> int:
+        line = register(config, workdir, explicit_names)
+        if processes.is_first():
+            show([line])
         return 0
 
     return run_command(values, work)

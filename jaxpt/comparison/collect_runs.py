@@ -13,7 +13,9 @@ from jaxpt.comparison.plan_runs import (
     run_name,
     run_path,
 )
+from jaxpt.comparison.registration import judge_registration, keep_registration
 from jaxpt.config.sections import CompareSpec
+from jaxpt.distributed import processes
 from jaxpt.errors import CheckpointError, argument
 from jaxpt.files.folder import load_measured
 from jaxpt.files.stored import to_plain
@@ -107,8 +109,11 @@ def write_report(
     unequal = describe_difference("device", devices)
     unequal += list_unequal_tuning(spec, tuning)
     records = {n: Tuning.from_json(to_plain(each)) for n, each in tuning.items()}
+    kept = prepared.config, spec, workdir
+    text = processes.on_first(keep_registration, *kept)
     report = dataclasses.replace(
         report,
+        registration=judge_registration(text, report.metrics) if text else None,
         seeds_note=describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha),
         tuning=records or None,
         inequalities=tuple(unequal) or None,

@@ -22,10 +22,12 @@ from jaxpt.comparison.plan_runs import (
     list_some,
     load_plans,
     plan_runs,
+    register_runs,
     run_name,
     run_path,
     write_plans,
 )
+from jaxpt.comparison.registration import FILE, find_sha256
 from jaxpt.comparison.train_runs import Trainer, train_runs
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.sections import CompareSpec
@@ -73,6 +75,24 @@ def prepare(
         prepared = plan_runs(to_dict(config), workdir, explicit_names)
         write_plans(workdir, prepared)
     return prepared
+
+
+def register(
+    config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
+) -> str:
+    """Registers what is expected, without training; arguments as of `compare`.
+
+    Returns:
+      The SHA-256 of registration.json and its path, to be published.
+    """
+    with hold(workdir):
+        text = register_runs(to_dict(config), workdir, explicit_names)
+    if not text:
+        raise ConfigError(
+            f"{argument('register')}: needs compare.expected, such as "
+            f"('pair_accuracy: clm > mlm',)"
+        )
+    return f"{find_sha256(text)}  {workdir / FILE}"
 
 
 @dataclasses.dataclass(frozen=True)

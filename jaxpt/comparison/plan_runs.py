@@ -1,6 +1,7 @@
 """Plans the runs of a comparison: teachers, tuning, and the steps that the budget buys.
 
     <folder>/compare.json    the config of the comparison
+    <folder>/registration.json  what is expected, if anything is (`registration`)
     <folder>/plans.json      {"plans": {name: {"config", "filled"}}, "tuning": {name: }}
     <folder>/runs/NAME-seedN    each run, as `jaxpt train` writes it
 
@@ -23,6 +24,7 @@ from jaxpt.comparison.budget import (
     write_steps,
 )
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
+from jaxpt.comparison.registration import check_expected, keep_registration
 from jaxpt.comparison.shared_metrics import list_notes
 from jaxpt.comparison.tuning import TrainingText, check_choice, check_trials, tune
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
@@ -142,6 +144,19 @@ def plan_runs(
     return _Planner(config, workdir, explicit_names).plan()
 
 
+def register_runs(
+    config: dict, workdir: Path, explicit_names: Collection[str] = ()
+) -> str:
+    """Registers what is expected of the runs; trains nothing.
+
+    The caller holds `workdir`; arguments as of `plan_runs`.
+
+    Returns:
+      The text of registration.json; "" if nothing is expected.
+    """
+    return _Planner(config, workdir, explicit_names).register()
+
+
 class _Planner:
     """The steps of planning; each uses the results of the earlier ones."""
 
@@ -162,11 +177,20 @@ class _Planner:
         self.measured: dict[str, set[str]] = {}
         self.reasons: dict[str, str] = {}
 
+    def register(self) -> str:
+        """Checks what can be checked before the first run, then registers."""
+        processes.on_first(check_folder, self.workdir, self.config)
+        self._check_runs(n for n, plan in self.plans.items() if not plan.lacks_teacher)
+        processes.on_all(check_expected, self.spec, self.measured)
+        if self.spec.expected:
+            self._write_config()
+        kept = self.config, self.spec, self.workdir
+        return processes.on_first(keep_registration, *kept)
+
     def plan(self) -> ComparisonPlan:
         """Trains the teachers and the trials, then fits the steps to the budget."""
-        processes.on_first(check_folder, self.workdir, self.config)
+        self.register()
         students = [name for name, plan in self.plans.items() if plan.lacks_teacher]
-        self._check_runs(name for name in self.plans if name not in students)
         for name in students:
             self._write_config()
             self.plans[name] = with_teacher(

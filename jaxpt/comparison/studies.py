@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jaxpt.comparison.assembly import NOTES, judge_runs
 from jaxpt.comparison.plan_runs import run_name
+from jaxpt.comparison.registration import judge_registration, list_faults
 from jaxpt.comparison.study_files import STUDY, Values, find_studies, read_files
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import override
@@ -22,6 +23,7 @@ from jaxpt.errors import CheckpointError, argument
 from jaxpt.files.stored import to_plain
 from jaxpt.judge.intervals import repeat_interval
 from jaxpt.report.formats import is_number
+from jaxpt.report.types import Metric
 from jaxpt.runs.finished_runs import FoundRun, load_runs
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import Task, make_task
@@ -61,6 +63,10 @@ class Study:
         examples = {key: self.values.get(key, {}) for key in keys}
         references = {key[0]: x for key, x in self.values.items() if len(key) == 1}
         report |= judge_runs(report, report["runs"], examples, references)
+        if "registration" in report:
+            metrics = [Metric.from_json(metric) for metric in report["metrics"]]
+            text = report["registration"]["text"]
+            report["registration"] = judge_registration(text, metrics).to_json()
         return json.loads(json.dumps(to_plain(report | {"figures": {}})))
 
     @functools.cached_property
@@ -175,7 +181,11 @@ def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
 def check_study(place: Path) -> Study:
     """Checks a study's files, and that its runs have its settings and values."""
     study = load_study(place)
-    for fault in itertools.chain(_list_strays(study), _list_wrong_means(study)):
+    registered = study.stored["report"].get("registration")
+    faults = [_list_strays(study), _list_wrong_means(study)]
+    if registered:
+        faults.append(list_faults(registered, study.stored["compare"]))
+    for fault in itertools.chain(*faults):
         raise CheckpointError(f"{place}: {fault}")
     return study
 

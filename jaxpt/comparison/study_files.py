@@ -78,6 +78,7 @@ STORED = {
     "report": {
         **{k: REPORT[k] for k in ("created", "alpha", "control?", "diverged?")},
         "runs": [_ENTRY],
+        "registration?": {"text": str, "sha256": str},
         "budget": {"kind": str, "amount": float, "note": str},
         "data": {str: object},
     },

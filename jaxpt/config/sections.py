@@ -118,6 +118,25 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def is_expected(text: str) -> bool:
+    """Whether an entry of `compare.expected` has its form."""
+    return bool(_EXPECTED.fullmatch(text))
+
+
+def parse_expected(text: str) -> list[str]:
+    """The metric and the two names of an entry of `compare.expected`.
+
+    >>> parse_expected("pair_accuracy: clm > mlm")
+    ['pair_accuracy', 'clm', 'mlm']
+    """
+    return [part.strip() for part in re.split("[:>=]", text)]
+
+
+_EXPECTED = re.compile(r"\w+: *([\w-]+) *[>=] *(?!\1$)[\w-]+", re.ASCII)
+Expected = Annotated[
+    str,
+    Rule(is_expected, '"METRIC: A > B" (A is ahead of B) or "METRIC: A = B"'),
+]
 TaskName = Annotated[
     str,
     Rule(is_task, f"one of {', '.join(f'{n}:PATH' for n in (*NAMES, FINETUNE))}"),
@@ -331,6 +350,10 @@ class CompareSpec(Settings):
       controls: name -> the names among `objectives` that are its own controls, as
         `jaxpt compare --controls` adds them ({"multi_token": ("clm",)}). The report
         lists these pairs first; verdicts are the same.
+      expected: outcomes that are registered before anything is trained, such as
+        ("regret_left_to_right: clm > mlm",): clm will be ahead of mlm. "=" instead of
+        ">" expects no significant difference. The report says which were found
+        (`comparison.registration`).
       budget: what is equal for every run: "flops" (matrix products of the network and
         the optimizer, counted from sizes), "operations" (all that XLA counts of a step,
         `training.xla_flops`), "raw_tokens" or "seconds" (the clock of each run,
@@ -383,6 +406,7 @@ class CompareSpec(Settings):
     controls: Annotated[dict, Rule(are_controls, CONTROLS)] = dataclasses.field(
         default_factory=dict
     )
+    expected: Annotated[tuple[Expected, ...], Length(is_distinct=True)] = ()
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
     num_evals: NonNegativeInt = 8
@@ -424,6 +448,10 @@ class CompareSpec(Settings):
         named = {*self.controls, *(n for each in self.controls.values() for n in each)}
         allowed = f"of names among compare.objectives={self.objectives}"
         self.check("controls", named <= {*self.objectives}, allowed)
+        for expected in self.expected:
+            names = parse_expected(expected)[1:]
+            allowed = f"of two names among compare.objectives={self.objectives}"
+            self.check("expected", {*names} <= {*self.objectives}, allowed)
         is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
         allowed = (
             f"without those of compare.earlier_seeds={self.earlier_seeds}, or "

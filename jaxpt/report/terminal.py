@@ -82,8 +82,9 @@ def _align(rows: list[list[str]]) -> list[str]:
 def list_verdicts(report: Report) -> list[str]:
     """A line for each shared metric with a verdict, then the baselines.
 
-    Before them are the warnings (`list_warnings`) and a line for each objective with
-    own controls; after them what is exact about the text of a language.
+    Before them are the warnings (`list_warnings`), what was registered as expected, and
+    a line for each objective with own controls; after them what is exact about the text
+    of a language.
     """
     lines = [
         f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
@@ -92,9 +93,11 @@ def list_verdicts(report: Report) -> list[str]:
     ]
     lines = lines or ["no verdict: no shared metric was measured for two objectives"]
     exact = report.known_truth.lines if report.known_truth else ()
+    registered = report.registration.lines if report.registration else ()
     own = list_own_controls(report)
     baselines = list_baselines(report)
-    return [*list_warnings(report), *own, *lines, *baselines, *exact]
+    before = [*list_warnings(report), *registered, *own]
+    return [*before, *lines, *baselines, *exact]
 
 
 def list_warnings(report: Report) -> list[str]:

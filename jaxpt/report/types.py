@@ -9,6 +9,7 @@
       WholeCost    the verdicts with teachers and tuning
       Tuning       the trials of an objective
       KnownTruth   floors and baselines of text with exact answers
+      Registration expected outcomes, and which of them were found
 
 `Report.from_json` reads what `Report.to_json` writes. The file has no number of its
 format: format 1 is a file without one, and any other is refused.
@@ -327,6 +328,23 @@ class KnownTruth(Stored):
 
 
 @dataclasses.dataclass(frozen=True)
+class Registration(Stored):
+    """What was expected before anything was trained (`jaxpt.comparison.registration`).
+
+    Attributes:
+      text: of registration.json.
+      sha256: of the text.
+      outcomes: by expected outcome, whether it was found.
+      lines: all of it in sentences.
+    """
+
+    text: str
+    sha256: str
+    outcomes: dict[str, str]
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Report(Stored):
     """Everything that report.json holds.
 
@@ -340,6 +358,7 @@ class Report(Stored):
       inequalities: of runs that were trained separately, a sentence each.
       gates: warnings before the verdicts (`jaxpt.comparison.gates`).
       known_truth: of text of a language with exact answers.
+      registration: what was expected before anything was trained.
     """
 
     title: str
@@ -365,6 +384,7 @@ class Report(Stored):
     samples: dict[str, Samples] | None = None
     gates: tuple[str, ...] = ()
     known_truth: KnownTruth | None = None
+    registration: Registration | None = None
 
     @classmethod
     def from_json(cls, value: Any, place: str = "") -> Self:
