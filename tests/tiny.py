@@ -287,15 +287,19 @@ def run_on_devices(num, code):
     return result.stdout
 
 
-def prepare(config):
-    """A config's task, with the tokenizer and the corpora that it trains on."""
+def prepare(config, explicit_names=()):
+    """A config's task, with the tokenizer and the corpora that it trains on.
+
+    Args:
+      explicit_names: the settings that are never filled in.
+    """
     # Not above: a config that is read imports this file, and needs none of them.
     from jaxpt.config.plan import make_plan
     from jaxpt.runs.data import with_token_counts
     from jaxpt.runs.task import make_task
     from jaxpt.text.dataset import load_text
 
-    plan = make_plan(config)
+    plan = make_plan(config, explicit_names)
     tokenizer, corpora = load_text(plan.text)
     vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     return make_task(plan, vocab), tokenizer, corpora

@@ -13,7 +13,13 @@ from jaxpt.judge.examples import Examples
 from jaxpt.languages import BOTH, LEFT, REGRETS
 from jaxpt.report.formats import format_flops
 from jaxpt.report.types import KnownTruth
-from jaxpt.runs.exact_answers import NetworkAnswer, count_price, list_answers
+from jaxpt.runs.exact_answers import (
+    NetworkAnswer,
+    count_price,
+    explain_no_answer,
+    is_beyond_training,
+    list_answers,
+)
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.training.regret import Known, find_known
@@ -62,7 +68,8 @@ def describe_truth(
         for question, of in anchors.items()
     ]
     num = known.language.num_symbols
-    lines += [_word_answers(name, tasks[name], num) for name in found]
+    length = known.questions.rows.shape[1]
+    lines += [_word_answers(name, tasks[name], num, length) for name in found]
     return KnownTruth(floors, uniform, anchors, tuple(lines))
 
 
@@ -76,24 +83,27 @@ def _word_floors(known: Known, floors: Mapping[str, float], uniform: float) -> s
     )
 
 
-def _word_answers(name: str, task: Task, num_symbols: int) -> str:
+def _word_answers(name: str, task: Task, num_symbols: int, length: int) -> str:
     """How a model answers each question, and the price of answers not compared."""
     answers = list_answers(task, num_symbols)
     if not answers:
         return f"{name} answers neither question"
-    parts = [_word_answer(task, answer) for answer in answers]
+    parts = [_word_answer(task, answer, length) for answer in answers]
     for question, words in WORDS.items():
         if not any(a.is_direct and a.question == question for a in answers):
             parts.append(f"{words}: no direct answer")
     return f"{name} answers {'; '.join(parts)}"
 
 
-def _word_answer(task: Task, answer: NetworkAnswer) -> str:
+def _word_answer(task: Task, answer: NetworkAnswer, length: int) -> str:
+    if reason := explain_no_answer(task, answer, length):
+        return f"{WORDS[answer.question]} nothing: {reason}"
     passes = "one pass for a whole text"
     if answer.passes:
         price = format_flops(count_price(task, answer))
         number = f"{answer.passes} pass{'es' * (answer.passes > 1)}"
         passes = f"{number}, {price} FLOPs a position"
     note = "" if answer.is_direct else "; not compared"
-    note += "; far from its training" if answer.is_far else ""
+    is_far = answer.is_far or is_beyond_training(task, answer, length)
+    note += "; far from its training" if is_far else ""
     return f"{WORDS[answer.question]} {answer.how} ({passes}{note})"

@@ -26,6 +26,8 @@ from jaxpt.text.tokens.tokenizer import TokenizerSpec, load
 # The default of data.sentences if an objective needs sentences.
 SENTENCES = "punctuation"
 PLAIN_ROWS = "chunks"
+# The most ids that a question adds to a document: [CLS], [SEP], PRE, SUF and MID.
+NUM_AROUND = 5
 
 
 class Filler:
@@ -160,13 +162,26 @@ def share_text(filler: Filler, text: TextSpec) -> None:
 
 
 def fill_model(filler: Filler, needs: Needs, lengths: dict[str, int]) -> None:
-    """Adds segment types, and positions for the longest input of a stack."""
+    """Adds segment types, and positions for the longest input of a stack.
+
+    Inputs of training, and documents of a language, of which regret is measured.
+    """
     if filler.get("model.num_types", 0) < needs.num_types:
         filler.set("model.num_types", needs.num_types)
-    longest = max(lengths.values())
+    longest = max(*lengths.values(), _find_question_length(filler))
     is_table = filler.get("model.positions", "learned") in ("learned", "sinusoidal")
     if is_table and filler.get("model.max_len", math.inf) < longest:
         filler.set("model.max_len", longest)
+
+
+def _find_question_length(filler: Filler) -> int:
+    """Positions of a question about a document with exact answers; 0 without one."""
+    path = filler.get("data.path", "")
+    is_asked = is_language(path) and filler.get("eval.regret_documents", 1)
+    if not is_asked or filler.get("data.mixture", ()):
+        return 0
+    named = load_place("jaxpt.languages.parameters:read_language")(path)
+    return int(named.spec.document_length) + NUM_AROUND
 
 
 def fill_warmup(filler: Filler) -> None:

@@ -31,6 +31,7 @@ from jaxpt.languages import BOTH, LEFT, REGRETS
 from jaxpt.nn.flops import TRAIN_FACTOR
 from jaxpt.nn.networks.abilities import (
     BoundsLikelihood,
+    FillsGaps,
     FillsMasks,
     ResolvesRatio,
     ScoresCandidates,
@@ -41,6 +42,7 @@ from jaxpt.runs.task import Task
 from jaxpt.zero_shot.next_token import (
     LEFT_RULES,
     ONE_PASS,
+    count_places,
     find_left_rule,
     read_left_to_right,
 )
@@ -122,16 +124,42 @@ def count_price(task: Task, answer: NetworkAnswer) -> float:
     return answer.passes * forward
 
 
-def explain_no_answers(task: Task, length: int) -> str:
+def count_answer_places(task: Task, answer: NetworkAnswer, length: int) -> int:
+    """Positions of the longest stack when it answers about documents of this length."""
+    form, model = task.text_form, task.model
+    if answer.reads in LEFT_RULES:
+        return count_places(form, answer.reads, length)
+    places = length + form.num_special()
+    if answer.reads == "gap_scores" and model.GAP_BY_LIKELIHOOD:
+        return places + (0 if form.before else len(form.left)) - 1
+    if answer.reads == "gap_scores" and isinstance(model, FillsGaps):
+        return places + model.GAP_MARKS
+    return places
+
+
+def explain_no_answer(task: Task, answer: NetworkAnswer, length: int) -> str:
     """Why a run does not answer about documents of this length; "" if it does."""
-    form = task.text_form
-    most = form.max_len - len(form.before) - len(form.after)
-    if form.max_len and length > most:
+    most, places = task.text_form.max_len, count_answer_places(task, answer, length)
+    if most and places > most:
         return (
             f"documents have {length} tokens, and {task.plan.objective_name} reads "
-            f"{most} at once (model.max_len={form.max_len})"
+            f"{most - places + length} at once (model.max_len={most})"
         )
     return ""
+
+
+def is_beyond_training(task: Task, answer: NetworkAnswer, length: int) -> bool:
+    """Whether it reads rows of a table of positions that no row of training reads."""
+    if task.model_spec.positions != "learned":
+        return False
+    spec, rows = task.spec, task.plan.rows
+    if rows.rows == "packed" and rows.isolate_documents:  # each begins at position 0
+        changes = {"row_length": min(spec.row_length, length + 1)}  # with [EOS]
+        if hasattr(spec, "max_documents"):
+            changes["max_documents"] = 1
+        spec = dataclasses.replace(spec, **changes)
+    most = max(spec.lengths.values())
+    return count_answer_places(task, answer, length) > most
 
 
 def read_answers(

@@ -22,7 +22,7 @@ from jaxpt.runs.exact_answers import (
     BAYES,
     FAR_RULES,
     NetworkAnswer,
-    explain_no_answers,
+    explain_no_answer,
     fill_masks,
     list_answers,
     read_answers,
@@ -135,10 +135,7 @@ def measure_regret(
     masses: dict[str, float] = {}
     if known is None:
         return examples, masses
-    if reason := explain_no_answers(task, known.questions.rows.shape[1]):
-        _warn_once(f"regret is not measured: {reason}")
-        return examples, masses
-    for answer in list_answers(task, known.language.num_symbols):
+    for answer in _list_possible(task, known.language.num_symbols, known.questions):
         questions = _choose_questions(task, known.questions, answer)
         if questions is None or (is_quick and answer.passes > 1):
             continue
@@ -157,7 +154,7 @@ def _measure_answers(
     program: Program, params: PyTree, questions: ExactQuestions
 ) -> dict[str, Examples]:
     """The accuracy of whole answers, by the network's way from left to right."""
-    kinds = list_answers(program.task, len(questions.ids))
+    kinds = _list_possible(program.task, len(questions.ids), questions)
     ways = [kind for kind in kinds if kind.question == LEFT]
     if not ways:
         return {}
@@ -166,6 +163,20 @@ def _measure_answers(
         return score_by_confidence(questions, fill)
     log_q, _ = read_answers(program, params, questions, ways[0])
     return score_left_to_right(questions, log_q)
+
+
+def _list_possible(
+    task: Task, num_symbols: int, questions: ExactQuestions
+) -> list[NetworkAnswer]:
+    """The answers for which the network has enough positions; warns about others."""
+    possible = []
+    for answer in list_answers(task, num_symbols):
+        reason = explain_no_answer(task, answer, questions.rows.shape[1])
+        if reason:
+            _warn_once(f"{answer.metric} is not measured: {reason}")
+        else:
+            possible.append(answer)
+    return possible
 
 
 def _choose_questions(

@@ -15,6 +15,7 @@ from collections.abc import Collection
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxpt.text_form import TextForm
 from jaxpt.zero_shot.score_rows import RULES, ScoredRows, ScoredText
 from jaxpt.zero_shot.scoring import ROW_NAMES, RowBatches, TextScorer
 
@@ -33,6 +34,26 @@ ONE_PASS = frozenset({"causal", "forward"})  # which read all positions at once
 def find_left_rule(rules: Collection[str]) -> str:
     """The first of `LEFT_RULES` among the rules of a network; "" if none is."""
     return next((rule for rule in LEFT_RULES if rule in rules), "")
+
+
+def count_places(form: TextForm, rule: str, length: int) -> int:
+    """Positions of the longest stack where the last token of a text is read.
+
+    Args:
+      rule: one of `LEFT_RULES`.
+      length: of the text, without special tokens.
+
+    >>> form = TextForm(after=(1,), gap=(2,), start=0)
+    >>> [count_places(form, rule, 8) for rule in ("causal", "suffix", "pll_word_l2r")]
+    [7, 8, 9]
+    """
+    text = ScoredText(np.zeros(length, np.int32), length - 1, form, (rule,), 0)
+    return max(
+        each.arrays[name].shape[1]
+        for each in RULES[rule][0](text)
+        for name in ROW_NAMES
+        if name in each.arrays
+    )
 
 
 def read_left_to_right(

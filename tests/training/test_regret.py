@@ -4,9 +4,16 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny import make_config, prepare
+from tiny import make_config, prepare, slow_but
 
 from jaxpt.judge.examples import means
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.runs.exact_answers import (
+    count_answer_places,
+    explain_no_answer,
+    is_beyond_training,
+    list_answers,
+)
 from jaxpt.runs.program import Program
 from jaxpt.training.check import check_measures
 from jaxpt.training.measure import list_parts, measure, measure_exact
@@ -16,10 +23,11 @@ HMM = "hmm:states=4,symbols=8,transitions=0.2,emissions=0.3,length=12"
 QUIET = {"eval__pair_questions": 0, "eval__probe_passages": 0}
 
 
-def load(path, objective="clm", **changes):
+def load(path, objective="clm", explicit_names=(), **changes):
     settings = {"data__split": "auto", "tokenizer__kind": "char"} | QUIET | changes
     settings = {"eval__regret_documents": 10, "eval__regret_positions": 3} | settings
-    task, _, corpora = prepare(make_config(path, objective, **settings))
+    config = make_config(path, objective, **settings)
+    task, _, corpora = prepare(config, explicit_names)
     return Program(task), corpora
 
 
@@ -64,10 +72,80 @@ def test_without_exact_answers_there_is_none(path, speech):
 
 
 def test_documents_that_are_too_long_for_a_model(caplog):
-    program, corpora = load(HMM, model__max_len=11, data__row_length=10)
+    settings = {"model__max_len": 11, "data__row_length": 10}
+    program, corpora = load(HMM, "clm", ["model.max_len"], **settings)
     params = program.init_params(0)
     assert measure_regret(program, params, corpora) == ({}, {})
-    assert "documents have 12 tokens, and clm reads 11 at once" in caplog.text
+    for metric in ("regret_left_to_right", "regret_two_sided_bayes"):
+        assert (
+            f"{metric} is not measured: documents have 12 tokens, and clm reads 11 at "
+            "once (model.max_len=11)"
+        ) in caplog.text
+
+
+# By name, the form of rows: as long as a document, or as the model's inputs, or a
+# document with its [EOS].
+ROWS = {
+    "row": {"data__row_length": 16},
+    "inputs": {"data__row_length": 0, "data__seq_len": 16},
+    "packed": {"data__row_length": 17, "data__rows": "packed"},
+}
+LONGER = HMM.replace("length=12", "length=16")
+STACKS = ("prefix_lm", "ul2")  # objectives of networks with or without a decoder
+
+
+@pytest.mark.parametrize("rows", slow_but(["row"], ROWS))
+@pytest.mark.parametrize("name", [*OBJECTIVES, *(f"{x}/other" for x in STACKS)])
+def test_a_model_has_positions_for_every_question(name, rows):
+    """Its table is enlarged for documents and the ids around them."""
+    objective, _, other = name.partition("/")
+    settings = {"model__max_len": 1} | ROWS[rows]
+    explicit_names = ["model.num_decoder_layers"] * bool(other)
+    if other and objective == "prefix_lm":
+        settings["model__num_decoder_layers"] = 1
+    program, _ = load(LONGER, objective, explicit_names, **settings)
+    answers = list_answers(program.task, 8)
+    assert bool(answers) == (objective != "skip_gram")
+    for answer in answers:
+        assert explain_no_answer(program.task, answer, 16) == "", answer
+
+
+COUNTED = "fill_in_the_middle", "clm", "mlm", "span_corruption", "bart", "ul2"
+
+
+@pytest.mark.parametrize("name", slow_but(COUNTED[:1], COUNTED))
+def test_positions_of_every_question_are_counted(name):
+    """A model of so many positions is measured; one with a position less is not."""
+    short = {"data__row_length": 6, "model__max_len": 30}
+    program, corpora = load(HMM, name, ["model.max_len"], **short)
+    answers = list_answers(program.task, 8)
+    places = {a: count_answer_places(program.task, a, 12) for a in answers}
+    for size in set(places.values()):
+        for max_len in (size - 1, size):
+            settings = short | {"model__max_len": max_len}
+            program, corpora = load(HMM, name, ["model.max_len"], **settings)
+            expected = {a.metric for a in answers if places[a] <= max_len}
+            names = check_measures(program, corpora)
+            found = {x for x in names if x.startswith("regret_")}
+            assert {x for x in found if not x.endswith("_random")} == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "positions", "is_beyond"),
+    [
+        ("row", "learned", True),  # its inputs have 11 tokens, sentinels and [EOS]
+        ("packed", "learned", True),
+        ("packed", "rotary", False),
+    ],
+)
+def test_positions_that_training_does_not_read(rows, positions, is_beyond):
+    """The inputs of span corruption are shorter than the document that is asked."""
+    settings = {"model__positions": positions} | ROWS[rows]
+    task = load(LONGER, "span_corruption", **settings)[0].task
+    for answer in list_answers(task, 8):
+        assert is_beyond_training(task, answer, 16) == is_beyond
+    task = load(LONGER, "clm", **ROWS["packed"])[0].task
+    assert not any(is_beyond_training(task, a, 16) for a in list_answers(task, 8))
 
 
 def test_tasks_have_whole_answers():
