@@ -135,7 +135,11 @@ def _load_values(
                 )
         if "diverged_at" not in run:
             downstream = compared_tasks.describe_tasks(prepared.spec, path)[2]
-            values[name, seed] = load_examples(path) | downstream
+            examples = load_examples(path) | downstream
+            for metric, x in examples.items():  # half of a study, and never read singly
+                if metric.endswith(compared_tasks.RANDOM_SUFFIX):
+                    examples[metric] = x.by_document()
+            values[name, seed] = examples
     return values
 
 

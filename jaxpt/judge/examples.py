@@ -41,6 +41,22 @@ class Examples(NamedTuple):
         share = middles / max(weights.sum(), 1.0)
         return self._replace(groups=np.minimum(share * num, num - 1).astype(int))
 
+    def by_document(self) -> "Examples":
+        """The sum of each document; the same examples if there is only one.
+
+        Verdicts from these are the same, as all examples of a document are resampled
+        together.
+
+        >>> ones = np.ones(4)
+        >>> Examples(ones, 2 * ones, np.array([0, 0, 0, 5])).by_document().totals
+        array([3., 1.])
+        """
+        documents, places = np.unique(self.groups, return_inverse=True)
+        if len(documents) < 2:
+            return self
+        sums = (np.bincount(places, each) for each in (self.totals, self.weights))
+        return Examples(*sums, documents)
+
     def influence(self) -> Float[np.ndarray, "E"]:
         """The influence of each example on the mean; the sum is 0."""
         weight = self.weights.sum(dtype=np.float64)

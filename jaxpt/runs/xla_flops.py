@@ -121,7 +121,7 @@ def shape_rows(task: Task) -> dict[str, jax.ShapeDtypeStruct]:
     by_token = *by_row, task.spec.row_length
     return {
         key: jax.ShapeDtypeStruct(
-            by_token if key == "tokens" or key.endswith("_ids") else by_row, np.int32
+            by_row if key == "index" or key.startswith("is_") else by_token, np.int32
         )
         for key in (*task.plan.rows.keys, "index")
     }

@@ -247,6 +247,14 @@ FORMS = {
     "span_corruption": {"data__rows": "packed", "data__documents": "line"},
     "bert": TEXTS["bert"] | ROWS["bert"],
     "bart": ROWS["bart"],
+    "masked_diffusion": {
+        "data__path": "star:degree=2,arm=2,names=30",
+        "data__answers_only": True,
+        "data__rows": "packed",
+        "data__split": "documents",
+        "data__row_length": 11,
+        "tokenizer__kind": "char",
+    },
 }
 
 
