@@ -76,7 +76,7 @@ def get_config(arguments="."):
     config.train.checkpoint_every = 0
     config.eval.probe_passages = 0
     config.eval.pair_questions = 2000
-    config.eval.num_choices = 4  # as in results/orderings-*
+    config.eval.num_choices = 4  # beside the bigram-matched cloze
     config.eval.choice_questions = 2000
 
     compare = config.compare

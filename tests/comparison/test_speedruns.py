@@ -249,6 +249,8 @@ FLOPS, SECONDS = (
 @pytest.mark.parametrize(
     ("page", "section", "studies", "name", "count"),
     [
+        ("orderings", "Bigram-matched cloze", ORDERINGS, "pair_accuracy", 18),
+        ("orderings", "Log score", ORDERINGS, "pair_nats", 12),
         ("orderings", "Multiple-choice cloze", ORDERINGS, "choice_bayes_accuracy", 18),
         ("orderings", "Masked tokens", ORDERINGS, "cloze_accuracy", 7),
         ("orderings", "Bits per byte", ORDERINGS, "bits_per_byte", 2),

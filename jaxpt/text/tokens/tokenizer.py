@@ -29,7 +29,6 @@ from jaxpt.text.tokens.post_processor import (
 )
 from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.symbols import (
-    NUM_BYTES,
     ByteTokenizer,
     CharTokenizer,
     make_byt5,
@@ -239,7 +238,7 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
             if path.name == "tokenizer.json":
                 return MAKERS["folder"](core, path.parent, specials, num_sentinels)
             return name_specials(core, specials, num_sentinels)
-        return _read_earlier(data, specials, num_sentinels)
+        raise DataError("not a tokenizer: it has no model")
     except OSError as error:
         raise DataError(f"tokenizer file {path}: {error.strerror}") from error
     except ValueError as error:
@@ -275,45 +274,6 @@ def _name(
     if not all(0 <= id_ < size for id_ in [*roles.values(), *sentinels]):
         raise DataError(f"specials and sentinels must be ids below {size}")
     return name_specials(core, specials, num_sentinels, roles, tuple(sentinels))
-
-
-# Runs and stores of version 2: `to_json` of a tokenizer.
-_EARLIER_SYMBOLS = {
-    "kind": {"char", "byte"},
-    "specials": [str],
-    "num_sentinels": int,
-    "characters?": [str],
-    "num_bytes?": int,
-}
-_EARLIER = {"core": {str: object}, "specials": {str: int}, "sentinels": [int]}
-
-
-def _read_earlier(
-    data: dict, specials: tuple[str, ...], num_sentinels: int
-) -> Tokenizer:
-    """Reads a file of version 2."""
-    if "kind" not in data:
-        raise DataError("not a tokenizer: it has no model")
-    if "core" in data:
-        schema.check(data, _EARLIER)
-        return _name(read_json(data["core"]), data, specials, num_sentinels)
-    schema.check(data, _EARLIER_SYMBOLS)
-    made = TokenizerSpec(
-        data["kind"],
-        specials=tuple(data["specials"]),
-        num_sentinels=data["num_sentinels"],
-    )
-    num_bytes, characters = data.get("num_bytes", 256), data.get("characters", [])
-    if num_bytes not in NUM_BYTES:
-        raise DataError(f"num_bytes is {num_bytes}: must be 245 or 256")
-    if set(map(len, characters)) - {1} or (made.kind == "char") != bool(characters):
-        raise DataError("characters must be single characters")
-    first: Tokenizer = ByteTokenizer(made.specials, made.num_sentinels, num_bytes)
-    if made.kind == "char":
-        first = CharTokenizer(characters, made.specials, made.num_sentinels)
-    roles = {role: id_ for id_, role in enumerate(made.specials)}
-    core = read_json(first.to_core())
-    return name_specials(core, specials, num_sentinels, roles, first.vocab.sentinels)
 
 
 def identify(tokenizer: Tokenizer) -> bytes:

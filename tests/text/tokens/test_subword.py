@@ -261,14 +261,6 @@ def test_bad_own_file(made, change, parts, tmp_path, refuses):
         tok.load(path)
 
 
-@pytest.mark.parametrize("core", [{}, {"model": {"type": "BPE"}}])
-def test_bad_core_of_version_2(made, core, tmp_path, refuses):
-    path = tmp_path / "own.json"
-    path.write_text(json.dumps(made["bpe"].to_json() | {"core": core}))
-    with refuses("own.json", "not a Hugging Face tokenizer.json"):
-        tok.load(path)
-
-
 @pytest.mark.parametrize(
     "data, parts",
     [
