@@ -5,8 +5,8 @@
 The winner gives the exact answer to every question, so its regret is 0; the loser
 gives the exact frequencies of the symbols. Both are added to the study as if they had
 been trained with its seeds, and judged by the same code. Prints, for each metric of
-regret, how many objectives the winner is ahead of and how many are ahead of the loser,
-with the largest p.
+regret, how many objectives the winner is ahead of, with the largest p, and how many
+are ahead of the loser or behind it.
 """
 
 import sys
@@ -19,7 +19,7 @@ from jaxpt.errors import UserError
 from jaxpt.judge.examples import Examples
 from jaxpt.languages import REGRETS
 from jaxpt.report.summary import summarise
-from jaxpt.report.types import Metric, read_runs
+from jaxpt.report.types import Metric, Verdict, read_runs
 from jaxpt.report.wording import FREQUENCY_SUFFIX
 
 WINNER, LOSER = "exact", "unigram"
@@ -59,16 +59,16 @@ def _answer(study: Study, name: str) -> dict[str, Examples]:
     return chosen
 
 
-def count_ahead(metric: Metric, name: str, wins: bool) -> tuple[int, int, float]:
-    """The verdicts of a name that it won or lost, their number, and the largest p."""
+def list_pairs(metric: Metric, name: str) -> list[Verdict]:
+    """The verdicts of a planted name and each objective."""
     other = {WINNER, LOSER} - {name}  # neither of the two depends on a seed
-    own = [p for p in metric.pairs if name in p.names and not other & {*p.names}]
-    right = [
-        pair
-        for pair in own
-        if pair.outcome == "ahead" and (pair.better == name) == wins
-    ]
-    return len(right), len(own), max(pair.p for pair in own)
+    return [p for p in metric.pairs if name in p.names and not other & {*p.names}]
+
+
+def count_ahead(pairs: list[Verdict], name: str, wins: bool = True) -> int:
+    """The number of pairs in which a name is ahead, or behind."""
+    ahead = [pair for pair in pairs if pair.outcome == "ahead"]
+    return sum((pair.better == name) == wins for pair in ahead)
 
 
 def main(folders: list[str]) -> int:
@@ -83,12 +83,13 @@ def main(folders: list[str]) -> int:
             print(error)
             return 1
         for metric in plant(study):
-            won, num, p = count_ahead(metric, WINNER, True)
-            lost, others, q = count_ahead(metric, LOSER, False)
+            exact, loser = (list_pairs(metric, name) for name in (WINNER, LOSER))
+            num, p = len(exact), max(pair.p for pair in exact)
             print(
-                f"{folder} {metric.metric}: exact answer ahead of {won} of {num} "
-                f"(p at most {p:.2g}), frequencies behind {lost} of {others} "
-                f"(p at most {q:.2g})"
+                f"{folder} {metric.metric}: exact answer ahead of "
+                f"{count_ahead(exact, WINNER)} of {num} (p at most {p:.2g}); "
+                f"frequencies behind {count_ahead(loser, LOSER, False)}, ahead of "
+                f"{count_ahead(loser, LOSER)}"
             )
     return 0
 

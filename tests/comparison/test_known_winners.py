@@ -1,0 +1,93 @@
+"""The studies of known winners: what their page says of them."""
+
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxpt.comparison.studies import check_study
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results" / "known-truth.md"
+TEXTS = ("hmm-0", "hmm-1", "hmm-2", "pcfg", "copy", "facts")
+QUESTIONS = {
+    "left to right": "regret_left_to_right",
+    "two-sided": "regret_two_sided",
+    "whole answers": "answer_accuracy",
+}
+
+
+@functools.cache
+def load_report(text):
+    return check_study(ROOT / "results" / f"known_winners-{text}").report
+
+
+def find_metric(text, name):
+    (metric,) = [m for m in load_report(text)["metrics"] if m["metric"] == name]
+    return metric
+
+
+def word_expected(text, question, pair):
+    """A cell of the page: the lead of the first, bold if it was found."""
+    name = QUESTIONS[question]
+    outcome = load_report(text)["registration"]["outcomes"][f"{name}: {pair}"]
+    first, second = re.split(" [>=] ", pair)
+    (verdict,) = [
+        p
+        for p in find_metric(text, name)["pairs"]
+        if {p["better"], p["worse"]} == {first, second}
+    ]
+    sign = 1 if verdict["better"] == first else -1
+    low, high = sorted((sign * verdict["low"], sign * verdict["high"]))
+    lead = f"{sign * verdict['difference']:+.3f} [{low:.3f}, {high:.3f}]"
+    return f"**{lead}**" if outcome == "found" else f"{lead} ({outcome})"
+
+
+def test_the_page_has_every_expected_outcome():
+    page = PAGE.read_text(encoding="utf-8")
+    listed = 0
+    for question, pair, *cells in re.findall(
+        r"^\| ([\w -]+): `(.+?)` \| (.+?) \| (.+?) \| (.+?) \|$", page, re.M
+    ):
+        assert cells == [word_expected(t, question, pair) for t in TEXTS[:3]], pair
+        listed += 3
+    for text, question, pair, cell in re.findall(
+        r"^\| `(\w+):` \| ([\w -]+): `(.+?)` \| (.+?) \|$", page, re.M
+    ):
+        assert cell == word_expected(text, question, pair), (text, pair)
+        listed += 1
+    registered = [load_report(text)["registration"] for text in TEXTS]
+    outcomes = [o for each in registered for o in each["outcomes"].values()]
+    assert listed == len(outcomes)
+    assert f"{outcomes.count('found')} of {listed} registered outcomes" in page
+    assert "reversed" not in outcomes
+    for each in registered:
+        assert each["sha256"] in page
+
+
+@pytest.mark.parametrize("question", ["left to right", "two-sided"])
+def test_the_page_has_the_regrets(question):
+    part = PAGE.read_text(encoding="utf-8").partition(f"| {question} | language 0")[2]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", part.partition("\n\n")[0], re.M)
+    assert len(rows) >= 6
+    for name, cells in rows:
+        for text, cell in zip(TEXTS, cells.split(" | "), strict=False):
+            stats = find_metric(text, QUESTIONS[question])["by_name"].get(name)
+            wanted = f"{stats['mean']:.3f} ± {stats['std']:.3f}" if stats else ""
+            assert cell.strip() == wanted, (text, name)
+
+
+def test_the_page_has_the_planted_names():
+    """No objective beats the exact answer, and none loses to frequencies."""
+    command = [sys.executable, "results/tools/planted.py"]
+    folders = [f"results/known_winners-{text}" for text in TEXTS]
+    done = subprocess.run(
+        [*command, *folders], capture_output=True, text=True, cwd=ROOT
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() in PAGE.read_text(encoding="utf-8")
+    wins = re.findall(r"ahead of (\d+) of (\d+) \(.*ahead of 0$", done.stdout, re.M)
+    assert len(wins) >= 6
