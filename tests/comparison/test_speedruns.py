@@ -30,7 +30,7 @@ OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 SPEEDRUNS = RESULTS / "speedruns"
-MOST_FILES, MOST_BYTES = 120, 5_000_000
+MOST_FILES, MOST_BYTES = 160, 6_000_000
 RECORDS = sorted(path.parent for path in SPEEDRUNS.glob("*/*/study.json"))
 STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.json"))
 
