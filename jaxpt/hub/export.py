@@ -24,7 +24,7 @@ from jaxpt.runs.random_parts import list_missing
 from jaxpt.runs.result import load_result
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run
-from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
@@ -286,7 +286,7 @@ def write_tokenizer(
         return
     has_types = spec.num_types > 1
     path = folder / "tokenizer.json"
-    tokenizers.export(tokenizer, path, form, has_types)
+    export_tokenizer(tokenizer, path, form, has_types)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def describe(id_: int) -> dict:

@@ -21,7 +21,7 @@ from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.runs.random_parts import check_networks
 from jaxpt.runs.workdir import LoadedRun, load_run
-from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 
 VERSION = 1
 # The kind of a run by the heads of its networks; a causal one that reads ahead is
@@ -73,7 +73,7 @@ def _export(
         write_file(place, f"{name}.onnx", data)
         size = f"{len(data) / 1e6:.1f} MB, {precision}"
         lines.append(f"{folder / name}.onnx: {size}; {difference}")
-    tokenizers.export(
+    export_tokenizer(
         run.tokenizer, place / "tokenizer.json", run.program.task.text_form
     )
     write_json(place, "model.json", description)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxpt import trust
 from jaxpt.by_name import load_place
 from jaxpt.errors import DataError, argument
-from jaxpt.files.objects import is_url
 from jaxpt.languages import is_language
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
@@ -90,7 +90,7 @@ def open_stores(
 def cache_root(spec: TextSpec) -> Path:
     """The cache folder of stores and tokenizers."""
     root = spec.cache_dir or os.environ.get("JAXPT_CACHE", "")
-    if is_url(root):
+    if trust.is_url(root):
         raise DataError(f"data.cache_dir={root}: must be a folder on a local disk")
     return Path(root) if root else Path.home() / ".cache" / "jaxpt"
 

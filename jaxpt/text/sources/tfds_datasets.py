@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxpt import trust
 from jaxpt.errors import DataError, UserError
-from jaxpt.files.objects import check_url, is_url, normalise
+from jaxpt.files.objects import check_url
 from jaxpt.text.sources.reading import Reading, Record
 
 
@@ -48,8 +48,8 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
             f"{setting}{path} needs TFDS: pip install tensorflow-datasets array_record"
         ) from error
     trust.check_place(path)
-    if is_url(data_dir):
-        check_url(normalise(data_dir))
+    if trust.is_url(data_dir):
+        check_url(trust.normalise(data_dir))
     name, split = _split_tfds(path)
     try:
         with _trusted_features(tfds.features.FeatureConnector, f"{setting}{path}"):
