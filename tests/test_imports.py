@@ -451,6 +451,13 @@ def test_few_calls_lead_to_the_step(trained):
     assert len(calls) <= MOST_CALLS, "\n".join(reversed(calls))
     of_shell = calls[calls.index("training/train_run.py:train_run") :]
     assert len(of_shell) <= MOST_CALLS_OF_SHELL, "\n".join(reversed(of_shell))
+    # The architecture page names the same files, in the same order.
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    walk = page.partition("open these files in this order")[2]
+    files = [call.partition(":")[0] for call in reversed(calls)]
+    files += ["objectives/mlm.py", "learn/update.py"]
+    places = [walk.index(f"{file}`") for file in dict.fromkeys(files)]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("entry", ["jaxpt.objectives.mlm", "--help", "jaxpt"])
@@ -471,6 +478,27 @@ def test_the_help_imports_no_other_package():
 # Each module of these kinds has a class of this name: the objective's contract, the
 # task's.
 BY_CONTRACT = {"Spec", "Example"}
+
+
+# Public functions named describe_... return a text. `prepare` makes the store of a
+# text, as the command does, but in the Python API all that a training loop needs.
+TEXTS_OF = {"str", "list[str]", "tuple[str, float]", "list[Setting]"}
+TEXTS_OF |= {"dict[str, list[Setting]]", "'Mapping[str, list[Setting]]'"}
+PREPARES = {"api/preparing.py", "cli/texts.py", "text/stores/prepare.py"}
+PREPARES |= {"training/prepare_text.py"}
+
+
+def test_a_verb_means_one_thing():
+    """`describe` returns a text for a reader."""
+    wrong = []
+    for path, node in walk():
+        if isinstance(node, ast.FunctionDef):
+            verb = node.name.partition("_")[0]
+            returns = ast.unparse(node.returns) if node.returns else ""
+            is_wrong = verb == "describe" and returns not in TEXTS_OF
+            is_wrong |= verb == "prepare" and name_of(path) not in PREPARES
+            wrong += [f"{name_of(path)}:{node.lineno}: {node.name}"] * is_wrong
+    assert not wrong, "\n".join(wrong)
 
 
 def test_a_class_name_means_one_thing():

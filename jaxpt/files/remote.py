@@ -4,7 +4,7 @@ A URL becomes the path of a local copy where it enters jaxpt (`fetch`;
 `jaxpt.files.mirror`), so locks, memory maps and atomic renames work as on any disk. A
 folder that is written is held by its local lock and a lease (`jaxpt.files.lease`), and
 uploaded after each checkpoint and at the end (`jaxpt.files.folder.claim`). Where a path
-leaves jaxpt, in messages and JSON files, `copies.describe` puts the URL back.
+leaves jaxpt, in messages and JSON files, `copies.with_urls` puts the URL back.
 """
 
 import contextlib
@@ -135,7 +135,7 @@ def hold_output(folder: Path) -> Iterator[None]:
     with hold(folder, waits=True) as is_ours:
         if not is_ours:
             raise CheckpointError(
-                f"{argument('to')}={copies.describe(folder)}: another process is "
+                f"{argument('to')}={copies.with_urls(folder)}: another process is "
                 "writing into this folder; wait until it has ended, or use another "
                 "folder"
             )

@@ -289,7 +289,7 @@ def write_tokenizer(
     export_tokenizer(tokenizer, path, form, has_types)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
-    def describe(id_: int) -> dict:
+    def write_token(id_: int) -> dict:
         # transformers would read a plain string as a token without flags.
         return {
             "__type": "AddedToken",
@@ -303,9 +303,9 @@ def write_tokenizer(
 
     roles = [role for role in SPECIALS if role not in MODES]
     tokens = {f"{role}_token": getattr(vocab, role) for role in roles}
-    tokens = {name: describe(id_) for name, id_ in tokens.items() if id_ is not None}
+    tokens = {name: write_token(id_) for name, id_ in tokens.items() if id_ is not None}
     modes = [getattr(vocab, role) for role in MODES]
-    added = [describe(id_) for id_ in (*vocab.sentinels, *modes) if id_ is not None]
+    added = [write_token(id_) for id_ in (*vocab.sentinels, *modes) if id_ is not None]
     more = {"additional_special_tokens": added} if added else {}
     types = ["token_type_ids"] if has_types else []
     write_json(

@@ -67,7 +67,7 @@ def _export(
     run = load_run(workdir)
     check_networks(run.program.task, "ONNX")
     graphs = make_graphs(run, precision, attentions)
-    description = describe_graphs(run, graphs, precision) | {"version": VERSION}
+    description = make_model_json(run, graphs, precision) | {"version": VERSION}
     lines = []
     for name, (data, difference) in graphs.items():
         write_file(place, f"{name}.onnx", data)
@@ -100,7 +100,7 @@ def make_graphs(
     return files
 
 
-def describe_graphs(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
+def make_model_json(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
     """The content of model.json: how to run the graphs, as plain values."""
     task, tokenizer = run.program.task, run.tokenizer
     network, vocab, form = task.model, tokenizer.vocab, task.text_form

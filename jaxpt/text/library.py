@@ -16,7 +16,7 @@ from jaxpt.languages import is_language
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
     LANGUAGE_TEXTS,
-    describe_source,
+    identify_source,
     list_contents,
     read_documents,
 )
@@ -150,7 +150,7 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     if tokenizer_spec.kind == "byte":
         return make_tokenizer(tokenizer_spec, ())
     sources = [source for source, _ in spec.sources]
-    described = [describe_source(source) for source in sources]
+    described = [identify_source(source) for source in sources]
     texts = [(_reading(source), _list_contents(spec, source)) for source in sources]
     made_of = READING, dataclasses.asdict(tokenizer_spec), texts, spec.limit_chars
     key = _key(*made_of)
@@ -204,7 +204,7 @@ def _find_store(
 ) -> Store:
     """Opens the store of this text in the cache or in `folder`, or prepares it."""
     settings = _settings(spec, source, limited)
-    described = describe_source(source)
+    described = identify_source(source)
     contents = _list_contents(spec, source)
     place = folder
     if place is None:

@@ -457,7 +457,7 @@ def test_a_run_reports_why_it_lacks_the_shared_metric(changes, said, speech, tmp
     program, feed = check_run(task, tokenizer, corpora)
     for label in ("", "mlm seed 0"):  # a comparison has one line for all of its runs
         log = run_log.RunLog(program, feed, corpora, tmp_path, label)
-        lines = [x for x in log.describe_run() if x.startswith("bigram-matched cloze")]
+        lines = [x for x in log.list_header() if x.startswith("bigram-matched cloze")]
         is_said = bool(said) and not label
         assert lines == [f"bigram-matched cloze: not measured: {said}"] * is_said
 

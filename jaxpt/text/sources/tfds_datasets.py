@@ -89,7 +89,7 @@ def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
         connector.cls_from_name = known
 
 
-def describe(path: str, data_dir: str) -> tuple[dict, list[Path]]:
+def identify(path: str, data_dir: str) -> tuple[dict, list[Path]]:
     """Lists a data set's full name, split and number of records, and its files.
 
     The files are those of the split and those that describe its fields, as far as they
