@@ -72,8 +72,8 @@ def test_programs_of_an_earlier_network_are_dropped(counted, make_base, make_tun
 def test_other_settings_are_others(counted, make_base, make_tune):
     reuse, base = Reuse(), make_base("mlm")
     for changes in (
-        *({}, {"train__dropout": 0.5}, {"task__max_len": 16}),
-        *({"task__head": "roberta"}, {"train__seeds": (1,)}),
+        *({}, {"train__seeds": (1,)}, {"task__max_len": 16}),
+        *({"task__head": "roberta"}, {"train__dropout": 0.5}),
     ):
         make_untrained(make_tune(**changes), base, reuse)
     assert counted["programs"] == 4
