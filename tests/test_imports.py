@@ -442,6 +442,7 @@ def trained(tmp_path_factory):
 
 def test_training_loads_what_it_uses(trained):
     check_ceiling("train", trained[1]["lines"])
+    assert not any(name.startswith("hub/") for name in trained[1]["lines"])
 
 
 def test_filling_loads_what_it_uses(trained):
