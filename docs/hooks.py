@@ -35,7 +35,7 @@ from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.inspection import passage
-from jaxpt.report.inspection.passage import draw_views
+from jaxpt.report.inspection.passage_drawing import draw_views
 from jaxpt.tasks import TASKS
 from jaxpt.text.dataset import load_text
 

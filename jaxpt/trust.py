@@ -26,6 +26,17 @@ _INNER = re.compile(r"(?:tfds:|hf:|[A-Za-z][A-Za-z0-9+.-]+:/)[^\s'\",;()\[\]{}]+
 _trusted: set[str] = set()
 
 
+def is_url(path: object) -> bool:
+    """Whether a path is a URL, which no local function can open.
+
+    >>> [is_url(path) for path in ("gs://a/b", "runs/a", "tfds:c4", "/a", "hf:a/b")]
+    [True, False, False, False, False]
+    >>> [is_url(path) for path in ("gs:/a/b", "hf:/a/b", "hf://datasets/a/b")]
+    [True, False, True]
+    """
+    return bool(URL.match(str(path)))
+
+
 def trust(names: str | Iterable[str]) -> None:
     """Lets this process execute the code, or read the places, with these names."""
     _trusted.update([names] if isinstance(names, str) else names)
@@ -67,7 +78,7 @@ def is_place(path: str) -> bool:
     >>> [is_place(path) for path in ("gs://a/b", "tfds:c4", "hf:a/b", "runs/a", "sotu")]
     [True, True, True, False, False]
     """
-    return bool(URL.match(path)) or path.startswith(_NAMES)
+    return is_url(path) or path.startswith(_NAMES)
 
 
 def normalise(place: str) -> str:

@@ -27,7 +27,7 @@ ALLOWED = {
     "distributed/processes.py": {"--xla_force_host_platform_device_count"},  # XLA's
     "errors.py": {"--top_k", "--"},  # the example of `spelled`
     "report/drawing.py": None,  # CSS variables
-    "report/scaling.py": None,  # CSS variables
+    "report/scaling_charts.py": None,  # CSS variables
     "training/metrics_log.py": {"--:--"},  # a time that is not known
 }
 TUNE = """

@@ -75,7 +75,7 @@ def name_arguments(**renamed: str) -> Callable:
                 with spelled(outer if isinstance(outer, _Parameters) else own):
                     return function(*args, **kwargs)
             except UserError as error:
-                error.args = (copies.describe(error),)
+                error.args = (copies.with_urls(error),)
                 raise
 
         return call

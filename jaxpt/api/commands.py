@@ -16,11 +16,9 @@ from jaxpt.distributed import compilation_cache
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.files import remote
 from jaxpt.finetuning.grid import finetune as run_grid
-from jaxpt.hub.describe import describe_export
 from jaxpt.logs import terminal
 from jaxpt.runs.workdir import check_workdir
 from jaxpt.runs.zero_shot_results import evaluate_tasks
-from jaxpt.training.hooks import Hooks
 from jaxpt.training.train_run import train_run
 from jaxpt.zero_shot.outcomes import TaskOptions
 
@@ -54,8 +52,7 @@ def train(
     whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
     with terminal(quiet):
-        hooks = Hooks(describe=describe_export)
-        return train_run(whole, folder, list(settings or ()), hooks=hooks)
+        return train_run(whole, folder, list(settings or ()))
 
 
 @name_arguments()

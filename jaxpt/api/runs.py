@@ -84,7 +84,7 @@ class Run:
 
     def __repr__(self) -> str:
         num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        where = f" of {copies.describe(self.workdir)}" if self.workdir else ""
+        where = f" of {copies.with_urls(self.workdir)}" if self.workdir else ""
         text = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
         return f"<jaxpt.Run: {text}>"
 

@@ -9,7 +9,6 @@ from jaxpt.cli.flags import Command, command, parse, parse_config
 from jaxpt.cli.running import read_to, refuse, show, start_jax
 from jaxpt.errors import ConfigError
 from jaxpt.files import remote
-from jaxpt.files.objects import is_url
 from jaxpt.objectives import OBJECTIVES
 
 READS_TEXT = {
@@ -45,7 +44,7 @@ def tokenizer(command: Command, argv: list[str]) -> int:
         raise ConfigError("--to: must name the file to write, such as tokenizer.json")
     from jaxpt.training.prepare_text import write_tokenizer
 
-    if not is_url(values.to):
+    if not trust.is_url(values.to):
         write_tokenizer(config, Path(values.to))
         return 0
     remote.check_new(values.to)

@@ -14,8 +14,6 @@ from jaxpt.cli.running import (
 from jaxpt.config.settings import AnyConfig
 from jaxpt.distributed import processes
 from jaxpt.files.folder import load_config
-from jaxpt.hub.describe import describe_export
-from jaxpt.training.hooks import Hooks
 from jaxpt.training.train_run import train_run
 
 
@@ -30,8 +28,9 @@ jaxpt train --config quickstart --objective electra --data my.txt --steps 2000 \
     | {
         "dry_run": (
             False,
-            "train nothing: report parameters, FLOPs, memory and, after one timed call "
-            "of steps, the time that the run would take",
+            "train nothing: report parameters, FLOPs, the family of the export to "
+            "transformers, memory and, after one timed call of steps, the time that "
+            "the run would take",
         ),
     },
     config="pretraining",
@@ -54,8 +53,8 @@ def train(command: Command, argv: list[str]) -> int:
             return _dry_run(config, explicit_names or [], values)
     workdir = read_workdir(values)
     with joined(values):
-        hooks, is_stored = Hooks(describe=describe_export), explicit_names is None
-        result = train_run(config, workdir, explicit_names or (), is_stored, hooks)
+        is_stored = explicit_names is None
+        result = train_run(config, workdir, explicit_names or (), is_stored)
         if processes.is_first():
             lines = list_metrics(result["metrics"])
             time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
@@ -69,12 +68,13 @@ def train(command: Command, argv: list[str]) -> int:
 
 
 def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -> int:
+    from jaxpt.hub.exportable import name_families
     from jaxpt.training.dry_run import dry_run, format_costs, format_sizes
 
     def show_sizes(sizes: dict) -> None:
         if not values.json:
             print("\n".join(format_sizes(sizes)), flush=True)
 
-    costs = dry_run(config, explicit_names, show_sizes)
+    costs = dry_run(config, explicit_names, show_sizes, name_families)
     show_result(values, costs, format_costs(costs))
     return 0

@@ -134,7 +134,7 @@ def _load_values(
                     f"of {path}; {REPEAT_HINT}"
                 )
         if "diverged_at" not in run:
-            downstream = compared_tasks.describe_tasks(prepared.spec, path)[2]
+            downstream = compared_tasks.load_task_results(prepared.spec, path)[2]
             examples = load_examples(path) | downstream
             for metric, x in examples.items():  # half of a study, and never read singly
                 if metric.endswith(compared_tasks.RANDOM_SUFFIX):

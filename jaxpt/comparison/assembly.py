@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.comparison.gates import list_gates
-from jaxpt.comparison.known_truth import describe_truth, measure_exact_baselines
+from jaxpt.comparison.known_truth import find_truth, measure_exact_baselines
 from jaxpt.distributed import processes
 from jaxpt.evaluation.bigram_pairs import (
     measure_pair_bigrams,
@@ -158,14 +158,14 @@ def add_parts(runs: list[dict], tasks: Mapping[str, Task]) -> list[dict]:
     ]
 
 
-def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
+def note_rows(lengths: Collection[int], forms: Collection[str]) -> str:
     """A note on whether all objectives read the same rows.
 
     Args:
       lengths: the different lengths of rows, in tokens.
       forms: the different values of data.rows.
 
-    >>> describe_rows({64}, {"pairs", "chunks"})
+    >>> note_rows({64}, {"pairs", "chunks"})
     'rows of 64 tokens of the same text: chunks, pairs'
     """
     if len(lengths) > 1:
@@ -176,7 +176,7 @@ def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
     return f"every objective reads the same rows of {length} tokens"
 
 
-def describe_text(
+def make_text_facts(
     text: TextSpec, tokenizer: Tokenizer, corpora: dict[str, Split]
 ) -> dict:
     """The "data" of report.json: the text and the tokenizer."""
@@ -225,7 +225,7 @@ def assemble(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
         "config": config,
-        "budget": describe_count(budget, runs),
+        "budget": with_count_note(budget, runs),
         "data": data,
         "runs": runs,
         "alpha": alpha,
@@ -239,12 +239,12 @@ def assemble(
     report |= judge_runs(report, runs, examples, references, tests)
     if gates := list_gates(read_runs(runs), tasks, corpora_of):
         report["gates"] = gates
-    if truth := describe_truth(tasks, corpora_of):
+    if truth := find_truth(tasks, corpora_of):
         report["known_truth"] = truth.to_json()
     return Report.from_json(to_plain(report))
 
 
-def describe_count(budget: Mapping[str, Any], runs: list[dict]) -> dict[str, Any]:
+def with_count_note(budget: Mapping[str, Any], runs: list[dict]) -> dict[str, Any]:
     """The budget, with a note if its FLOPs were counted without the optimizer's.
 
     Args:

@@ -3,8 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, publish
-from jaxpt.comparison.compared_tasks import describe_tasks
+from jaxpt.comparison.assembly import assemble, make_text_facts, note_rows, publish
+from jaxpt.comparison.compared_tasks import load_task_results
 from jaxpt.comparison.inequalities import describe_difference
 from jaxpt.comparison.plan_runs import (
     ComparisonPlan,
@@ -20,8 +20,8 @@ from jaxpt.errors import CheckpointError, argument
 from jaxpt.files.folder import load_measured
 from jaxpt.files.stored import to_plain
 from jaxpt.judge.assumptions import describe_seeds
+from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.types import Report, Tuning
-from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import DIVERGED, check_same, load_divergence, load_examples
@@ -53,17 +53,17 @@ def collect_run(prepared: ComparisonPlan, workdir: Path, name: str, seed: int) -
     plan = prepared.make_task(name, seed).plan
     check_same(folder, plan, prepared.tokenizer, prepared.corpora)
     if record := load_divergence(folder):
-        return describe_divergence(record, name, folder, workdir)
+        return make_diverged_entry(record, name, folder, workdir)
     result = load_measured(folder / "result.json", SCHEMA)
-    return describe_run(result, name, folder, workdir, prepared.spec)
+    return make_entry(result, name, folder, workdir, prepared.spec)
 
 
-def describe_run(
+def make_entry(
     run: dict, name: str, folder: Path, workdir: Path, spec: CompareSpec
 ) -> dict:
     """A run's entry in the report: its result.json, with its downstream tasks."""
     entry = {"name": name} | run | {"workdir": str(folder.relative_to(workdir))}
-    tasks, metrics, _ = describe_tasks(spec, folder)
+    tasks, metrics, _ = load_task_results(spec, folder)
     if tasks:
         entry |= {"tasks": tasks, "metrics": run["metrics"] | metrics}
         seconds = [t["finetune_seconds"] for t in tasks if "finetune_seconds" in t]
@@ -71,7 +71,7 @@ def describe_run(
     return entry
 
 
-def describe_divergence(record: dict, name: str, folder: Path, workdir: Path) -> dict:
+def make_diverged_entry(record: dict, name: str, folder: Path, workdir: Path) -> dict:
     """The entry of a run that diverged: its diverged.json."""
     return {"name": name} | record | {"workdir": str(folder.relative_to(workdir))}
 
@@ -85,14 +85,14 @@ def write_report(
     check_any_finished(runs, diverged, f"{argument('workdir')}={workdir}")
     examples = {
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
-        | describe_tasks(spec, workdir / run["workdir"])[2]
+        | load_task_results(spec, workdir / run["workdir"])[2]
         for run in runs
     }
     corpora_of = dict.fromkeys(plans, prepared.corpora)
     report = assemble(
         config=prepared.config,
         budget=_describe_budget(prepared),
-        data=describe_text(
+        data=make_text_facts(
             next(iter(plans.values())).text, prepared.tokenizer, prepared.corpora
         ),
         runs=runs,
@@ -136,7 +136,7 @@ def _describe_budget(prepared: ComparisonPlan) -> dict:
     """The budget of every run, as in report.json."""
     spec, plans = prepared.spec, prepared.plans.values()
     lengths = {plan.spec.row_length for plan in plans}
-    rows = describe_rows(lengths, {plan.rows.rows for plan in plans})
+    rows = note_rows(lengths, {plan.rows.rows for plan in plans})
     if spec.budget == "steps":
         note = f"steps as each objective's settings say, not matched; {rows}"
     else:

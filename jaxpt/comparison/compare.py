@@ -67,7 +67,7 @@ def compare(
         return write_report(prepared, entries, workdir).to_json()
 
 
-def prepare(
+def store_plans(
     config: Mapping[str, Any], workdir: Path, explicit_names: Collection[str] = ()
 ) -> ComparisonPlan:
     """Plans the runs and stores the plans; arguments and errors as of `compare`."""
@@ -160,7 +160,7 @@ def do_part(
     if part.kind == "list":
         return "\n".join(run_name(*run) for run in runs)
     if part.kind == "prepare":
-        prepare(config, workdir, explicit_names)
+        store_plans(config, workdir, explicit_names)
         return f"prepared {len(runs)} runs in {workdir}"
     processes.on_first(refuse_links, workdir)  # a run's lock is below it
     processes.on_first(check_folder, workdir, config)

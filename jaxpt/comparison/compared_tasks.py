@@ -402,7 +402,7 @@ def _load_scores(
     return examples
 
 
-def describe_tasks(
+def load_task_results(
     spec: CompareSpec, folder: Path
 ) -> tuple[list[dict], dict[str, float | None], dict[str, Examples]]:
     """The entries, metrics and examples of a run's downstream tasks.

@@ -46,7 +46,7 @@ def measure_exact_baselines(
     return tables, unigrams
 
 
-def describe_truth(
+def find_truth(
     tasks: Mapping[str, Task], corpora_of: Mapping[str, dict[str, Split]]
 ) -> KnownTruth | None:
     """The floors and the baselines of a report's text; None if it has no exact ones."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, publish
+from jaxpt.comparison.assembly import assemble, make_text_facts, note_rows, publish
 from jaxpt.comparison.inequalities import (
     find_tests,
     is_equal_cost,
@@ -19,8 +19,8 @@ from jaxpt.files import checksums, disk, remote, schema
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import MERGED
+from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.types import Report
-from jaxpt.report.wording import check_any_finished, split_runs
 from jaxpt.runs import manifest
 from jaxpt.runs.finished_runs import FoundRun, is_same_text
 from jaxpt.runs.xla_flops import add_phases, count_phases, describe_counter
@@ -268,7 +268,7 @@ def _describe_budget(groups: Groups) -> dict:
     runs = [run for group in groups.values() for run in group]
     if all(is_same_text(runs[0], run) for run in runs):
         lengths = {run.result["row_length"] for run in runs}
-        rows = describe_rows(lengths, {run.task.plan.rows.rows for run in runs})
+        rows = note_rows(lengths, {run.task.plan.rows.rows for run in runs})
     else:
         rows = "the runs do not read the same text"
     equal = [kind for kind, key in BUDGETS.items() if is_equal_cost(groups, key)]
@@ -290,7 +290,7 @@ def _describe_data(groups: Groups, corpora_of: Mapping[str, dict[str, Split]]) -
         run = group[0]
         if name in corpora_of:
             text = run.task.plan.text
-            text_facts = describe_text(text, run.tokenizer, corpora_of[name])
+            text_facts = make_text_facts(text, run.tokenizer, corpora_of[name])
         else:
             text_facts = {
                 "path": run.settings["data.path"],

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from jaxpt.comparison.collect_runs import (
     collect_run,
-    describe_divergence,
-    describe_run,
+    make_diverged_entry,
+    make_entry,
 )
 from jaxpt.comparison.compared_tasks import evaluate_run, has_results, identify_tasks
 from jaxpt.comparison.plan_runs import ComparisonPlan, list_some, run_name, run_path
@@ -66,11 +66,11 @@ class Trainer:
             if processes.is_first():
                 _log.warning(f"{label}: {error}")
             record = processes.on_first(load_divergence, folder)
-            return describe_divergence(record, name, folder, self._workdir)
+            return make_diverged_entry(record, name, folder, self._workdir)
         if self._identity:
             log = make_reporter().log if processes.is_first() else SILENT.log
             evaluate_run(prepared.spec, self._identity, folder, seed, log, self._reuse)
-        return describe_run(run, name, folder, self._workdir, prepared.spec)
+        return make_entry(run, name, folder, self._workdir, prepared.spec)
 
     def _is_archived(self, name: str, seed: int) -> bool:
         """Whether a run has results and no checkpoints."""

@@ -94,7 +94,7 @@ def generate(
     room = max(0, decoder.max_len - prompts.shape[1]) if can_slide else num_tokens
     num_cached = min(num_tokens, room)
     params = jax.tree.map(jnp.asarray, params)  # traced ids cannot index NumPy arrays
-    params = decoder.prepare(params)
+    params = decoder.convert_params(params)
     rows = _Rows(lengths, num_tokens, rng, spec, stop, banned, pad)
     if not num_cached:
         return _slide(decoder, params, rows, jnp.asarray(prompts), rows.start())

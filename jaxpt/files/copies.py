@@ -3,7 +3,7 @@
 ROOTS: dict[str, str] = {}  # the local folder of each URL that this process has copied
 
 
-def describe(value: object) -> str:
+def with_urls(value: object) -> str:
     """A path or a text, with URLs in the place of the paths of local copies."""
     text = str(value)
     for url, root in ROOTS.items():

@@ -80,7 +80,7 @@ def _take(workdir: Path, stack: contextlib.ExitStack, waits: bool) -> bool:
 
     if remote.is_remote(workdir) and not processes.is_alone():
         raise DeviceError(
-            f"{copies.describe(workdir)}: cannot be used by several processes of one "
+            f"{copies.with_urls(workdir)}: cannot be used by several processes of one "
             f"run, which must share a file system; use a disk that all of them mount, "
             f"such as NFS"
         )
@@ -111,7 +111,7 @@ def refuse_links(workdir: Path) -> None:
         reason = "is a link, and links are not followed; put the folder itself there"
         if not path.is_symlink():
             reason = "is neither a file nor a folder; remove it"
-        place = f"{copies.describe(workdir)}: {path.relative_to(workdir)}"
+        place = f"{copies.with_urls(workdir)}: {path.relative_to(workdir)}"
         raise CheckpointError(f"{argument('workdir')}={place} {reason}")
 
 
@@ -269,7 +269,7 @@ def write_json(path: Path, values: dict) -> None:
     Paths of local copies of an object store become URLs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = copies.describe(json.dumps(values, indent=2))
+    text = copies.with_urls(json.dumps(values, indent=2))
     checksums.write(path, f"{text}\n".encode())
 
 

@@ -42,17 +42,6 @@ class StoredObject(NamedTuple):
     stamp: str
 
 
-def is_url(path: object) -> bool:
-    """Whether a path is a URL, which no local function can open.
-
-    >>> [is_url(path) for path in ("gs://a/b", "runs/a", "tfds:c4", "/a", "hf:a/b")]
-    [True, False, False, False, False]
-    >>> [is_url(path) for path in ("gs:/a/b", "hf:/a/b", "hf://datasets/a/b")]
-    [True, False, True]
-    """
-    return bool(trust.URL.match(str(path)))
-
-
 def check_url(url: str) -> None:
     """Refuses a URL that is not of `SCHEMES`, or that the user has not named."""
     scheme = url.partition(":")[0]
@@ -63,15 +52,6 @@ def check_url(url: str) -> None:
             f"{', '.join(first)} or {last} and has no '::'; download others first"
         )
     trust.check_place(url)
-
-
-def normalise(url: object) -> str:
-    """A URL without a final slash; `Path` has removed one of the first two.
-
-    >>> normalise(Path("gs://a/b/"))
-    'gs://a/b'
-    """
-    return trust.normalise(str(url))
 
 
 class ObjectStore:

@@ -4,7 +4,7 @@ A URL becomes the path of a local copy where it enters jaxpt (`fetch`;
 `jaxpt.files.mirror`), so locks, memory maps and atomic renames work as on any disk. A
 folder that is written is held by its local lock and a lease (`jaxpt.files.lease`), and
 uploaded after each checkpoint and at the end (`jaxpt.files.folder.claim`). Where a path
-leaves jaxpt, in messages and JSON files, `copies.describe` puts the URL back.
+leaves jaxpt, in messages and JSON files, `copies.with_urls` puts the URL back.
 """
 
 import contextlib
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from jaxpt.by_name import load_place
 from jaxpt.errors import CheckpointError, LostLease, UserError, argument
 from jaxpt.files import copies, lock
-from jaxpt.files.objects import ObjectStore, check_url, is_url, normalise
+from jaxpt.trust import is_url, normalise
 
 if TYPE_CHECKING:
     from jaxpt.files.lease import Lease
     from jaxpt.files.mirror import Mirror
+    from jaxpt.files.objects import ObjectStore
 
 _log = logging.getLogger(__name__)
 _mirrors: "dict[str, Mirror]" = {}  # by URL
@@ -46,11 +47,12 @@ def fetch(path: str | os.PathLike, leaves_out: str = "") -> Path:
     if not is_url(path):
         return Path(path)
     # With wildcards, the copy is of the folder before the first of them.
-    url, pattern = normalise(path), ""
+    url, pattern = normalise(str(path)), ""
     if match := re.search(r"[*?[]", url):
         pattern = url[url.rindex("/", 0, match.start()) + 1 :]
         url = normalise(url[: -len(pattern)])
-    check_url(url)  # also of a copy that an earlier call of this process has made
+    # Also of a copy that an earlier call of this process has made.
+    load_place("jaxpt.files.objects:check_url")(url)
     for mirror, folder, _ in list(_writing.values()):  # this process has the newest
         if f"{url}/".startswith(f"{mirror.url}/{folder}"):
             return mirror.root / url[len(mirror.url) + 1 :] / pattern
@@ -133,7 +135,7 @@ def hold_output(folder: Path) -> Iterator[None]:
     with hold(folder, waits=True) as is_ours:
         if not is_ours:
             raise CheckpointError(
-                f"{argument('to')}={copies.describe(folder)}: another process is "
+                f"{argument('to')}={copies.with_urls(folder)}: another process is "
                 "writing into this folder; wait until it has ended, or use another "
                 "folder"
             )
@@ -165,7 +167,7 @@ def push(path: Path) -> None:
 
 def check_new(url: str) -> None:
     """Raises UserError if there is an object at a URL."""
-    if ObjectStore(normalise(url)).list():
+    if _open_store(url).list():
         raise CheckpointError(
             f"{argument('to')}={url}: exists already; must be a new file"
         )
@@ -173,7 +175,11 @@ def check_new(url: str) -> None:
 
 def upload(path: Path, url: str) -> None:
     """Uploads a file."""
-    ObjectStore(normalise(url)).upload({"": path})
+    _open_store(url).upload({"": path})
+
+
+def _open_store(url: str) -> "ObjectStore":
+    return load_place("jaxpt.files.objects:ObjectStore")(normalise(url))
 
 
 def _find_mirror(url: str) -> "Mirror":

@@ -111,7 +111,7 @@ def measure(
     if spec.TUNES:
         tuned_on = predictions if split is dev else _predict(program, params, dev)[1]
         spec = spec.tune(tuned_on, dev.items)
-    described: Described = task.describe(
+    described: Described = task.make_records(
         outputs, predictions, split.items, spec, program.labels
     )
     numbers = split.numbers or range(len(split.items))

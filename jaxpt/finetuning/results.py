@@ -40,8 +40,8 @@ def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
     """Writes a cell's predictions, then its result, which marks it as finished.
 
     Each line of the predictions is an example: "split", "row" (its number in the file,
-    from 0), and its record from `Task.describe`. `SCORES` has what `Task.item_scores`
-    gives, by "SPLIT/METRIC".
+    from 0), and its record from `Task.make_records`. `SCORES` has the scores of
+    `Task.item_scores`, by "SPLIT/METRIC".
     """
     place = folder / CELLS / cell.name
     lines = [

@@ -24,7 +24,7 @@ from jaxpt.runs.random_parts import list_missing
 from jaxpt.runs.result import load_result
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run
-from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
@@ -286,10 +286,10 @@ def write_tokenizer(
         return
     has_types = spec.num_types > 1
     path = folder / "tokenizer.json"
-    tokenizers.export(tokenizer, path, form, has_types)
+    export_tokenizer(tokenizer, path, form, has_types)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
-    def describe(id_: int) -> dict:
+    def write_token(id_: int) -> dict:
         # transformers would read a plain string as a token without flags.
         return {
             "__type": "AddedToken",
@@ -303,9 +303,9 @@ def write_tokenizer(
 
     roles = [role for role in SPECIALS if role not in MODES]
     tokens = {f"{role}_token": getattr(vocab, role) for role in roles}
-    tokens = {name: describe(id_) for name, id_ in tokens.items() if id_ is not None}
+    tokens = {name: write_token(id_) for name, id_ in tokens.items() if id_ is not None}
     modes = [getattr(vocab, role) for role in MODES]
-    added = [describe(id_) for id_ in (*vocab.sentinels, *modes) if id_ is not None]
+    added = [write_token(id_) for id_ in (*vocab.sentinels, *modes) if id_ is not None]
     more = {"additional_special_tokens": added} if added else {}
     types = ["token_type_ids"] if has_types else []
     write_json(

@@ -67,7 +67,7 @@ class Family:
         `attribute_map`).
       inert: further fields that change no output, separated by spaces: those of other
         heads, of training and of initialization.
-      prepare: changes a config before defaults and aliases are applied.
+      complete: changes a config before defaults and aliases are applied.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
       copies: further tensors that a checkpoint may have -> the one that each is equal
@@ -97,7 +97,7 @@ class Family:
     constants: Values = _empty()
     aliases: dict[str, str] = _empty()
     inert: str = ""
-    prepare: Callable[[Config], Config] = lambda config: config
+    complete: Callable[[Config], Config] = lambda config: config
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
     buffers: str = NONE
@@ -125,7 +125,7 @@ class Family:
 
     def read(self, config: Config) -> ModelSpec:
         """The spec of a config.json."""
-        config = self._with_defaults(self.prepare(config))
+        config = self._with_defaults(self.complete(config))
         values = dict(self.constants)
         for row in self.rows:
             values |= row.read(config)

@@ -21,7 +21,7 @@ from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.runs.random_parts import check_networks
 from jaxpt.runs.workdir import LoadedRun, load_run
-from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 
 VERSION = 1
 # The kind of a run by the heads of its networks; a causal one that reads ahead is
@@ -67,13 +67,13 @@ def _export(
     run = load_run(workdir)
     check_networks(run.program.task, "ONNX")
     graphs = make_graphs(run, precision, attentions)
-    description = describe_graphs(run, graphs, precision) | {"version": VERSION}
+    description = make_model_json(run, graphs, precision) | {"version": VERSION}
     lines = []
     for name, (data, difference) in graphs.items():
         write_file(place, f"{name}.onnx", data)
         size = f"{len(data) / 1e6:.1f} MB, {precision}"
         lines.append(f"{folder / name}.onnx: {size}; {difference}")
-    tokenizers.export(
+    export_tokenizer(
         run.tokenizer, place / "tokenizer.json", run.program.task.text_form
     )
     write_json(place, "model.json", description)
@@ -100,7 +100,7 @@ def make_graphs(
     return files
 
 
-def describe_graphs(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
+def make_model_json(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
     """The content of model.json: how to run the graphs, as plain values."""
     task, tokenizer = run.program.task, run.tokenizer
     network, vocab, form = task.model, tokenizer.vocab, task.text_form

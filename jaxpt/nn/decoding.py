@@ -67,20 +67,20 @@ class Decoder:
       max_len: the maximum number of positions.
       start_id: the decoder's first id in an encoder-decoder; None for models that
         continue the prompt.
-      prepare: (a model's params) -> params for the other two; called once, before the
-        loop.
+      convert_params: (a model's params) -> params for `prefill` and `step`; called
+        once, before the loop.
     """
 
     prefill: Callable
     step: Callable
     max_len: int
     start_id: int | None = None
-    prepare: Callable = lambda params: params
+    convert_params: Callable = lambda params: params
 
     def within(self, name: str) -> "Decoder":
         """The decoder of a network whose parameters are a subtree of the given ones."""
         return dataclasses.replace(
-            self, prepare=lambda params: self.prepare(params[name])
+            self, convert_params=lambda params: self.convert_params(params[name])
         )
 
 

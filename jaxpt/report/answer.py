@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from jaxpt.report.costs import is_held, is_known, mean_cost
+from jaxpt.report.diverged import word_left_out
 from jaxpt.report.formats import (
     MISSING,
     format_count,
@@ -29,7 +30,6 @@ from jaxpt.report.wording import (
     read_baselines,
     word_best,
     word_difference,
-    word_left_out,
     word_outcome,
 )
 

@@ -53,9 +53,9 @@ def write_report(report: Report, workdir: str | os.PathLike) -> pathlib.Path:
     """
     workdir = pathlib.Path(workdir)
     content = report.to_json()
-    encoded = copies.describe(json.dumps(content, indent=2, allow_nan=False))
+    encoded = copies.with_urls(json.dumps(content, indent=2, allow_nan=False))
     report = Report.from_json(content)
-    page = copies.describe(_build_page(report, workdir))
+    page = copies.with_urls(_build_page(report, workdir))
     checksums.write(workdir / "report.json", encoded.encode() + b"\n")
     path = workdir / "report.html"
     try:

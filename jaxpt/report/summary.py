@@ -17,7 +17,14 @@ from jaxpt.judge.examples import Examples
 from jaxpt.judge.verdicts import Pair, Results
 from jaxpt.report.formats import is_number
 from jaxpt.report.metrics import MetricInfo, list_metrics
-from jaxpt.report.types import Groups, Mean, Metric, RunEntry, group_by_name
+from jaxpt.report.types import (
+    Groups,
+    Mean,
+    Metric,
+    RunEntry,
+    Verdict,
+    group_by_name,
+)
 from jaxpt.report.wording import (
     FREQUENCY,
     FREQUENCY_SUFFIX,
@@ -25,7 +32,6 @@ from jaxpt.report.wording import (
     NGRAMS_SUFFIX,
     REFERENCE,
     UNTRAINED,
-    describe_pair,
     find_parts,
     word_metric,
 )
@@ -89,8 +95,8 @@ def summarise(
             metric=name,
             by_name=stats,
             parts=find_parts(name, runs, stats),
-            pairs=tuple(describe_pair(p) for p in pairs if p.metric == name),
-            baselines=tuple(describe_pair(p) for p in baselines if p.metric == name),
+            pairs=tuple(make_verdict(p) for p in pairs if p.metric == name),
+            baselines=tuple(make_verdict(p) for p in baselines if p.metric == name),
             warnings=(),
             verdict="",
             control=control,
@@ -153,7 +159,7 @@ class _Measured(NamedTuple):
         bounds, of_bounds = self.judge_bounds(metric, pairs)
         return dataclasses.replace(
             metric,
-            bounds=tuple(map(describe_pair, bounds)),
+            bounds=tuple(map(make_verdict, bounds)),
             warnings=tuple(warnings),
             verdict="; ".join(filter(None, [*sentences, *of_bounds])),
         )
@@ -215,4 +221,29 @@ def measure_spread(values: Iterable[float | None]) -> Mean:
         statistics.fmean(known) if known else None,
         statistics.stdev(known) if len(known) > 1 else None,
         len(known),
+    )
+
+
+def make_verdict(pair: Pair) -> Verdict:
+    """A pair as a report has it; numbers that are not finite are None."""
+    difference = pair.difference
+
+    def known(number: float | None) -> float | None:
+        return number if is_number(number) else None
+
+    return Verdict(
+        better=pair.better,
+        worse=pair.worse,
+        outcome=pair.outcome,
+        difference=known(difference.mean),
+        low=known(pair.low),
+        high=known(pair.high),
+        at_most=known(pair.at_most),
+        p=pair.p,
+        seeds=difference.num_seeds,
+        documents=difference.num_groups,
+        blocks=difference.is_cut,
+        seeds_error=known(difference.seeds_error),
+        examples_error=difference.examples_error,
+        seeds_needed=pair.seeds_needed,
     )

@@ -15,12 +15,13 @@ from pathlib import Path
 
 from jaxpt.files import checksums
 from jaxpt.report.costs import KEYS, KINDS, list_extra_columns
+from jaxpt.report.diverged import list_diverged
 from jaxpt.report.formats import format_flops
 from jaxpt.report.metrics import list_cost_columns
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.terminal import list_lost
 from jaxpt.report.types import Metric, Report
-from jaxpt.report.wording import NO_DIFFERENCE, WORDS, list_diverged
+from jaxpt.report.wording import NO_DIFFERENCE, WORDS
 
 # Of runs that skipped some (`training.result.Cost`).
 LEFT_OUT = ("skipped_updates", "skipped_batches")

@@ -18,6 +18,7 @@ from jaxpt.report.costs import (
     mean_cost,
     word_under,
 )
+from jaxpt.report.diverged import list_diverged, word_left_out
 from jaxpt.report.figures import list_samples
 from jaxpt.report.formats import MISSING, format_flops
 from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
@@ -37,9 +38,7 @@ from jaxpt.report.wording import (
     WORDS,
     join,
     list_baselines,
-    list_diverged,
     list_own_controls,
-    word_left_out,
 )
 
 WIDTH = 100

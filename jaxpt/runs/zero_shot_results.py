@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxpt import trust
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
-from jaxpt.files.objects import is_url
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.scorer import make_scorer
@@ -218,7 +218,7 @@ def _read_shots(task: ZeroShotTask, options: TaskOptions) -> Sequence:
 
 
 def _name(path: str, rules: Sequence[str], num_items: int, options: dict) -> str:
-    is_name = is_url(path) or is_data_set(path)
+    is_name = trust.is_url(path) or is_data_set(path)
     place = path if is_name else str(Path(path).resolve())
     text = json.dumps([place, list(rules), num_items, *options.values()])
     return hashlib.sha256(text.encode()).hexdigest()[:8]

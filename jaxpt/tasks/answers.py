@@ -138,7 +138,7 @@ class AnswerKind:
     def record(
         self, text: str, predicted: Any, example: Example, spec: "Spec", labels: Labels
     ) -> dict[str, Any]:
-        """What is stored of an answer, as `jaxpt.tasks.text_to_text.describe` says."""
+        """The stored fields of an answer (`jaxpt.tasks.text_to_text.make_records`)."""
         raise NotImplementedError
 
     def constant(self, train: list[Example]) -> Any:

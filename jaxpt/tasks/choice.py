@@ -151,7 +151,7 @@ def item_scores(
     return {"accuracy": score_items([float(p == x.right) for p, x in pairs])}
 
 
-def describe(
+def make_records(
     outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The numbers of the options from 0, and the score 1 or 0."""

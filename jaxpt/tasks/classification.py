@@ -222,7 +222,7 @@ def item_scores(
     return {"accuracy": score_items(hits)}
 
 
-def describe(
+def make_records(
     outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """Labels as the column has them, as lists if there may be several.

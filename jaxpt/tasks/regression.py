@@ -141,7 +141,7 @@ def item_scores(
     return {}
 
 
-def describe(
+def make_records(
     outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The numbers."""

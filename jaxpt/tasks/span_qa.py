@@ -417,7 +417,7 @@ def item_scores(
     return score_answers(answers, [example.golds for example in examples])
 
 
-def describe(
+def make_records(
     outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The answers, "" for none, and the score F1."""

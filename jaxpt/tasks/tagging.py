@@ -241,7 +241,7 @@ def constant(
     return [[best] * len(example.words) for example in examples]
 
 
-def describe(
+def make_records(
     outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The tags of each word."""

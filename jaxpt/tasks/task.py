@@ -190,7 +190,7 @@ class TaskModule(Protocol):
         The others (correlations, F1 of labels or entities, BLEU) are left out.
         """
 
-    def describe(
+    def make_records(
         self,
         outputs: Any,
         predictions: list[Any],

@@ -145,7 +145,7 @@ def item_scores(
     return KINDS[spec.kind].item_scores(predictions, examples, spec)
 
 
-def describe(
+def make_records(
     outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """Answers; for classes and numbers also the generated "text".

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jaxpt import trust
 from jaxpt.by_name import load_place
 from jaxpt.errors import DataError, argument
-from jaxpt.files.objects import is_url
 from jaxpt.languages import is_language
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
     LANGUAGE_TEXTS,
-    describe_source,
+    identify_source,
     list_contents,
     read_documents,
 )
@@ -90,7 +90,7 @@ def open_stores(
 def cache_root(spec: TextSpec) -> Path:
     """The cache folder of stores and tokenizers."""
     root = spec.cache_dir or os.environ.get("JAXPT_CACHE", "")
-    if is_url(root):
+    if trust.is_url(root):
         raise DataError(f"data.cache_dir={root}: must be a folder on a local disk")
     return Path(root) if root else Path.home() / ".cache" / "jaxpt"
 
@@ -150,7 +150,7 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     if tokenizer_spec.kind == "byte":
         return make_tokenizer(tokenizer_spec, ())
     sources = [source for source, _ in spec.sources]
-    described = [describe_source(source) for source in sources]
+    described = [identify_source(source) for source in sources]
     texts = [(_reading(source), _list_contents(spec, source)) for source in sources]
     made_of = READING, dataclasses.asdict(tokenizer_spec), texts, spec.limit_chars
     key = _key(*made_of)
@@ -204,7 +204,7 @@ def _find_store(
 ) -> Store:
     """Opens the store of this text in the cache or in `folder`, or prepares it."""
     settings = _settings(spec, source, limited)
-    described = describe_source(source)
+    described = identify_source(source)
     contents = _list_contents(spec, source)
     place = folder
     if place is None:

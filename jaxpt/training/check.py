@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.nn.attention import check_kernel
 from jaxpt.runs.data import make_feed
 from jaxpt.runs.initial_state import check_start
@@ -19,7 +20,6 @@ from jaxpt.text.rows.rows_spec import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import FROM_FEATURES, Measured, measure
 from jaxpt.training.memory import check_memory
-from jaxpt.training.trackers import check_installed
 
 
 def check_run(
@@ -44,7 +44,8 @@ def check_run(
         is_packed=task.plan.rows.rows in SEGMENTED,
         reads_ahead=task.model.READS_AHEAD,
     )
-    check_installed(task.plan.train.trackers)
+    if trackers := task.plan.train.trackers:
+        load_place("jaxpt.training.trackers:check_installed")(trackers)
     program = program or Program(task)
     check_memory(program)
     feed = make_feed(task, corpora["train"], program.choose_rows)

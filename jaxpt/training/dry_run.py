@@ -31,12 +31,14 @@ def dry_run(
     config,
     explicit_names: Collection[str] = (),
     on_sizes: Callable[[dict[str, Any]], None] = lambda sizes: None,
+    name_export: Callable[[Task], str] | None = None,
 ) -> dict[str, Any]:
     """Parameters, FLOPs, memory and time of a run.
 
     Args:
       config, explicit_names: as of `jaxpt.training.train_run.train_run`.
       on_sizes: receives the values that are known before a call is compiled.
+      name_export: the form in which a task's model can be exported, for "export".
 
     Returns:
       names and values: counts, bytes and seconds are numbers, those of a step means.
@@ -53,7 +55,9 @@ def dry_run(
     tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
     task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
     program, feed = check_run(task, tokenizer, corpora)
-    sizes = _describe_sizes(program)
+    sizes = _list_sizes(program)
+    if name_export:
+        sizes["export"] = name_export(task)
     on_sizes(sizes)
 
     spec = plan.train
@@ -87,7 +91,7 @@ def dry_run(
     }
 
 
-def _describe_sizes(program: Program) -> dict[str, Any]:
+def _list_sizes(program: Program) -> dict[str, Any]:
     task, steps = program.task, program.task.plan.train.steps
     shapes = jax.tree.leaves(program.abstract_state().params)
     numbers = split_steps(task.plan.train.phases, steps)
@@ -148,6 +152,8 @@ def format_sizes(sizes: dict[str, Any]) -> list[str]:
     ]
     if sizes["filled_in"]:
         lines.insert(1, f"filled in for {sizes['objective']}: {sizes['filled_in']}")
+    if "export" in sizes:
+        lines.append(f"export to transformers: {sizes['export']}")
     return lines
 
 

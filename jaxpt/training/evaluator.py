@@ -26,7 +26,7 @@ class Evaluator:
     """Measures a run with its evaluated parameters (`TrainState.eval_params`).
 
     Args:
-      take_samples: (params) -> lines of text, logged with each evaluation.
+      take_samples: (params) -> lines of text, logged with each evaluation, if any.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Evaluator:
         program: Program,
         corpora: dict[str, Split],
         log: RunLog,
-        take_samples: Callable[[Any], list[str]],
+        take_samples: Callable[[Any], list[str]] | None,
         hooks: Hooks,
     ):
         self._task, self._program, self._corpora = task, program, corpora
@@ -58,7 +58,7 @@ class Evaluator:
             values |= means(measure_exact(*run, is_quick=True)[0])
         values |= frozen.metrics
         self._measured[step] = frozen._replace(metrics=values)
-        samples = self._take_samples(params)
+        samples = self._take_samples(params) if self._take_samples else []
         decay = self._task.plan.optim.ema_decay
         ema = {"ema_decay": decay} if self._task.has_ema else {}
         self._log.write(step, values | ema, "\n".join(samples))

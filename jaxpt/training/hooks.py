@@ -1,19 +1,14 @@
 """Callables that a training run calls, for users of the Python API."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from jaxpt.learn.state import TrainState
-from jaxpt.runs.task import Task
 
 
 def _ignore(*args) -> None:
     """A hook that does nothing."""
-
-
-def _describe_nothing(task: Task) -> tuple[str, ...]:
-    return ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +19,12 @@ class Hooks:
     them must copy them.
 
     Attributes:
-      describe: (task) before training; returns lines for the header of the log.
       on_log: (step, metrics) where training metrics are logged.
       on_evaluation: (step, metrics, params) after an evaluation; of the EMA, if any.
       on_checkpoint: (step, state) when a checkpoint is written.
       on_end: (result) once, with the run's entry in a report.
     """
 
-    describe: Callable[[Task], Iterable[str]] = _describe_nothing
     on_log: Callable[[int, dict[str, float]], Any] = _ignore
     on_evaluation: Callable[[int, dict[str, float], Any], Any] = _ignore
     on_checkpoint: Callable[[int, TrainState], Any] = _ignore

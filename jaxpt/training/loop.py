@@ -99,7 +99,7 @@ def _train(
     with contextlib.ExitStack() as open_:
         open_.enter_context(log.open(step))
         if not rewind:
-            log.introduce(run.hooks.describe(run.task))
+            log.introduce()
         if step:
             log.info(f"resuming from step {step} in {run.workdir}")
         if step == 0:

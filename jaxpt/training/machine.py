@@ -19,7 +19,7 @@ INSTRUCTIONS = {
 }
 
 
-def describe_machine() -> dict[str, str | int]:
+def read_machine() -> dict[str, str | int]:
     """The CPU model, its widest instruction set, and the cores that may be used."""
     try:
         text = CPUINFO.read_text(errors="replace")
@@ -58,7 +58,7 @@ def _count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def describe_versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """The versions of Python, JAX and jaxpt."""
     return {
         "python": platform.python_version(),

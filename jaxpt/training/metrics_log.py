@@ -11,17 +11,20 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich.console
 import rich.progress
 import rich.table
 
 from jaxpt import logs
+from jaxpt.by_name import load_place
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.runs.metrics_file import METRICS_FILE, keep_until
-from jaxpt.training.trackers import make_trackers
+
+if TYPE_CHECKING:
+    from jaxpt.training.trackers import Tracker
 
 _log = logging.getLogger(__name__)
 FLUSH_SECONDS = 10.0
@@ -55,8 +58,11 @@ class MetricWriter:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # A run that restored nothing writes its line of step 0 again.
             lines = keep_until(self._path, resume_step) if resume_step > 0 else []
-            tracker_args = Path(workdir), resume_step, config
-            self._trackers = make_trackers(trackers, *tracker_args)
+            self._trackers: list[Tracker] = []
+            if trackers:
+                make_trackers = load_place("jaxpt.training.trackers:make_trackers")
+                tracker_args = Path(workdir), resume_step, config
+                self._trackers = make_trackers(trackers, *tracker_args)
             prefix = b"".join(line + b"\n" for line, _ in lines)
             self._num_bytes, self._digest = len(prefix), hashlib.sha256(prefix)
             # First: the existing files begin with it, too.

@@ -14,7 +14,7 @@ from jaxpt.runs.result import RESULT
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import DIVERGED, write_examples
 from jaxpt.text.feed import Ranges
-from jaxpt.training.machine import describe_machine, describe_versions
+from jaxpt.training.machine import list_versions, read_machine
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
 
 # The metrics of an evaluation that learning curves show.
@@ -83,8 +83,8 @@ def write_result(
         **cost.left_out,
         "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
         "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
-        "machine": describe_machine(),
-        "versions": describe_versions(),
+        "machine": read_machine(),
+        "versions": list_versions(),
         "metrics": measured.metrics,
         "workdir": str(workdir),
         "curve": curve,

@@ -3,7 +3,7 @@
 import contextlib
 import datetime
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -94,13 +94,13 @@ class RunLog:
         if self._progress is not None:
             _log.log(level, f"{self.label}  {text}" if self.label else text)
 
-    def introduce(self, lines: Iterable[str] = ()) -> None:
-        """Logs `describe_run` and more lines."""
-        for line in (*self.describe_run(), *lines):
+    def introduce(self) -> None:
+        """Logs the header."""
+        for line in self.list_header():
             self.info(line)
 
-    def describe_run(self) -> list[str]:
-        """Lines that describe the model, the budget, the device and the text."""
+    def list_header(self) -> list[str]:
+        """Lines on the model, the budget, the device and the text."""
         shapes = jax.tree.leaves(self.program.abstract_state().params)
         plan, spec = self.task.plan, self.spec
         costs = self.task.count_costs(spec.steps)

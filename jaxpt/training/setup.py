@@ -10,7 +10,6 @@ from jaxpt.by_name import load_place
 from jaxpt.distributed import processes
 from jaxpt.files.folder import CHECKPOINTS
 from jaxpt.runs.checkpoint import Checkpointer
-from jaxpt.runs.passage_samples import make_lines
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import check_networks, read_random_parts
 from jaxpt.runs.task import Task
@@ -90,8 +89,11 @@ def set_up(
     processes.on_first(lock_workdir, workdir, task.plan, tokenizer, corpora)
     processes.on_all(check_shared, workdir)
     checkpointer = Checkpointer(workdir / CHECKPOINTS, keep=spec.keep_checkpoints)
+    take_samples = None
     num = 0 if label else task.plan.eval.samples  # a comparison's report has them
-    take_samples = make_lines(program, tokenizer, corpora["valid"], num)
+    if num:
+        make_lines = load_place("jaxpt.runs.passage_samples:make_lines")
+        take_samples = make_lines(program, tokenizer, corpora["valid"], num)
     log = RunLog(program, feed, corpora, workdir, label, watch)
     rewinder = Rewinder(task, workdir, checkpointer, log)
     return Setup(

@@ -56,7 +56,7 @@ def with_teacher(
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
     student_plan = processes.on_all(
-        plan.change, {section: {teacher.setting: copies.describe(folder)}}
+        plan.change, {section: {teacher.setting: copies.with_urls(folder)}}
     )
     name = f"{section}.{teacher.setting}"
     return student_plan.add_filled(

@@ -11,7 +11,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from jaxpt.comparison.assembly import describe_count
+from jaxpt.comparison.assembly import with_count_note
 from jaxpt.comparison.studies import check_study
 from jaxpt.comparison.study_files import STUDY, write_study
 from jaxpt.config.plan import make_compare_spec
@@ -41,7 +41,7 @@ def redraw(folder: Path) -> tuple[dict, dict]:
         run |= {k: value for k, value in known.items() if run.get(k) is None}
     counted = report | {
         "runs": to_plain(runs),
-        "budget": describe_count(report["budget"], runs),
+        "budget": with_count_note(report["budget"], runs),
         "seeds_note": describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha),
     }
     after = dataclasses.replace(study, stored=study.stored | {"report": counted})

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from jaxpt.training.machine import describe_machine
+from jaxpt.training.machine import read_machine
 
 # Variables that restrict XLA, oneDNN, PyTorch, MKL and OpenBLAS.
 RESTRICTIONS = (
@@ -38,7 +38,7 @@ def describe_host() -> str:
     product = _best_seconds(lambda: a @ a)
     copy = _best_seconds(lambda: np.copyto(target, source))
     speed, stream = 2 * SIZE**3 / product / 1e9, 2 * source.nbytes / copy / 1e9
-    machine = describe_machine()
+    machine = read_machine()
     restrictions = [
         f"{name}={os.environ[name]}" for name in RESTRICTIONS if os.environ.get(name)
     ]

@@ -32,7 +32,7 @@ from jaxpt.files import disk
 from jaxpt.judge.examples import Examples
 from jaxpt.report import figures
 from jaxpt.training import loop
-from jaxpt.training.machine import describe_machine, describe_versions
+from jaxpt.training.machine import list_versions, read_machine
 
 WORDS = "Two objectives", "Which is better?"
 LINK = os.link
@@ -91,8 +91,8 @@ def test_a_study_is_three_files_with_what_verdicts_need(study, compared, labelle
         assert archiving.is_close(report.get(name), expected.get(name)), name
     assert (facts["title"], facts["question"]) == WORDS
     assert facts["objectives"] == ["clm", "mlm"] and facts["seeds"] == [0, 1]
-    assert facts["machines"] == [describe_machine()]
-    assert facts["versions"] == [describe_versions()]
+    assert facts["machines"] == [read_machine()]
+    assert facts["versions"] == [list_versions()]
     assert [each.folder for each in list_studies(study.parent)] == [study]
 
 

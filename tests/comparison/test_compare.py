@@ -148,7 +148,7 @@ def test_a_budget_of_operations(labelled, tmp_path):
         compare__tune="optim.lr=1e-3,3e-3",
         compare__overrides={"clm": {"optim": {"name": "muon"}}},
     )
-    prepared = comparison.prepare(config, tmp_path)
+    prepared = comparison.store_plans(config, tmp_path)
     for name in prepared.plans:
         task = prepared.make_task(name, 0)
         steps, size = task.plan.train.steps, task.plan.train.steps_per_call

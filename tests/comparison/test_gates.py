@@ -8,7 +8,7 @@ from reports import make_entry, make_report, read_run
 from tiny import make_config, prepare
 
 from jaxpt.comparison.gates import list_gates, measure_divergence
-from jaxpt.comparison.known_truth import describe_truth, measure_exact_baselines
+from jaxpt.comparison.known_truth import find_truth, measure_exact_baselines
 from jaxpt.languages import BOTH, LEFT
 from jaxpt.report.terminal import format_table, list_verdicts
 from jaxpt.text.dataset import Split
@@ -158,7 +158,7 @@ def test_warnings_come_before_verdicts_and_exact_values_after():
 
 def test_the_report_has_floors_baselines_and_prices(hmm):
     task, corpora = hmm
-    truth = describe_truth({"clm": task}, {"clm": corpora})
+    truth = find_truth({"clm": task}, {"clm": corpora})
     assert truth.floors[LEFT] > truth.floors[BOTH] > 0
     assert truth.uniform == pytest.approx(math.log(12))
     left = truth.anchors[LEFT]

@@ -285,7 +285,7 @@ def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatc
         compare__tune_trials=3,
         compare__overrides=overrides,
     )
-    prepared = comparison.prepare(to_dict(config), tmp_path)
+    prepared = comparison.store_plans(to_dict(config), tmp_path)
     spec, first = prepared.spec, list(seen)
     assert first == [
         (name, trial["optim.lr"]) for name in NAMES for trial in spec.list_trials(name)
@@ -304,7 +304,7 @@ def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatc
         "compare.tune: optim.lr=1e-3..1e-2 (clm); optim.lr=1e-2..1e-1 (mlm)"
     ]
     seen.clear()
-    again = comparison.prepare(to_dict(config), tmp_path)
+    again = comparison.store_plans(to_dict(config), tmp_path)
     assert seen == first and again.tuning == prepared.tuning
     assert load_plans(to_dict(config), tmp_path).tuning == prepared.tuning
 
@@ -508,9 +508,9 @@ def test_a_stopped_search_repeats_the_same_extensions(
 
     monkeypatch.setattr(tuning, "train", stop_at_third)
     with pytest.raises(KeyboardInterrupt):
-        comparison.prepare(to_dict(config), tmp_path)
+        comparison.store_plans(to_dict(config), tmp_path)
     monkeypatch.setattr(tuning, "train", train)
-    prepared = comparison.prepare(to_dict(config), tmp_path)
+    prepared = comparison.store_plans(to_dict(config), tmp_path)
     assert labels[-1] == "clm extension 2"
     for name in ("clm",):
         record = prepared.tuning[name]
@@ -520,7 +520,7 @@ def test_a_stopped_search_repeats_the_same_extensions(
         assert record["flops"] == sum(trial["flops"] for trial in record["trials"]) > 0
         assert len({trial["flops"] for trial in record["trials"]}) == 1  # one share
         assert prepared.plans[name].optim.lr == pytest.approx(8e-5)
-    again = comparison.prepare(to_dict(config), tmp_path)
+    again = comparison.store_plans(to_dict(config), tmp_path)
     assert again.tuning == prepared.tuning
     assert load_plans(to_dict(config), tmp_path).tuning == prepared.tuning
 

@@ -182,7 +182,7 @@ def test_a_new_folder_begins_again_where_its_upload_was_killed(monkeypatch):
             with new_folder(remote.fetch(url)):
                 pass
         except CheckpointError as error:
-            raise CheckpointError(copies.describe(str(error))) from error
+            raise CheckpointError(copies.with_urls(str(error))) from error
 
 
 def test_one_machine_writes_at_a_time(away, monkeypatch):
@@ -394,7 +394,7 @@ def test_paths_of_copies_are_urls_in_json_and_messages():
     url = new_url()
     folder = remote.fetch(url)
     assert remote.is_remote(folder / "a") and not remote.is_remote("/tmp")
-    assert copies.describe(folder / "a") == f"{url}/a"
+    assert copies.with_urls(folder / "a") == f"{url}/a"
     with hold(folder):
         write_json(folder / "config.json", {"path": str(folder / "x")})
     assert json.loads((folder / "config.json").read_text()) == {"path": f"{url}/x"}

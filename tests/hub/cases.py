@@ -480,8 +480,11 @@ class Ours:
         return hidden, logits
 
     def loss(self, params, batch):
-        """Mean cross-entropy of the labels that are not -100."""
-        _, logits = self.outputs(params, batch)
+        """Mean cross-entropy of the labels that are not -100, and the outputs."""
+        outputs = self.outputs(params, batch)
+        return self._read_loss(outputs[1], batch), outputs
+
+    def _read_loss(self, logits, batch):
         labels = batch["labels"]
         if self.head == "discriminator":
             return jnp.mean(
@@ -564,8 +567,8 @@ def compare(ours: Ours, batch: dict, reference: dict) -> dict[str, float]:
     real = find_real(batch)
     if "decoder_input_ids" in batch:
         real = np.ones(batch["decoder_input_ids"].shape, bool)
-    hidden, logits = jax.jit(ours.outputs)(ours.params, batch)
-    loss, grads = jax.jit(jax.value_and_grad(ours.loss))(ours.params, batch)
+    read = jax.jit(jax.value_and_grad(ours.loss, has_aux=True))
+    (loss, (hidden, logits)), grads = read(ours.params, batch)
     grads = to_hf(grads, ours.family, ours.spec, ours.head)
     names = set(reference["grads"])
     assert names <= set(grads)

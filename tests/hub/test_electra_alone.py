@@ -20,7 +20,7 @@ from jaxpt.hub.imports import import_run
 from jaxpt.hub.onnx_export import export_onnx
 from jaxpt.hub.task_heads import TEXTS
 from jaxpt.runs.workdir import load_run
-from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 
 LACKS = "the checkpoint has no generator; its weights were drawn at random"
 BOTH = "a folder with the folders 'generator' and 'discriminator'"
@@ -191,7 +191,7 @@ def test_transformers_loads_what_comes_back(name, tmp_path):
 
     model = make_theirs(f"electra-{name}")
     model.save_pretrained(tmp_path / "theirs")
-    tokenizers.export(make_tokenizer(), tmp_path / "theirs" / "tokenizer.json")
+    export_tokenizer(make_tokenizer(), tmp_path / "theirs" / "tokenizer.json")
     import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
     export_run(tmp_path / "run", tmp_path / "out")
     again, info = type(model).from_pretrained(

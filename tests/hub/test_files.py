@@ -415,20 +415,22 @@ def test_nothing_there(tmp_path):
         read_tensors(tmp_path)
 
 
+PICKLE = "a pickle, which can run code when it is loaded: convert it to model.safet"
+UNKNOWN = "not supported", "convert it to model.safetensors"
+
+
 @pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "x.bin", "x.pt", "x.pth", "x.ckpt", "x.pkl"]
+    ("name", "parts"),
+    [
+        *((f"x.{suffix}", [PICKLE]) for suffix in ("bin", "pt", "pth", "ckpt", "pkl")),
+        ("pytorch_model.bin", [PICKLE]),
+        ("flax_model.msgpack", UNKNOWN),
+        ("tf_model.h5", UNKNOWN),
+    ],
 )
-def test_pickles(tmp_path, name):
+def test_other_formats(tmp_path, name, parts):
     (tmp_path / name).write_bytes(b"")
-    why = "a pickle, which can run code when it is loaded: convert it to model.safet"
-    with refuses(tmp_path / name, why):
-        read_tensors(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["flax_model.msgpack", "tf_model.h5"])
-def test_other_formats(tmp_path, name):
-    (tmp_path / name).write_bytes(b"")
-    with refuses(tmp_path / name, "not supported", "convert it to model.safetensors"):
+    with refuses(tmp_path / name, *parts):
         read_tensors(tmp_path)
 
 
@@ -604,27 +606,23 @@ def test_one_file_has_precedence_over_shards(sharded):
     assert list(read_tensors(sharded)) == ["only"]
 
 
-def test_a_tensor_in_no_shard(sharded):
-    edit_index(sharded, x=FIRST)
-    with refuses(sharded / FIRST, "lacks 'x'"):
-        read_tensors(sharded)
-
-
-def test_a_tensor_in_another_shard(sharded):
-    edit_index(sharded, c=FIRST)
-    with refuses(sharded / FIRST, "lacks 'c'"):
+@pytest.mark.parametrize(
+    ("changes", "shard", "what"),
+    [
+        ({"x": FIRST}, FIRST, "lacks 'x'"),  # in no shard
+        ({"c": FIRST}, FIRST, "lacks 'c'"),  # in another shard
+        ({"c": None}, SECOND, "has 'c'"),  # not in the index
+    ],
+)
+def test_an_index_of_other_shards(sharded, changes, shard, what):
+    edit_index(sharded, **changes)
+    with refuses(sharded / shard, what):
         read_tensors(sharded)
 
 
 def test_a_tensor_in_two_shards(sharded):
     save_file({"b.weight": TENSORS["c"], "c": TENSORS["c"]}, sharded / FIRST)
     with refuses(files.INDEX, f"'c' is in {FIRST} and in {SECOND}"):
-        read_tensors(sharded)
-
-
-def test_a_tensor_that_is_not_in_the_index(sharded):
-    edit_index(sharded, c=None)
-    with refuses(sharded / SECOND, "has 'c'"):
         read_tensors(sharded)
 
 

@@ -20,6 +20,7 @@ from jaxpt.runs.predictions import generate_texts
 from jaxpt.runs.program import Program
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 
 
 @pytest.mark.slow_except("gpt2-clm-clm_mlm")
@@ -285,7 +286,7 @@ def test_another_tokenizer_is_refused(
     changes, parts, make_checkpoint, tmp_path, refuses
 ):
     folder, run, config = make_checkpoint("bert", 28)
-    tokenizers.export(make_tokenizer(29), tmp_path / "other.json")
+    export_tokenizer(make_tokenizer(29), tmp_path / "other.json")
     if "path" in changes:
         changes = {"path": str(tmp_path / changes["path"])}
     changes = {f"tokenizer__{name}": value for name, value in changes.items()}
@@ -336,7 +337,7 @@ def test_an_imported_run_can_be_moved(name, asks, make_checkpoint, tmp_path, cap
     shutil.rmtree(folder)
     # The file in its old place is not read.
     run.mkdir()
-    tokenizers.export(make_tokenizer(28), run / "tokenizer.json")
+    export_tokenizer(make_tokenizer(28), run / "tokenizer.json")
     after, again, tokenizer = use(moved, tmp_path, capsys, *asks)
     assert after == before
     same(again, tensors)

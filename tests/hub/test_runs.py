@@ -27,6 +27,7 @@ from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -48,7 +49,7 @@ def write_folder(folder, fixture, changes=None, num_ids=30):
     (folder / "config.json").write_text(json.dumps(fixture.config | (changes or {})))
     save_file(fixture.tensors, folder / "model.safetensors", {"format": "pt"})
     pad = 1 if fixture.config["model_type"] == "roberta" else 0
-    tokenizers.export(make_tokenizer(num_ids, pad), folder / "tokenizer.json")
+    export_tokenizer(make_tokenizer(num_ids, pad), folder / "tokenizer.json")
     names = {f"{role}_token": f"[{role.upper()}]" for role in SPECIALS}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))
 
@@ -158,7 +159,7 @@ def test_a_roberta_without_its_padding_is_refused(tmp_path, refuses):
     write_folder(tmp_path / "theirs", Fixture("roberta"))
     config, run = settings(tmp_path), tmp_path / "run"
     output = tmp_path / "theirs" / "tokenizer.json"
-    tokenizers.export(make_tokenizer(pad=0), output)
+    export_tokenizer(make_tokenizer(pad=0), output)
     with refuses("pad_token_id=1", "must be 0", "roberta counts positions"):
         import_run(tmp_path / "theirs", run, config)
     assert not run.exists()

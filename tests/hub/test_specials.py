@@ -15,6 +15,7 @@ from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.specials import read_text_form
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.post_processor import read_template, write_template
 from jaxpt.text.tokens.symbols import ByteTokenizer, make_byt5
 from jaxpt.text.tokens.training import train_subword
@@ -36,7 +37,7 @@ def read(tmp_path, wordpiece):
     """`read(kind, config, **files)`: the form of a folder with these files."""
 
     def get(kind, config, form=None, num_ids=60, **files):
-        tokenizers.export(wordpiece, tmp_path / "tokenizer.json", form)
+        export_tokenizer(wordpiece, tmp_path / "tokenizer.json", form)
         files.setdefault("config", {"model_type": kind})
         for name, values in files.items():
             (tmp_path / f"{name}.json").write_text(json.dumps(values))

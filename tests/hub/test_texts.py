@@ -20,6 +20,7 @@ from jaxpt.hub.specials import read_text_form
 from jaxpt.runs.predictions import fill_text, generate_texts
 from jaxpt.runs.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text_form import TextForm
 
@@ -72,7 +73,7 @@ def make_folder(folder, kind):
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
     folder.mkdir()
     around = [() if r is None else (getattr(vocab, r),) for r in roles]
-    tokenizers.export(tokenizer, folder / "tokenizer.json", TextForm(*around))
+    export_tokenizer(tokenizer, folder / "tokenizer.json", TextForm(*around))
     fast = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"),
         **{f"{role}_token": names[getattr(vocab, role)] for role in ROLES},

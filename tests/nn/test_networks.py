@@ -282,7 +282,7 @@ def test_a_decoder_goes_on_as_the_network_predicts(kind):
     assert decoder.max_len == SPEC.max_len
 
     def write(params, prompts):
-        params = decoder.prepare(params)
+        params = decoder.convert_params(params)
         logits, cache = decoder.prefill(params, prompts, jnp.array([T, T]), 2)
         return logits, decoder.step(params, prompts[:, 0], cache)[0]
 

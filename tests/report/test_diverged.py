@@ -22,11 +22,11 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import DivergedError
 from jaxpt.report import figures
 from jaxpt.report.answer import list_answers
+from jaxpt.report.diverged import list_diverged
 from jaxpt.report.page import write_report
 from jaxpt.report.tables import format_latex, format_results
 from jaxpt.report.terminal import format_table, list_verdicts
 from jaxpt.report.types import Report
-from jaxpt.report.wording import list_diverged
 from jaxpt.runs.finished_runs import load_runs
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.workdir import load_divergence

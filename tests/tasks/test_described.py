@@ -28,7 +28,9 @@ def test_records_and_report_of_three_labels():
     logits, right = draw_logits(60, 3)
     examples, spec = read_classes([names[i] for i in right], names)
     predictions = classification.predict(list(logits), None, examples, spec)
-    result = classification.describe(list(logits), predictions, examples, spec, names)
+    result = classification.make_records(
+        list(logits), predictions, examples, spec, names
+    )
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     first = result.records[0]
     assert (
@@ -80,7 +82,9 @@ def test_sets_of_labels():
     settings = {"separator": ",", "metric": "micro_f1"}
     examples, spec = read_classes(right, names, **settings)
     predictions = classification.predict(list(logits), None, examples, spec)
-    result = classification.describe(list(logits), predictions, examples, spec, names)
+    result = classification.make_records(
+        list(logits), predictions, examples, spec, names
+    )
     assert [record["gold"] for record in result.records] == right
     scores = [record["score"] for record in result.records]
     metrics = classification.metrics(predictions, examples, spec)
@@ -105,10 +109,10 @@ def test_calibration_by_hand():
 
 def test_other_tasks():
     options = [choice.Example("q", ("a", "b"), 1), choice.Example("q", ("a", "b"), 0)]
-    result = choice.describe(None, [1, 1], options, choice.Spec(), ())
+    result = choice.make_records(None, [1, 1], options, choice.Spec(), ())
     assert result.records[1] == {"gold": 0, "prediction": 1, "score": 0.0}
     number = regression.Example("a", None, 2.5)
-    result = regression.describe(None, [2.0], [number], regression.Spec(), ())
+    result = regression.make_records(None, [2.0], [number], regression.Spec(), ())
     assert result.records == [{"gold": 2.5, "prediction": 2.0}]
 
 
@@ -123,7 +127,7 @@ def describe_texts(kind, texts, *targets, **settings):
     examples, spec, labels = read_target(kind, *targets, **settings)
     rows = [{"example": i} for i in range(len(texts))]
     predictions = text_to_text.predict(texts, rows, examples, spec)
-    result = text_to_text.describe(texts, predictions, examples, spec, labels)
+    result = text_to_text.make_records(texts, predictions, examples, spec, labels)
     json.dumps(result.records, allow_nan=False)
     metrics = text_to_text.metrics(predictions, examples, spec)
     return result.records, metrics
@@ -152,10 +156,10 @@ def test_spans():
         span_qa.Prediction("the cat", 2.0, 0.0),
         span_qa.Prediction("x", 0.0, 9.0),
     ]
-    result = span_qa.describe(None, predictions, examples, spec, ())
+    result = span_qa.make_records(None, predictions, examples, spec, ())
     assert result.records[0] == {"gold": ["cat"], "prediction": "the cat", "score": 1.0}
     assert result.records[1]["prediction"] == "" and result.records[1]["score"] == 1.0
     bare = [span_qa.Prediction("", float("-inf"), 0.0)] * 2  # no span could be read
     json.dumps(
-        span_qa.describe(None, bare, examples, spec, ()).records, allow_nan=False
+        span_qa.make_records(None, bare, examples, spec, ()).records, allow_nan=False
     )

@@ -145,22 +145,16 @@ def test_a_missing_answer_is_refused(value, refuses):
 
 
 TEXTS, LABELS = ["x0", "x1", "x2"], ["a", None, "b"]
-ROWS = [{"sentence": x, "label": y} for x, y in zip(TEXTS, LABELS)]
+ROWS = [{"sentence": x, "label": y} for x, y in zip(TEXTS, LABELS, strict=True)]
 FILES = {
-    "a.jsonl": [
-        {"sentence": f"x{i}", "label": y} for i, y in enumerate(["a", None, "b"])
-    ],
-    "a.json": [
-        {"sentence": f"x{i}", "label": y} for i, y in enumerate(["a", None, "b"])
-    ],
+    "a.jsonl": ROWS,
+    "a.json": ROWS,
     "a.csv": "sentence,label\nx0,a\nx1,\nx2,b\n",
     "nan.csv": "sentence,label\nx0,a\nx1,nan\nx2,b\n",
     "a.tsv": "sentence\tlabel\nx0\ta\nx1\t\nx2\tb\n",
-    "a.parquet": pyarrow.table(
-        {"sentence": ["x0", "x1", "x2"], "label": ["a", None, "b"]}
-    ),
+    "a.parquet": pyarrow.table({"sentence": TEXTS, "label": LABELS}),
     "number.parquet": pyarrow.table(
-        {"sentence": ["x0", "x1", "x2"], "label": [0.0, float("nan"), 1.0]}
+        {"sentence": TEXTS, "label": [0.0, float("nan"), 1.0]}
     ),
 }
 

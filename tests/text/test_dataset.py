@@ -17,6 +17,7 @@ from jaxpt.text.library import Reporter, open_stores
 from jaxpt.text.rows.corpus import Corpus, split_count
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.tokenizer import ByteTokenizer, CharTokenizer, TokenizerSpec
 
 
@@ -227,7 +228,7 @@ def test_a_store_is_known_by_what_its_tokenizer_is(tmp_path, refuses):
     path = write_lines(tmp_path, ["one two", "three", "four five six"])
     for name, texts in (("one", ["one two three"]), ("two", ["a b c d e f"])):
         made = tokenizers.make_tokenizer(TokenizerSpec("bpe", vocab_size=260), texts)
-        tokenizers.export(made, tmp_path / f"{name}.json")
+        export_tokenizer(made, tmp_path / f"{name}.json")
     one = TokenizerSpec("file", str(tmp_path / "one.json"))
     spec = TextSpec(path=path, tokenizer=one)
     quiet = Reporter(lambda text: None)

@@ -438,10 +438,10 @@ def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     task, tokenizer, corpora = prepare(make_config(speech, **changes))
     program, feed = check_run(task, tokenizer, corpora)
     log = run_log.RunLog(program, feed, corpora, tmp_path)
-    assert not any("fused" in line for line in log.describe_run())
+    assert not any("fused" in line for line in log.list_header())
     monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
     expected = "without the fused kernel: xla, as cudnn has no model.attention_dropout"
-    assert any(line.endswith(expected) for line in log.describe_run())
+    assert any(line.endswith(expected) for line in log.list_header())
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ def test_a_run_reports_why_it_lacks_the_shared_metric(changes, said, speech, tmp
     program, feed = check_run(task, tokenizer, corpora)
     for label in ("", "mlm seed 0"):  # a comparison has one line for all of its runs
         log = run_log.RunLog(program, feed, corpora, tmp_path, label)
-        lines = [x for x in log.describe_run() if x.startswith("bigram-matched cloze")]
+        lines = [x for x in log.list_header() if x.startswith("bigram-matched cloze")]
         is_said = bool(said) and not label
         assert lines == [f"bigram-matched cloze: not measured: {said}"] * is_said
 

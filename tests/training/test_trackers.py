@@ -9,7 +9,7 @@ import pytest
 from tiny import make_config, prepare
 
 from jaxpt.config.plan import make_plan
-from jaxpt.training import metrics_log, trackers
+from jaxpt.training import trackers
 from jaxpt.training.loop import train
 from jaxpt.training.metrics_log import MetricWriter
 
@@ -33,7 +33,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch):
     made = Recorder()
-    monkeypatch.setattr(metrics_log, "make_trackers", lambda *args: [made])
+    monkeypatch.setattr(trackers, "make_trackers", lambda *args: [made])
     return made
 
 

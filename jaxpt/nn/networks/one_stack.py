@@ -1,18 +1,20 @@
 """Networks of one Transformer stack, which differ in attention masks and heads."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.nn import flops, scan
-from jaxpt.nn.decoding import Decoder, make_decoder, make_prefix_decoder
 from jaxpt.nn.heads import BoundaryHead, PairScore
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap, choose_by_fill, choose_by_likelihood
 from jaxpt.nn.networks.network import TRANSFORMER_RULES, TransformerNetwork
 from jaxpt.ops import edits, losses, masks
+
+if TYPE_CHECKING:
+    from jaxpt.nn.decoding import Decoder
 
 
 class CausalLM(TransformerNetwork):
@@ -53,7 +55,9 @@ class CausalLM(TransformerNetwork):
     def choice_scores(self, params: Any, gap: Gap) -> Array:
         return choose_by_likelihood(self, params, gap)
 
-    def make_decoder(self, start_id: int | None = None) -> Decoder:
+    def make_decoder(self, start_id: int | None = None) -> "Decoder":
+        from jaxpt.nn.decoding import make_decoder
+
         return make_decoder(self)
 
 
@@ -120,8 +124,10 @@ class PrefixLM(TransformerNetwork):
 
         return gap.score_each(score)
 
-    def make_decoder(self, start_id: int | None = None) -> Decoder:
+    def make_decoder(self, start_id: int | None = None) -> "Decoder":
         """Continues a prompt, which is the prefix."""
+        from jaxpt.nn.decoding import make_prefix_decoder
+
         return make_prefix_decoder(self)
 
 

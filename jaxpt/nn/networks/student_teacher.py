@@ -1,7 +1,7 @@
 """A student and the teacher that it learns from: two Transformers."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import ConfigError
 from jaxpt.nn import flops, scan
-from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap
 from jaxpt.nn.networks.network import Network
@@ -18,6 +17,9 @@ from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import chunked_loss, masks
 from jaxpt.ops.masks import Mask
+
+if TYPE_CHECKING:
+    from jaxpt.nn.decoding import Decoder
 
 
 class StudentTeacher(Network, nn.Module):
@@ -157,7 +159,7 @@ class CausalStudent(StudentTeacher):
     def token_nll(self, params: Any, tokens: Array) -> Array:
         return self.alone.token_nll(params["student"], tokens)
 
-    def make_decoder(self, start_id: int | None = None) -> Decoder:
+    def make_decoder(self, start_id: int | None = None) -> "Decoder":
         return self.alone.make_decoder(start_id).within("student")
 
 

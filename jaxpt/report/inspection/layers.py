@@ -81,7 +81,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
         layers = inspection.read_layers(program, params, rows)
         states += [layer.reshape(-1, layer.shape[-1]) for layer in layers]
         heads = measure_heads(program, params, rows, member.tokenizer)
-        run = describe_run(member, step, layers, rows)
+        run = make_entry(member, step, layers, rows)
         runs.append(run | {"attention": heads})
         if sentence is not None and heads:
             maps.append(draw_from(member, program, params, sentence, spec))
@@ -251,7 +251,7 @@ def encode_sentence(
     return ids
 
 
-def describe_run(
+def make_entry(
     member: Member,
     step: int,
     layers: Float[np.ndarray, "L N T D"],

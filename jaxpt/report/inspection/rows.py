@@ -21,8 +21,9 @@ from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
 from jaxpt.report import pages
 from jaxpt.report.drawing import show_token
-from jaxpt.report.inspection import passage
-from jaxpt.report.inspection.passage import COLORS, View, describe_costs, draw_views
+from jaxpt.report.inspection import passage, passage_drawing
+from jaxpt.report.inspection.passage import View, describe_costs
+from jaxpt.report.inspection.passage_drawing import COLORS, draw_views
 from jaxpt.runs.data import describe_rows, make_feed
 from jaxpt.runs.task import Task
 from jaxpt.runs.text_progress import make_reporter
@@ -98,7 +99,7 @@ def _describe_view(view: View) -> dict:
         "title": view.title,
         "strips": strips,
         "costs": describe_costs(view),
-        "mask": pages.inline_picture(passage.draw_mask(view.mask).encode()),
+        "mask": pages.inline_picture(passage_drawing.draw_mask(view.mask).encode()),
         "visible": f"{np.asarray(view.mask['mask']).mean():.0%}",
     }
 

@@ -54,7 +54,7 @@ def _open(path: str, setting: str = "data.path=") -> tuple[Any, str]:
     return builder, split
 
 
-def describe(path: str, data_dir: str = "") -> tuple[dict[str, str], list[Path]]:
+def identify(path: str, data_dir: str = "") -> tuple[dict[str, str], list[Path]]:
     """The identity of a data set's content, which changes if a file changes; no files.
 
     Args:

@@ -32,7 +32,7 @@ def read_language_documents(path: str) -> Iterator[Document]:
             yield from make_documents(text, f"{name}:{number}", "")
 
 
-def describe_language(path: str) -> dict[str, str]:
+def identify_language(path: str) -> dict[str, str]:
     """The identity of a language's text: it changes if the language does."""
     named, (_, split) = read_language(path), split_path(path)
     about = {"language": named.path, "split": split}

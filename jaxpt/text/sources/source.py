@@ -88,16 +88,16 @@ def _make_reading(spec: SourceSpec) -> Reading:
     )
 
 
-def describe_source(spec: SourceSpec) -> dict:
+def identify_source(spec: SourceSpec) -> dict:
     """Metadata that show whether a source has changed, without opening a file.
 
     Returns:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
       the data set's full name with its version, "split", and the number of "records";
-      for a data set of the Hub what `hub_datasets.describe` returns; for a language
-      what `language_texts.describe_language` returns.
+      for a data set of the Hub what `hub_datasets.identify` returns; for a language
+      what `language_texts.identify_language` returns.
     """
-    about, files = _describe(spec)
+    about, files = _identify(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
     return {"path": spec.path} | about | {"files": stamps}
 
@@ -112,9 +112,9 @@ def list_contents(
 
     Returns:
       for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
-      Hub and languages, their entries of `describe_source` come first.
+      Hub and languages, their entries of `identify_source` come first.
     """
-    about, files = _describe(spec)
+    about, files = _identify(spec)
     contents = [about] if about else []
     for file in files:
         size, label = stamp(file.path)[0], {"label": file.label} if file.label else {}
@@ -123,14 +123,14 @@ def list_contents(
     return contents
 
 
-def _describe(spec: SourceSpec) -> tuple[dict, list[File]]:
+def _identify(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
     if is_language(spec.path):
-        return load_place(f"{LANGUAGE_TEXTS}:describe_language")(spec.path), []
+        return load_place(f"{LANGUAGE_TEXTS}:identify_language")(spec.path), []
     if not is_data_set(spec.path):
         return {}, _list_files(spec)
-    describe = find_data_set(spec.path).describe
-    about, paths = describe(spec.path, spec.tfds_data_dir)
+    identify = find_data_set(spec.path).identify
+    about, paths = identify(spec.path, spec.tfds_data_dir)
     return about, [File(path.name, path) for path in paths]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxpt import trust
 from jaxpt.errors import DataError, UserError
-from jaxpt.files.objects import check_url, is_url, normalise
+from jaxpt.files.objects import check_url
 from jaxpt.text.sources.reading import Reading, Record
 
 
@@ -48,8 +48,8 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
             f"{setting}{path} needs TFDS: pip install tensorflow-datasets array_record"
         ) from error
     trust.check_place(path)
-    if is_url(data_dir):
-        check_url(normalise(data_dir))
+    if trust.is_url(data_dir):
+        check_url(trust.normalise(data_dir))
     name, split = _split_tfds(path)
     try:
         with _trusted_features(tfds.features.FeatureConnector, f"{setting}{path}"):
@@ -89,7 +89,7 @@ def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
         connector.cls_from_name = known
 
 
-def describe(path: str, data_dir: str) -> tuple[dict, list[Path]]:
+def identify(path: str, data_dir: str) -> tuple[dict, list[Path]]:
     """Lists a data set's full name, split and number of records, and its files.
 
     The files are those of the split and those that describe its fields, as far as they

@@ -15,7 +15,7 @@ from jaxpt.languages.parameters import (
     read_language,
     split_path,
 )
-from jaxpt.text.sources.language_texts import describe_language
+from jaxpt.text.sources.language_texts import identify_language
 from jaxpt.text.stores.store import Store
 from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -75,7 +75,7 @@ def mark_answers(store: Store) -> TokenStream | None:
     named = read_language(path)
     if not named.spec.HAS_ANSWERS:
         return None
-    if about != describe_language(f"{path}:{split}"):
+    if about != identify_language(f"{path}:{split}"):
         raise _refuse_store(store)
     numbers = np.arange(named.count_documents(split))
     stream = VALID if split == "valid" else FINITE

@@ -26,7 +26,7 @@ from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.files import PACKINGS
 from jaxpt.text.sources.source import (
     describe_skipped,
-    describe_source,
+    identify_source,
     read_documents,
 )
 from jaxpt.text.sources.source_spec import SourceSpec
@@ -85,7 +85,7 @@ def prepare(
     Waits while another process prepares the same folder.
 
     Args:
-      described: `describe_source(source)`.
+      described: `identify_source(source)`.
       contents: `list_contents(source)`, computed after `described`.
       settings: further settings that the store depends on, in JSON; sentences,
         limit_chars and heldout_chars are used here.
@@ -374,8 +374,8 @@ def _check_same(folder: Path, about: dict) -> None:
 
 
 def check_unchanged(source: SourceSpec, described: dict) -> None:
-    """Raises UserError if a source has changed since `describe_source`."""
-    if describe_source(source) != described:
+    """Raises UserError if a source has changed since `identify_source`."""
+    if identify_source(source) != described:
         raise DataError(f"data.path={source.path}: was changed while it was read")
 
 

@@ -1,5 +1,7 @@
 """Properties of a tokenizer of the `tokenizers` library, whatever its model."""
 
+import json
+
 import tokenizers
 
 from jaxpt.errors import DataError
@@ -21,6 +23,11 @@ def check_ids(core: tokenizers.Tokenizer) -> None:
         raise DataError(f"its ids have a hole: no token is {missing[0]}")
     if len(known) < len(ids):
         raise DataError("its ids must be used once each: two tokens share one")
+
+
+def dump_core(data: dict) -> bytes:
+    """The bytes of a `tokenizer.json`."""
+    return (json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def is_byte_level(data: dict) -> bool:

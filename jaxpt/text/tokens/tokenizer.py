@@ -21,12 +21,8 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk, schema
 from jaxpt.files.remote import fetch
 from jaxpt.setting_types import Length, Limits, OneOf, Settings
+from jaxpt.text.tokens.core import dump_core
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.post_processor import (
-    read_pair_template,
-    read_template,
-    write_template,
-)
 from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.symbols import (
     ByteTokenizer,
@@ -34,7 +30,6 @@ from jaxpt.text.tokens.symbols import (
     make_byt5,
 )
 from jaxpt.text.tokens.vocab import SPECIALS
-from jaxpt.text_form import TextForm
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 KINDS = ("char", "byte", *SUBWORDS, "file")
@@ -143,7 +138,7 @@ def dump(tokenizer: Tokenizer) -> bytes:
         "sentinels": list(tokenizer.vocab.sentinels),
     }
     core = tokenizer.to_core()
-    return _write(core | {"model": core["model"] | {ROLES: roles}})
+    return dump_core(core | {"model": core["model"] | {ROLES: roles}})
 
 
 def from_json(
@@ -164,51 +159,8 @@ def from_json(
 
 
 def load(path: str | os.PathLike) -> Tokenizer:
-    """Reads a tokenizer that `save` or `export` wrote, or any of `read_published`."""
+    """Reads a file of `save` or `export_tokenizer`, or any of `read_published`."""
     return _load_with(fetch(path), (), 0)
-
-
-def export(
-    tokenizer: Tokenizer,
-    path: str | os.PathLike,
-    form: TextForm | None = None,
-    has_types: bool = False,
-) -> None:
-    """Writes a tokenizer for transformers, without the roles of its special tokens.
-
-    It encodes a text like `encode_prompt`, with the form around it, if specials in
-    the text have their names in the vocabulary.
-
-    Args:
-      form: None keeps the post-processor of the tokenizer's original file. Without
-        `between`, two texts are written as in the original file, or else as
-        `write_template` does.
-      has_types: whether the second of two texts then has type ids 1.
-    """
-    core = tokenizer.to_core()
-    if form is not None:
-        core |= {"truncation": None, "padding": None}
-        is_same = _template_or_none(core) == (form.before, form.after)
-        if form.between is not None:
-            both = read_pair_template(core["post_processor"])
-            is_same = is_same and both is not None and both.pair == form.pair
-        if not is_same:
-            used = {*form.before, *form.separator, *form.after}
-            names = {id_: tokenizer.token_name(id_) for id_ in used}
-            template = write_template(form, names, has_types)
-            core["post_processor"] = template
-    disk.replace(path, _write(core))
-
-
-def _write(core: dict) -> bytes:
-    return (json.dumps(core, ensure_ascii=False, indent=1) + "\n").encode()
-
-
-def _template_or_none(core: dict) -> tuple | None:
-    try:
-        return read_template(core["post_processor"])
-    except UserError:
-        return None
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:

@@ -79,7 +79,7 @@ def forbid(logits, banned):
 def next_logits(run, ids, prompt_length):
     """Logits [V] of what follows the ids, of which the first were a prompt."""
     decoder = run._loaded.program.decoder
-    params, ids = decoder.prepare(run.params), np.asarray(ids, np.int32)
+    params, ids = decoder.convert_params(run.params), np.asarray(ids, np.int32)
     room = 1 + len(ids) - prompt_length
     lengths = np.array([prompt_length])
     logits, cache = decoder.prefill(params, ids[None, :prompt_length], lengths, room)

@@ -9,7 +9,7 @@ from tiny import make_config
 from jaxpt.api.commands import train
 from jaxpt.config.plan import make_plan
 from jaxpt.text.dataset import load_text
-from jaxpt.text.sources.source import SourceSpec, describe_source, read_documents
+from jaxpt.text.sources.source import SourceSpec, identify_source, read_documents
 
 TEXTS = [f"The state of the union, part {i}. " * 9 for i in range(12)]
 
@@ -45,12 +45,12 @@ def test_records_are_documents_in_order(folder, is_partial):
 def test_a_changed_file_is_another_data_set(folder):
     pytest.importorskip("datasets")
     spec = SourceSpec(f"hf:{folder}")
-    before = describe_source(spec)
-    assert before == describe_source(spec) and before["split"] == "train"
+    before = identify_source(spec)
+    assert before == identify_source(spec) and before["split"] == "train"
     (folder / "train.jsonl").write_text(
         json.dumps({"text": "new", "kind": "a", "n": 1})
     )
-    assert describe_source(spec) != before
+    assert identify_source(spec) != before
     assert [doc.text for doc in read(folder)] == ["new"]
 
 

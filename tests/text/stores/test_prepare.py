@@ -20,7 +20,7 @@ from jaxpt.errors import UserError
 from jaxpt.files import lock
 from jaxpt.text.library import Reporter
 from jaxpt.text.sources.documents import Document, split_long
-from jaxpt.text.sources.source import SourceSpec, describe_source, list_contents
+from jaxpt.text.sources.source import SourceSpec, identify_source, list_contents
 from jaxpt.text.stores import prepare
 from jaxpt.text.stores.prepare import Sizes, write_store
 from jaxpt.text.stores.sentences import cut_sentences
@@ -597,7 +597,7 @@ def prepare_file(path, folder, workers=1, documents="file", say=None, **rest):
     source = SourceSpec(str(path), documents=documents)
     store = prepare.prepare(
         source,
-        describe_source(source),
+        identify_source(source),
         list_contents(source),
         BYTES,
         TokenizerSpec("byte", specials=("eos",)),

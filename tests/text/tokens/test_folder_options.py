@@ -19,6 +19,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub.specials import read_text_form
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.text.tokens import tokenizer as tok
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.folder_options import INERT, NEUTRAL, ROLES
 from jaxpt.text.tokens.post_processor import read_pair_template
 from jaxpt.text.tokens.transformers_classes import CLASSES, KINDS, PLAIN
@@ -434,7 +435,7 @@ def test_ordinary_entries_with_names_of_specials_keep_their_ids(tmp_path):
     text = "It is <s>old</s> news <unk>"
     expected = theirs(text)["input_ids"]
     assert ours.encode(text).tolist() == ours.encode_prompt(text).tolist() == expected
-    tok.export(ours, tmp_path / "tokenizer.json")
+    export_tokenizer(ours, tmp_path / "tokenizer.json")
     again = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert again.encode(text).ids == expected
 

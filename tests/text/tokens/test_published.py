@@ -16,6 +16,7 @@ from shared import find_shared
 
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.chunks import FINE_WORDS, WITH_SPACE, WORDS
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.published import make_wordpiece, read_published
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
@@ -328,7 +329,7 @@ def test_save_load_export(name, load_ours, tmp_path, lines):
     if name in ("t5", "bert-cased"):
         one = read_published(locate(name), ("mask", "bos"), 2)
     tok.save(one, tmp_path / "own.json")
-    tok.export(one, tmp_path / "hub.json")
+    export_tokenizer(one, tmp_path / "hub.json")
     text = "".join(lines[:50]) + NAMES
     for each in ("own.json", "hub.json"):
         again = tok.load(tmp_path / each)

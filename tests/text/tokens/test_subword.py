@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.text.tokens import tokenizer as tok
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.special_names import name_specials, read_json
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.training import train_subword
@@ -204,7 +205,7 @@ def test_vocab_of_unigram(made):
 def test_save_load_export(made, kind, tmp_path):
     one = made[kind]
     tok.save(one, tmp_path / "own.json")
-    tok.export(one, tmp_path / "hub.json")
+    export_tokenizer(one, tmp_path / "hub.json")
     # The library reads what was exported, and both give back the same.
     hub = tokenizers.Tokenizer.from_file(str(tmp_path / "hub.json"))
     text = "The flat cat's mat [MASK] isn't."

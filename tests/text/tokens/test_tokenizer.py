@@ -4,6 +4,7 @@ import pytest
 import tokenizers
 
 from jaxpt.text.tokens import tokenizer as tok
+from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer, make_byt5
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 from jaxpt.text.tokens.training import train_subword
@@ -181,7 +182,7 @@ def test_texts_are_streamed():
 
 def test_file_of_a_char_tokenizer(tmp_path, refuses):
     path = tmp_path / "tokenizer.json"
-    tok.export(CharTokenizer("ab", ("mask",), 1), path)
+    export_tokenizer(CharTokenizer("ab", ("mask",), 1), path)
     for where in (path, tmp_path):  # a prepared store is such a folder
         spec = TokenizerSpec("file", str(where), specials=("mask",), num_sentinels=1)
         made = tok.make_tokenizer(spec, [])
@@ -202,7 +203,7 @@ def test_no_link_is_written_through(tmp_path, kind):
     made = tok.make_tokenizer(TokenizerSpec(kind, vocab_size=300), ["a b"])
     victim, path = tmp_path / "victim", tmp_path / "tokenizer.json"
     victim.write_text("dear diary")
-    for write in (tok.save, tok.export):
+    for write in (tok.save, export_tokenizer):
         path.unlink(missing_ok=True)
         path.symlink_to(victim)
         write(made, path)

@@ -1,8 +1,4 @@
-"""What a run's export will be, stated when its training starts.
-
-export to transformers: electra
-export to transformers: none; the nearest is gpt2, which has other values (in ...
-"""
+"""The families of transformers as which a run can be exported, before it is trained."""
 
 import jax
 
@@ -12,8 +8,11 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.runs.task import Task
 
 
-def describe_export(task: Task) -> list[str]:
-    """A line with the families of `export_run`, or the settings that no family has."""
+def name_families(task: Task) -> str:
+    """The families of `export_run`: "electra"; or why there is none.
+
+    "none; the nearest is gpt2, which has other values (in brackets): ..."
+    """
     families = []
     try:
         for head, spec in list_parts(task).items():
@@ -21,9 +20,8 @@ def describe_export(task: Task) -> list[str]:
             families.append(kind.name)
     except UserError as error:
         reason = str(error).removeprefix("no family of transformers has such a model; ")
-        return [f"export to transformers: none; {reason}"]
-    names = ", ".join(dict.fromkeys(families))
-    return [f"export to transformers: {names or 'none'}"]
+        return f"none; {reason}"
+    return ", ".join(dict.fromkeys(families)) or "none"
 
 
 def list_parts(task: Task) -> dict[str, ModelSpec]:
