@@ -53,9 +53,7 @@ def restore(run: Setup, rewind: Rewind | None = None) -> Restored:
     return _continue(state, step, run.feed)
 
 
-def _find_state(
-    run: Setup, until: int | None = None
-) -> tuple[TrainState, int] | None:
+def _find_state(run: Setup, until: int | None = None) -> tuple[TrainState, int] | None:
     """The newest state up to a step: of the run, or of the trunk it branches from."""
     template = run.program.abstract_state()
     own = run.checkpointer.restore(template, until=until)
