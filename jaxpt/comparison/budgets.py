@@ -8,6 +8,7 @@ like any other, with its share of `compare.alpha`: verdicts and intervals are ov
 Runs of one seed at several budgets share their steps, so nothing is over budgets.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from jaxpt.config.plan import Plan
+from jaxpt.config.plan import Plan, make_compare_spec
 from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import ConfigError
 from jaxpt.learn.schedules import count_decay
@@ -44,12 +45,17 @@ def folder_of(workdir: Path, amount: float) -> Path:
     return workdir / FOLDER / text.replace("+", "")
 
 
+def spec_at(spec: CompareSpec, amount: float) -> CompareSpec:
+    """The comparison at one of its amounts, with its share of alpha."""
+    alpha = spec.alpha / len(spec.amounts)
+    return dataclasses.replace(spec, amount=amount, amounts=(), alpha=alpha)
+
+
 def config_at(config: Mapping[str, Any], amount: float) -> dict[str, Any]:
     """The config of the comparison at one of its amounts alone."""
-    section = config["compare"]
-    spec = CompareSpec(**section).at(amount)
+    spec = spec_at(make_compare_spec(config), amount)
     one = {"amount": spec.amount, "amounts": (), "alpha": spec.alpha}
-    return {**config, "compare": {**section, **one}}
+    return {**config, "compare": {**config["compare"], **one}}
 
 
 def check_plans(amounts: tuple[float, ...], plans: Mapping[str, Plan]) -> None:

@@ -158,7 +158,7 @@ class _Planner:
         )
         self.amounts = self.spec.amounts
         if self.amounts:
-            self.spec = self.spec.at(self.amounts[-1])
+            self.spec = budgets.spec_at(self.spec, self.amounts[-1])
         self.reuse = Reuse()
         processes.on_all(identify_tasks, self.spec, self.reuse)
         self.tokenizer, self.corpora = processes.first_then_rest(
@@ -419,7 +419,8 @@ def restore_plans(config: dict, stored: dict) -> ComparisonPlan:
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = _count_tokens(plans, tokenizer, corpora)
     spec = make_compare_spec(config)
-    spec = spec.at(spec.amounts[-1]) if spec.amounts else spec
+    if spec.amounts:
+        spec = budgets.spec_at(spec, spec.amounts[-1])
     tuning = stored["tuning"]
     return ComparisonPlan(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 

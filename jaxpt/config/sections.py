@@ -451,11 +451,6 @@ class CompareSpec(Settings):
             self.check("amount", is_good, "above 0 (for budget=steps, exactly 0)")
         self._check_tuning()
 
-    def at(self, amount: float) -> "CompareSpec":
-        """The comparison at one of `amounts`, with its share of `alpha`."""
-        alpha = self.alpha / max(len(self.amounts), 1)
-        return dataclasses.replace(self, amount=amount, amounts=(), alpha=alpha)
-
     def _check_amounts(self) -> None:
         self.check("amount", not self.amount, f"0 with compare.amounts={self.amounts}")
         kinds = "flops", "operations", "raw_tokens"

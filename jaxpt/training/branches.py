@@ -18,7 +18,6 @@ Source: branches of the schedule are those of Haegele et al. 2024
 continues with the decayed parameters, so that its later budgets are other runs.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,29 +31,10 @@ from jaxpt.learn.schedules import count_decay
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.metrics_file import METRICS_FILE, keep_until, read_last_line
+from jaxpt.training.branching import Branching
 
 FOLDER, RECORD = "branches", "branch.json"
 FORM = {"step": int, "seconds": float}  # the schema of branch.json
-
-
-@dataclasses.dataclass(frozen=True)
-class Branching:
-    """The states that a run shares with runs of other lengths.
-
-    Attributes:
-      kept: the steps whose states it keeps for its branches.
-      evaluated: the steps at which it is also evaluated, for its branches' curves.
-      trunk: the folder of the run that it branches from; None for no run.
-      until: the last step that it shares with it.
-    """
-
-    kept: tuple[int, ...] = ()
-    evaluated: frozenset[int] = frozenset()
-    trunk: Path | None = None
-    until: int = 0
-
-
-ALONE = Branching()
 
 
 def find_branch_step(plan: Plan) -> int:
@@ -86,23 +66,22 @@ def keep_state(workdir: Path, step: int, state: TrainState, num: int) -> None:
 
 
 def begin_branch(
-    workdir: Path, branching: Branching, template: Any, until: int | None = None
+    workdir: Path, trunk: Path, last: int, template: Any, until: int | None = None
 ) -> tuple[TrainState, int] | None:
     """The newest state of the trunk that a branch shares, with the log up to it.
 
     Args:
-      until: the last step to try, if it is earlier than `branching.until`.
+      last: the last step that it shares.
+      until: the last step to try, if it is earlier.
 
     Returns:
       (state, step), or None if there is none: the run then begins at step 0.
     """
-    if branching.trunk is None:
-        return None
-    last = branching.until if until is None else min(until, branching.until)
-    with Checkpointer(branching.trunk / FOLDER) as checkpointer:
-        restored = checkpointer.restore(template, until=last)
+    last = last if until is None else min(until, last)
+    with Checkpointer(trunk / FOLDER) as checkpointer:
+        restored: tuple | None = checkpointer.restore(template, until=last)
     if restored is not None:
-        processes.on_first(_copy_log, branching.trunk, workdir, restored[1])
+        processes.on_first(_copy_log, trunk, workdir, restored[1])
     return restored
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DivergedError
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.initial_state import make_start
@@ -13,7 +14,6 @@ from jaxpt.runs.metrics_file import read_last_line
 from jaxpt.runs.program import Program
 from jaxpt.runs.workdir import load_divergence
 from jaxpt.text.feed import Feed, Ranges, pad_ranges, unpad_ranges
-from jaxpt.training.branches import begin_branch
 from jaxpt.training.rewind import Rewind
 from jaxpt.training.setup import Setup
 
@@ -57,7 +57,13 @@ def _find_state(run: Setup, until: int | None = None) -> tuple[TrainState, int] 
     """The newest state up to a step: of the run, or of the trunk it branches from."""
     template = run.program.abstract_state()
     own = run.checkpointer.restore(template, until=until)
-    return own or begin_branch(run.workdir, run.branching, template, until)
+    if own is not None or run.branching.trunk is None:
+        return own
+    begin_branch = load_place("jaxpt.training.branches:begin_branch")
+    begun: tuple[TrainState, int] | None = begin_branch(
+        run.workdir, run.branching.trunk, run.branching.until, template, until
+    )
+    return begun
 
 
 def _continue(state: TrainState | None, step: int, feed: Feed) -> Restored:

@@ -7,7 +7,6 @@ from jaxpt.learn.state import TrainState
 from jaxpt.runs.checkpoint import Checkpointer, is_finite
 from jaxpt.runs.signals import Stopped
 from jaxpt.runs.task import Task
-from jaxpt.training.branches import keep_state
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.result import RunCost
 from jaxpt.training.rewind import Rewinder
@@ -70,6 +69,7 @@ class Saver:
             write_milestone = load_place("jaxpt.training.milestones:write_milestone")
             write_milestone(self._workdir, name, step, state)
         if step in self._branch_steps:
+            keep_state = load_place("jaxpt.training.branches:keep_state")
             keep_state(self._workdir, step, state, len(self._branch_steps))
         if signum or is_due:
             if self._spec.seconds:  # a resumed run continues from this reading

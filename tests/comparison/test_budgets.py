@@ -171,6 +171,8 @@ READING = {
     ("future_summary", ""): False,
     ("multi_token", ""): True,
     ("masked_diffusion", ""): False,
+    ("clm_mlm", ""): False,
+    ("prefix_token", ""): True,
 }
 
 
