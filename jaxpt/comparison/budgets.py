@@ -1,7 +1,7 @@
 """Several budgets in one comparison (`compare.amounts`): branches of shared trunks.
 
     <folder>/               the comparison at the largest amount, whose runs are trunks
-    <folder>/budgets/1e12/  that at a smaller one: plans, runs, a report of its own
+    <folder>/budgets/1e12/  that at a smaller one: plans, runs, report
 
 The smaller ones have the plans of the largest with fewer steps. Each is a comparison
 like any other, with its share of `compare.alpha`: verdicts and intervals are over runs.
