@@ -5,7 +5,7 @@
 
 The smaller ones have the plans of the largest with fewer steps. Each is a comparison
 like any other, with its share of `compare.alpha`: verdicts and intervals are over runs.
-Runs of one seed at several budgets share their steps, so nothing is over budgets.
+Runs of one seed at several budgets share steps, so no interval is over budgets.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ def check_progress(amounts: tuple[float, ...], task: Task) -> None:
 def reads_progress(task: Task) -> bool:
     """Whether a training step depends on the fraction of the run that is done.
 
-    Many objectives read only that there is one, which tells training from evaluation.
+    Many objectives only read whether there is one, to recognise training.
     """
     if "progress" not in task.spec.READS:
         return False

@@ -6,9 +6,11 @@ import pytest
 from reports import without_times
 from tiny import make_config, prepare
 
-from jaxpt.comparison import budgets, plan_runs
+from jaxpt.comparison import budgets, plan_runs, train_runs
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison.archive import archive
 from jaxpt.comparison.compare import Part, do_part
+from jaxpt.errors import DivergedError
 from jaxpt.report import figures
 from jaxpt.report.types import Report
 from jaxpt.training import loop
@@ -94,7 +96,7 @@ def test_costs_of_a_run_are_whole_and_those_of_all_are_what_was_spent(compared):
     means = over["levels"][0]["metrics"]["bits_per_byte"]["by_name"]["clm"]
     assert means["n"] == 2  # runs, not budgets
     page = (workdir / "report.html").read_text()
-    assert "<h2" in page and "Budgets" in page and "no interval over budgets" in page
+    assert "<h2" in page and "Budgets" in page and "are not over budgets" in page
     lines = (workdir / "budgets.csv").read_text().splitlines()
     assert lines[0] == "amount,metric,name,mean,std,seeds,is_ahead"
     assert sum(",bits_per_byte,clm," in line for line in lines) == 3
@@ -107,6 +109,38 @@ def test_a_finished_comparison_is_not_trained_again(compared, speech, monkeypatc
     monkeypatch.setattr("jaxpt.comparison.train_runs.train", None)
     do_part(Part("runs"), make(speech), workdir)
     assert do_part(Part("report"), make(speech), workdir) == text
+
+
+def test_the_largest_budget_is_archived_alone(compared, tmp_path):
+    workdir, _ = compared
+    study = archive(workdir, tmp_path / "study", "t", "q")
+    section = study.stored["compare"]["compare"]
+    assert section["amount"] == AMOUNTS[-1] and not section["amounts"]
+    assert section["alpha"] == pytest.approx(0.05 / 3) == study.report["alpha"]
+    assert "budgets" not in study.report and len(study.report["runs"]) == 2
+
+
+def test_branches_follow_a_trunk_also_if_it_diverged(speech, tmp_path, monkeypatch):
+    prepared = comparison.prepare(make(speech, compare__seeds=(0,)), tmp_path)
+    calls = []
+
+    def diverge(task, tokenizer, corpora, folder, program, label, branching):
+        calls.append((label, task.plan.train.steps, folder, branching))
+        raise DivergedError("the loss is nan")
+
+    monkeypatch.setattr(train_runs, "train", diverge)
+    monkeypatch.setattr(train_runs, "Program", lambda task: None)
+    monkeypatch.setattr(train_runs, "load_divergence", lambda folder: {"seed": 0})
+    entry = train_runs.Trainer(prepared, tmp_path).train("clm", 0)
+    assert entry == {"name": "clm", "seed": 0, "workdir": "runs/clm-seed0"}
+    labels, steps, folders, branchings = zip(*calls, strict=True)
+    assert labels == ("clm seed 0", "clm seed 0 at 2e+07", "clm seed 0 at 4e+07")
+    trunk, *branches = branchings
+    assert trunk.trunk is None and [x.trunk for x in branches] == [folders[0]] * 2
+    ends = [(n - int(n / 4)) // 2 * 2 for n in steps[1:]]
+    assert list(trunk.kept) == ends == [x.until for x in branches]
+    assert trunk.evaluated >= {*ends[:1]} and max(trunk.evaluated) <= ends[-1]
+    assert folders[1] == tmp_path / "budgets" / "2e07" / "runs" / "clm-seed0"
 
 
 def test_the_list_says_what_it_costs(speech, capsys):
