@@ -53,7 +53,7 @@ submit_all() {
     exit 2
   fi
   export JAXPT=$jaxpt
-  number=$("$jaxpt" compare "$@" --part=list | wc -l)
+  number=$("$jaxpt" compare "$@" --part=list | grep -c -- '-seed[0-9]*$')
   local job=$root/launch/compare_slurm.sh
   prepared=$(submit prepare "$job" "$@")
   trained=$(submit runs --dependency="afterok:$prepared" \

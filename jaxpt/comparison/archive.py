@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from jaxpt.comparison import compared_tasks
 from jaxpt.comparison.assembly import measure_references
+from jaxpt.comparison.budgets import config_at
 from jaxpt.comparison.collect_runs import collect_run
 from jaxpt.comparison.plan_runs import (
     CONFIG,
@@ -32,6 +33,7 @@ from jaxpt.comparison.studies import (
     load_study,
 )
 from jaxpt.comparison.study_files import REPORT, STUDY, write_study
+from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import checksums, disk
@@ -80,6 +82,8 @@ def archive(
     report = load_json(path, REPORT, REPEAT_HINT, REPEAT_HINT)
     source = _read_config(command)
     prepared = load_plans(config, workdir)
+    if amounts := make_compare_spec(config).amounts:
+        config = config_at(config, amounts[-1])
     tasks = {n: make_task(p, prepared.vocabs[n]) for n, p in prepared.plans.items()}
     references = measure_references(tasks, prepared.corpora)
     values = _load_values(report, prepared, workdir)

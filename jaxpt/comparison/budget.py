@@ -18,6 +18,7 @@ from jaxpt.config.sections import CompareSpec, TrainSpec
 from jaxpt.distributed import processes
 from jaxpt.errors import ConfigError
 from jaxpt.files.folder import load_measured, write_json
+from jaxpt.learn.optim_spec import SCHEDULES_READING, OptimSpec
 from jaxpt.runs.data import make_feed
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task, make_task
@@ -29,7 +30,9 @@ from jaxpt.text.tokens.vocab import Vocab
 
 def without_schedule(plan: Plan) -> Plan:
     """The plan with a constant learning rate, which fits any number of steps."""
-    return plan.change({"optim": {"schedule": "constant", "warmup_steps": 0}})
+    unread = {name: getattr(OptimSpec, name) for name in SCHEDULES_READING}
+    constant = {"schedule": "constant", "warmup_steps": 0, "warmup_type": "linear"}
+    return plan.change({"optim": unread | constant})
 
 
 def steps_for_budget(

@@ -4,11 +4,13 @@ import dataclasses
 from pathlib import Path
 
 from jaxpt.comparison.assembly import assemble, make_text_facts, note_rows, publish
+from jaxpt.comparison.budgets import describe_budgets
 from jaxpt.comparison.compared_tasks import load_task_results
 from jaxpt.comparison.inequalities import describe_difference
 from jaxpt.comparison.plan_runs import (
     ComparisonPlan,
     list_runs,
+    list_smaller,
     list_some,
     run_name,
     run_path,
@@ -79,8 +81,15 @@ def make_diverged_entry(record: dict, name: str, folder: Path, workdir: Path) ->
 def write_report(
     prepared: ComparisonPlan, entries: list[dict], workdir: Path
 ) -> Report:
-    """Writes the report of all runs, its tables and figures."""
+    """Writes the report of all runs, its tables and figures.
+
+    With several budgets, that of each, and a table over budgets in that of the largest.
+    """
     spec, plans, tuning = prepared.spec, prepared.plans, prepared.tuning
+    smaller = [
+        (write_report(x, processes.on_all(collect_runs, x, folder), folder), folder)
+        for folder, x in list_smaller(prepared, workdir)
+    ]
     runs, diverged = split_runs(entries)
     check_any_finished(runs, diverged, f"{argument('workdir')}={workdir}")
     examples = {
@@ -89,6 +98,7 @@ def write_report(
         for run in runs
     }
     corpora_of = dict.fromkeys(plans, prepared.corpora)
+    tasks = {n: make_task(plan, prepared.vocabs[n]) for n, plan in plans.items()}
     report = assemble(
         config=prepared.config,
         budget=_describe_budget(prepared),
@@ -98,7 +108,7 @@ def write_report(
         runs=runs,
         diverged=diverged,
         examples=examples,
-        tasks={n: make_task(plan, prepared.vocabs[n]) for n, plan in plans.items()},
+        tasks=tasks,
         corpora_of=corpora_of,
         alpha=spec.alpha,
         control=spec.control,
@@ -118,6 +128,9 @@ def write_report(
         tuning=records or None,
         inequalities=tuple(unequal) or None,
     )
+    if smaller:
+        over = describe_budgets([*smaller, (report, workdir)], tasks)
+        report = dataclasses.replace(report, budgets=over)
     return publish(report, corpora_of, workdir)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxpt.comparison.budgets import word_share
 from jaxpt.comparison.collect_runs import collect_runs, write_report
 from jaxpt.comparison.plan_runs import (
     ComparisonPlan,
@@ -21,6 +22,7 @@ from jaxpt.comparison.plan_runs import (
     list_runs,
     list_some,
     load_plans,
+    make_compared_plans,
     plan_runs,
     register_runs,
     run_name,
@@ -158,7 +160,8 @@ def do_part(
         return _format_report(report, workdir)
     runs = processes.on_all(lambda: part.choose(make_compare_spec(config)))
     if part.kind == "list":
-        return "\n".join(run_name(*run) for run in runs)
+        lines = [run_name(*run) for run in runs]
+        return "\n".join(lines + list_shares(config, explicit_names))
     if part.kind == "prepare":
         store_plans(config, workdir, explicit_names)
         return f"prepared {len(runs)} runs in {workdir}"
@@ -171,6 +174,14 @@ def do_part(
     with hold(workdir):
         entries = processes.on_all(collect_runs, prepared, workdir)
         return _format_report(write_report(prepared, entries, workdir), workdir)
+
+
+def list_shares(config: dict, explicit_names: Collection[str]) -> list[str]:
+    """A line with the cost of several budgets, if the comparison has any."""
+    if not make_compare_spec(config).amounts:
+        return []
+    spec, plans, _ = make_compared_plans(config, explicit_names)
+    return [word_share(spec, plans)]
 
 
 def _format_runs(workdir: Path, runs: Collection[tuple[str, int]]) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxpt.comparison import budgets
 from jaxpt.comparison.budget import (
     fit_warmup,
     steps_for_budget,
@@ -84,6 +85,8 @@ class ComparisonPlan(NamedTuple):
       plans: of each name, complete but for the seed.
       vocabs: of each name.
       tuning: the record of `tuning.tune` for each name; empty without tuning.
+      smaller: the plans at the smaller ones of `compare.amounts`, rising; this is the
+        one at the largest.
     """
 
     config: dict
@@ -93,6 +96,7 @@ class ComparisonPlan(NamedTuple):
     tokenizer: Tokenizer
     corpora: dict[str, Split]
     tuning: dict[str, dict]
+    smaller: tuple["ComparisonPlan", ...] = ()
 
     def make_task(self, name: str, seed: int) -> Task:
         """The pretraining task of a run."""
@@ -167,6 +171,9 @@ class _Planner:
         self.spec, self.plans, text = processes.on_all(
             make_compared_plans, config, explicit_names
         )
+        self.amounts = self.spec.amounts
+        if self.amounts:
+            self.spec = budgets.spec_at(self.spec, self.amounts[-1])
         self.reuse = Reuse()
         processes.on_all(identify_tasks, self.spec, self.reuse)
         self.tokenizer, self.corpora = processes.first_then_rest(
@@ -212,7 +219,21 @@ class _Planner:
             self.plans[name] = self._fit_steps(name, self.plans[name], name)
         processes.on_all(self._check_networks)
         text = self.vocabs, self.tokenizer, self.corpora
-        return ComparisonPlan(self.config, self.spec, self.plans, *text, tuning)
+        plan = ComparisonPlan(self.config, self.spec, self.plans, *text, tuning)
+        return plan._replace(smaller=tuple(map(self._plan_smaller, self.amounts[:-1])))
+
+    def _plan_smaller(self, amount: float) -> ComparisonPlan:
+        """The plans at a smaller amount: those of the largest with fewer steps."""
+        config = budgets.config_at(self.config, amount)
+        folder = budgets.folder_of(self.workdir, amount)
+        spec, plans = make_compare_spec(config), {}
+        for name, plan in self.plans.items():
+            with _naming(f"{name} at {amount:g} of compare.amounts"):
+                args = self.vocabs[name], self.corpora, folder
+                plans[name] = steps_for_budget(name, plan, spec, *args)
+                budgets.check_branch(plans[name])
+        text = self.vocabs, self.tokenizer, self.corpora
+        return ComparisonPlan(config, spec, plans, *text, {})
 
     def _write_config(self) -> None:
         path = self.workdir / CONFIG
@@ -226,6 +247,8 @@ class _Planner:
                 with _naming(name):
                     plan = without_schedule(self.plans[name])
                     task = make_task(plan, self.vocabs[name])
+                    if self.amounts:
+                        budgets.check_progress(self.amounts, task)
                     text = self.tokenizer, self.corpora
                     record = functools.partial(self._record, name)
                     check_run(task, *text, None, False, record)
@@ -294,6 +317,8 @@ def make_compared_plans(
                 f"{', '.join(spec.objectives)}, or another objective"
             )
     plans = make_plans(config, spec.objectives, explicit_names)
+    if spec.amounts:
+        budgets.check_plans(spec.amounts, plans)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
         if spec.list_trials(name):
@@ -372,7 +397,19 @@ def write_plans(workdir: Path, prepared: ComparisonPlan) -> None:
         for name, plan in prepared.plans.items()
     }
     write_json(workdir / PLANS, {"plans": plans, "tuning": prepared.tuning})
+    for folder, smaller in list_smaller(prepared, workdir):
+        write_plans(folder, smaller)
     remote.push(workdir)  # before the runs, which depend on them
+
+
+def list_smaller(
+    prepared: ComparisonPlan, workdir: Path
+) -> list[tuple[Path, ComparisonPlan]]:
+    """The comparisons at the smaller ones of `compare.amounts`, with their folders."""
+    return [
+        (budgets.folder_of(workdir, smaller.spec.amount), smaller)
+        for smaller in prepared.smaller
+    ]
 
 
 def load_plans(config: dict, workdir: Path) -> ComparisonPlan:
@@ -381,19 +418,33 @@ def load_plans(config: dict, workdir: Path) -> ComparisonPlan:
     Args:
       config: of the comparison in `workdir`.
     """
-    return restore_plans(config, processes.on_first(_load_stored, workdir))
+    prepared = restore_plans(config, processes.on_first(_load_stored, workdir))
+    smaller = []
+    for amount in make_compare_spec(config).amounts[:-1]:
+        part = budgets.config_at(config, amount)
+        folder = budgets.folder_of(workdir, amount)
+        plans = _read_plans(processes.on_first(_load_stored, folder))
+        spec = make_compare_spec(part)
+        smaller.append(prepared._replace(config=part, spec=spec, plans=plans))
+    return prepared._replace(smaller=tuple(smaller))
 
 
-def restore_plans(config: dict, stored: dict) -> ComparisonPlan:
-    """As `load_plans`, from the content of plans.json."""
-    plans = {
+def _read_plans(stored: dict) -> dict[str, Plan]:
+    return {
         name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in stored["plans"].items()
     }
+
+
+def restore_plans(config: dict, stored: dict) -> ComparisonPlan:
+    """As `load_plans`, from the content of plans.json, without smaller budgets."""
+    plans = _read_plans(stored)
     text = next(iter(plans.values())).text
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = _count_tokens(plans, tokenizer, corpora)
     spec = make_compare_spec(config)
+    if spec.amounts:
+        spec = budgets.spec_at(spec, spec.amounts[-1])
     tuning = stored["tuning"]
     return ComparisonPlan(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 

@@ -35,7 +35,8 @@ ALPHA = 0.05  # that any mean of a repeated study is outside its interval
 TOLERANCE = 1e-6  # of a mean, relative: values are float32
 # The parts of a report that a study computes.
 COMPUTED = ("metrics", "reliability", "conventions", "whole_cost")
-REPEATED = ("config", "tuning", "notes", "figures")  # constant, or stored elsewhere
+# Constant, or stored elsewhere: each of several budgets is a separate study.
+REPEATED = ("config", "tuning", "notes", "figures", "budgets")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -18,7 +18,13 @@ from jaxpt.comparison.collect_runs import (
     make_entry,
 )
 from jaxpt.comparison.compared_tasks import evaluate_run, has_results, identify_tasks
-from jaxpt.comparison.plan_runs import ComparisonPlan, list_some, run_name, run_path
+from jaxpt.comparison.plan_runs import (
+    ComparisonPlan,
+    list_smaller,
+    list_some,
+    run_name,
+    run_path,
+)
 from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, LOCK, claim
@@ -26,6 +32,8 @@ from jaxpt.finetuning.reuse import Reuse
 from jaxpt.runs.program import Program
 from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.runs.workdir import DIVERGED, load_divergence
+from jaxpt.training.branches import find_branch_step, plan_trunk
+from jaxpt.training.branching import Branching
 from jaxpt.training.loop import train
 
 _log = logging.getLogger(__name__)
@@ -33,10 +41,15 @@ WAIT_SECONDS = 2.0  # between two checks of runs that other processes train
 
 
 class Trainer:
-    """Trains runs of a comparison; the compiled program is shared by their seeds."""
+    """Trains runs of a comparison; the compiled program is shared by their seeds.
+
+    With several budgets, the run of the largest one comes first; those of the others
+    branch from it.
+    """
 
     def __init__(self, prepared: ComparisonPlan, workdir: Path) -> None:
         self._prepared, self._workdir = prepared, workdir
+        self._smaller = [Trainer(p, f) for f, p in list_smaller(prepared, workdir)]
         self._name = ""
         self._program: Program | None = None
         self._reuse = Reuse()
@@ -46,11 +59,20 @@ class Trainer:
         """Trains and evaluates a run; its entry in the report, even if it diverges.
 
         A run that is finished or has diverged is not repeated, also if its checkpoints
-        were removed.
+        were removed. Its branches, if any, are trained after it.
 
         Raises:
           UserError, Stopped: as `loop.train`.
         """
+        branches = [each._prepared.plans[name] for each in self._smaller]
+        entry = self._train(name, seed, plan_trunk(branches))
+        trunk = run_path(self._workdir, name, seed)
+        for each, plan in zip(self._smaller, branches, strict=True):
+            until = find_branch_step(plan)
+            each._train(name, seed, Branching(trunk=trunk, until=until))
+        return entry
+
+    def _train(self, name: str, seed: int, branching: Branching) -> dict:
         prepared = self._prepared
         if processes.on_first(self._is_archived, name, seed):
             return processes.on_all(collect_run, prepared, self._workdir, name, seed)
@@ -60,8 +82,11 @@ class Trainer:
             self._name = name
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
+        if branching.trunk:
+            label += f" at {prepared.spec.amount:g}"
         try:
-            run = train(task, *text, folder, self._program, label)
+            program = self._program
+            run = train(task, *text, folder, program, label, branching=branching)
         except DivergedError as error:
             if processes.is_first():
                 _log.warning(f"{label}: {error}")
@@ -78,9 +103,13 @@ class Trainer:
         return not (folder / CHECKPOINTS).exists() and self._has_results(folder)
 
     def is_finished(self, name: str, seed: int) -> bool:
-        """Whether a run is trained and evaluated on all tasks, or has diverged."""
+        """Whether a run is trained and evaluated on all tasks, or has diverged.
+
+        Also at the smaller budgets.
+        """
         folder = run_path(self._workdir, name, seed)
-        return self._has_results(folder) or (folder / DIVERGED).exists()
+        has_ended = self._has_results(folder) or (folder / DIVERGED).exists()
+        return has_ended and all(x.is_finished(name, seed) for x in self._smaller)
 
     def _has_results(self, folder: Path) -> bool:
         return (folder / "result.json").exists() and (

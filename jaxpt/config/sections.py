@@ -17,6 +17,7 @@ from jaxpt.setting_types import (
     NonNegativeFloat,
     NonNegativeInt,
     OneOf,
+    PositiveFloat,
     PositiveFraction,
     PositiveInt,
     Rule,
@@ -69,6 +70,13 @@ def _is_range(pair: tuple[int, ...]) -> bool:
     return len(pair) == 2 and pair[0] < pair[1]
 
 
+RisingAmounts = Annotated[
+    tuple[PositiveFloat, ...],
+    Rule(
+        lambda values: len(values) != 1 and list(values) == sorted(set(values)),
+        "(), or two or more rising numbers above 0, such as (1e12, 2e12, 4e12)",
+    ),
+]
 Rewind = Annotated[
     tuple[NonNegativeInt, ...],
     Rule(
@@ -361,6 +369,10 @@ class CompareSpec(Settings):
         costs are not matched. Every verdict is also given at equal FLOPs, operations,
         tokens and seconds, from learning curves.
       amount: of the budget; 0 if it is "steps".
+      amounts: several amounts instead of one, rising. The runs of an objective and a
+        seed share the steps before their decay (`optim.schedule=wsd`): the longest is
+        the trunk, and the others branch from it (`jaxpt.training.branches`). Each
+        amount has its own report, with an equal share of `alpha`.
       num_evals: evaluations of each run, evenly spaced over its cost (in whole calls),
         with the shared metrics, from which verdicts at other equal costs are read;
         0: as train.eval_every and eval.probe_every_eval.
@@ -409,6 +421,7 @@ class CompareSpec(Settings):
     expected: Annotated[tuple[Expected, ...], Length(is_distinct=True)] = ()
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
+    amounts: RisingAmounts = ()
     num_evals: NonNegativeInt = 8
     overrides: Annotated[dict, Rule(are_overrides, OVERRIDES)] = dataclasses.field(
         default_factory=dict
@@ -459,9 +472,25 @@ class CompareSpec(Settings):
         )
         is_good = is_new or self.alpha <= ALPHA / 2
         self.check("seeds", is_good, allowed)
-        is_good = (self.amount > 0) != (self.budget == "steps")
-        self.check("amount", is_good, "above 0 (for budget=steps, exactly 0)")
+        if self.amounts:
+            self._check_amounts()
+        else:
+            is_good = (self.amount > 0) != (self.budget == "steps")
+            self.check("amount", is_good, "above 0 (for budget=steps, exactly 0)")
         self._check_tuning()
+
+    def _check_amounts(self) -> None:
+        self.check("amount", not self.amount, f"0 with compare.amounts={self.amounts}")
+        kinds = "flops", "operations", "raw_tokens"
+        allowed = f"one of {', '.join(kinds)} with compare.amounts={self.amounts}"
+        self.check("budget", self.budget in kinds, allowed)
+        for name in ("", *self.overrides):
+            tune, place = self.find_tune(name)
+            if tune:
+                raise ConfigError(
+                    f"{place}={tune}: must be '' with compare.amounts={self.amounts}, "
+                    f"whose runs share one trunk; tune at one amount first"
+                )
 
     def list_trials(self, name: str) -> list[dict[str, Any]]:
         """The settings of a name's trials, by their full names; none if not tuned.

@@ -79,11 +79,11 @@ class OptimSpec(Settings):
         set: both are multiplied by sqrt(tokens / lr_tokens) (nanochat: 2^19); 0: no
         scaling.
       schedule: after the warm-up, "cosine" and "linear" decay to the end of the run,
-        "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end.
-        "linear" decays from the warm-up's end, as in transformers. In BERT's code the
-        line starts at step 0, and the warm-up replaces its first part, "bert_linear";
-        ELECTRA's code multiplies the two, "electra_linear". "slanted_triangle" is
-        ULMFiT's, which includes a rise.
+        "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end (runs
+        of several lengths share steps: `compare.amounts`). "linear" decays from the
+        warm-up's end, as in transformers. In BERT's code the line starts at step 0, and
+        the warm-up replaces its first part, "bert_linear"; ELECTRA's code multiplies
+        the two, "electra_linear". "slanted_triangle" is ULMFiT's, with a rise.
       warmup_steps: steps before the schedule starts; 0 for none.
       warmup_type: "linear" from 0 to `lr`, or "flat" at `lr` (T5).
       min_lr_ratio: the final value of cosine, linear and wsd, as a fraction of `lr`.

@@ -53,8 +53,7 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
     if spec.schedule == "constant":
         return optax.constant_schedule(peak)
     if spec.schedule == "wsd":
-        # A fraction of all steps, as in epfml/schedules-and-scaling.
-        num_decay = int(spec.decay_fraction * num_steps)
+        num_decay = count_decay(spec, num_steps)
         if not 1 <= num_decay <= rest:
             raise ConfigError(
                 f"optim.decay_fraction={spec.decay_fraction}: gives {num_decay} of the "
@@ -68,6 +67,18 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
     # after 1 step).
     start = max(warmup, 1)
     return lambda step: peak * (start / (start + step)) ** 0.5
+
+
+def count_decay(spec: OptimSpec, num_steps: int) -> int:
+    """The steps in which wsd decays.
+
+    A fraction of all steps, as in epfml/schedules-and-scaling.
+
+    >>> spec = OptimSpec(schedule="wsd", decay_fraction=0.1)
+    >>> [num - count_decay(spec, num) for num in (10, 20, 40)]  # where it begins
+    [9, 18, 36]
+    """
+    return int(spec.decay_fraction * num_steps)
 
 
 def _make_decay(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:

@@ -217,7 +217,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     segments = get_segments(rows)
     is_next = (segments[:, 1:] == segments[:, :-1]) & (get_scored(rows)[:, 1:] > 0)
     shares = jnp.full(len(tokens), spec.mlm_share)
-    if "progress" in rows:  # absent in evaluation
+    if spec.mlm_schedule and "progress" in rows:  # absent in evaluation
         _, shares = spec.shares_at(rows["progress"])
     mask_id = vocab.require("mask")
 

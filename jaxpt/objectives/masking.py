@@ -117,6 +117,8 @@ class Masking(ObjectiveSpec):
 
     def rate_at(self, progress: Array | float) -> Array | float:
         """The rate when this fraction of the run is done."""
+        if not self.mask_rate_end:
+            return self.mask_rate
         return self.mask_rate + (self.last_rate - self.mask_rate) * progress
 
     @property

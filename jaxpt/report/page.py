@@ -20,6 +20,7 @@ from jaxpt.report.answer import (
     list_conclusions,
     word_sizes,
 )
+from jaxpt.report.budgets import list_budgets, tabulate_budgets
 from jaxpt.report.costs import list_costs
 from jaxpt.report.drawing import DASHES, choose_styles, lighten
 from jaxpt.report.figures import CAPTIONS, FORMS, RULE
@@ -145,6 +146,8 @@ def _build_sections(
     lines = [*verdicts, *list_assumptions(report), *list_other_costs(report)]
     leads = terminal.tabulate_verdicts(report)
     parts = {"Verdicts": build("verdicts", lines, leads)}
+    if over := tabulate_budgets(report):
+        parts["Budgets"] = build("verdicts", list_budgets(report), over)
     parts["Numbers"] = build(
         "numbers",
         terminal.tabulate_overview(report),

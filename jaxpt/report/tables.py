@@ -1,8 +1,9 @@
-"""A report's numbers as tables for other programs: two CSV files and a LaTeX table.
+"""A report's numbers as tables for other programs: CSV files and a LaTeX table.
 
     results.csv       a line for each run: its costs and every metric
     differences.csv   a line for each pair with a verdict, and for each baseline
     results.tex       the shared metrics and the costs; needs booktabs only
+    budgets.csv       of several budgets: each shared metric at each of them
 
 CSV is that of RFC 4180, with full precision and an empty cell for a missing value.
 """
@@ -21,7 +22,7 @@ from jaxpt.report.metrics import list_cost_columns
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.terminal import list_lost
 from jaxpt.report.types import Metric, Report
-from jaxpt.report.wording import NO_DIFFERENCE, WORDS
+from jaxpt.report.wording import NO_DIFFERENCE, WORDS, is_ahead
 
 # Of runs that skipped some (`training.result.Cost`).
 LEFT_OUT = ("skipped_updates", "skipped_batches")
@@ -52,11 +53,12 @@ MARKS = {
 
 
 def write_tables(report: Report, workdir: Path) -> None:
-    """Writes results.csv, differences.csv and results.tex."""
+    """Writes results.csv, differences.csv, results.tex; of several budgets, a table."""
     for name, text in (
         ("results.csv", format_results(report)),
         ("differences.csv", format_differences(report)),
         ("results.tex", format_latex(report)),
+        *([("budgets.csv", format_budgets(report))] if report.budgets else []),
     ):
         # A name from the command line may contain bytes that are not UTF-8.
         checksums.write(workdir / name, text.encode(errors="replace"))
@@ -95,6 +97,18 @@ def format_differences(report: Report) -> str:
         for pair in metric.list_verdicts()
     ]
     return _write_csv(["metric", *PAIR_COLUMNS, *UNDER], rows)
+
+
+def format_budgets(report: Report) -> str:
+    """CSV with a line for each budget, shared metric and name."""
+    rows = [
+        [level.amount, metric, name, stats.mean, stats.std, stats.n, name in each.ahead]
+        for level in (report.budgets.levels if report.budgets else ())
+        for metric, each in level.metrics.items()
+        for name, stats in each.by_name.items()
+    ]
+    columns = ["amount", "metric", "name", "mean", "std", "seeds", "is_ahead"]
+    return _write_csv(columns, rows)
 
 
 def _write_csv(header: list[str], rows: Iterable[list]) -> str:
@@ -212,17 +226,6 @@ def _list_cells(metric: Metric, names: list[str]) -> dict[str, str]:
         mark = f"^{{{marks[name]}}}" if marks.get(name) else ""
         cells[name] = f"${mean}{mark}{spread}$"
     return cells
-
-
-def is_ahead(metric: Metric, name: str) -> bool:
-    """Whether a name is ahead of all others, or of the control."""
-    others = {metric.control} if metric.control else metric.by_name.keys() - {name}
-    behind = {
-        pair.worse
-        for pair in metric.pairs
-        if pair.outcome == "ahead" and pair.better == name
-    }
-    return bool(others) and others <= behind
 
 
 def _find_marks(metric: Metric, best: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from jaxpt.report.answer import (
     list_conclusions,
     tabulate_leads,
 )
+from jaxpt.report.budgets import list_budgets, tabulate_budgets
 from jaxpt.report.costs import (
     KEYS,
     KINDS,
@@ -56,8 +57,10 @@ def format_table(report: Report) -> str:
     for header, rows in tables:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
+    if over := tabulate_budgets(report):
+        lines += ["", *_align([over.header, *over.rows])]
     lines.append("")
-    texts = list_verdicts(report) + list_assumptions(report)
+    texts = list_budgets(report) + list_verdicts(report) + list_assumptions(report)
     texts += list_other_costs(report) + list_tuning(report.tuning)
     texts += list_costs(report) + list_omissions(report) + list_samples(report)
     for text in texts:

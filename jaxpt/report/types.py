@@ -10,6 +10,7 @@
       Tuning       the trials of an objective
       KnownTruth   floors and baselines of text with exact answers
       Registration expected outcomes, and which of them were found
+      Budgets      the means and leaders at each of several budgets (BudgetLevel)
 
 `Report.from_json` reads what `Report.to_json` writes. The file has no number of its
 format: format 1 is a file without one, and any other is refused.
@@ -345,6 +346,50 @@ class Registration(Stored):
 
 
 @dataclasses.dataclass(frozen=True)
+class Standing(Stored):
+    """A shared metric in the report of one of several budgets.
+
+    Attributes:
+      ahead: the name that is ahead of all others, or those that are of the control.
+      lead: whom the best one is ahead of, in words.
+    """
+
+    label: str
+    format: str
+    by_name: dict[str, Mean]
+    ahead: tuple[str, ...] = ()
+    lead: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetLevel(Stored):
+    """One of several budgets.
+
+    Attributes:
+      page: its report, relative to this one's folder.
+      metrics: the shared metrics by name.
+    """
+
+    amount: float
+    page: str
+    metrics: dict[str, Standing]
+
+
+@dataclasses.dataclass(frozen=True)
+class Budgets(Stored):
+    """The budgets of a comparison with `compare.amounts`, rising.
+
+    Attributes:
+      spent: by kind, the cost of all runs, in which shared steps count once.
+      separate: that of the same runs without shared steps.
+    """
+
+    levels: tuple[BudgetLevel, ...]
+    spent: dict[str, float]
+    separate: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
 class Report(Stored):
     """Everything that report.json holds.
 
@@ -359,6 +404,7 @@ class Report(Stored):
       gates: warnings before the verdicts (`jaxpt.comparison.gates`).
       known_truth: of text of a language with exact answers.
       registration: what was expected before anything was trained.
+      budgets: of a comparison at several budgets, of which this is the largest.
     """
 
     title: str
@@ -385,6 +431,7 @@ class Report(Stored):
     gates: tuple[str, ...] = ()
     known_truth: KnownTruth | None = None
     registration: Registration | None = None
+    budgets: Budgets | None = None
 
     @classmethod
     def from_json(cls, value: Any, place: str = "") -> Self:

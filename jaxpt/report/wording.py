@@ -162,6 +162,17 @@ def word_metric(metric: Metric, names: Collection[str]) -> str:
     return "; ".join(clauses)
 
 
+def is_ahead(metric: Metric, name: str) -> bool:
+    """Whether a name is ahead of all others, or of the control."""
+    others = {metric.control} if metric.control else metric.by_name.keys() - {name}
+    behind = {
+        pair.worse
+        for pair in metric.pairs
+        if pair.outcome == "ahead" and pair.better == name
+    }
+    return bool(others) and others <= behind
+
+
 def word_best(metric: Metric) -> str:
     """Which objectives the best one is ahead of; "" if only one was measured."""
     show = functools.partial(name_part, metric)

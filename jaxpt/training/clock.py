@@ -123,6 +123,20 @@ class SecondsClock:
         return [begin + i * (end - begin) // count for i in range(count)]
 
 
+def is_evaluated(spec: TrainSpec, step: int) -> bool:
+    """Whether a run's own settings ask for an evaluation at a step that it reached.
+
+    The trunk of other runs is evaluated at further steps (`training.branches`).
+
+    >>> spec = TrainSpec(steps=100, steps_per_call=10, eval_every=40)
+    >>> [step for step in range(0, 101, 10) if is_evaluated(spec, step)]
+    [0, 40, 80, 100]
+    """
+    every = spec.eval_every
+    is_due = step in (0, spec.steps) or (every > 0 and step % every == 0)
+    return bool(spec.seconds) or is_due
+
+
 def is_over(spec: TrainSpec, step: int, seconds: float) -> bool:
     """Whether a budget of seconds is used up.
 

@@ -23,6 +23,7 @@ from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.branching import ALONE, Branching
 from jaxpt.training.call_reader import Call, CallReader
 from jaxpt.training.clock import make_clock
 from jaxpt.training.hooks import NO_HOOKS, Hooks
@@ -42,6 +43,7 @@ def train(
     label: str = "",
     only_valid: bool = False,
     hooks: Hooks = NO_HOOKS,
+    branching: Branching = ALONE,
 ) -> dict:
     """Trains a run to its end, from its last checkpoint if there is one.
 
@@ -49,6 +51,7 @@ def train(
       program: a compiled one of the same task, whose seed may differ.
       label: shown before each line of progress.
       only_valid: the final metrics are only the objective's own validation metrics.
+      branching: the states that the run shares with runs of other lengths.
 
     A run that diverges writes `diverged.json` (`workdir.load_divergence`). It is not
     trained again while its folder has that record.
@@ -66,7 +69,8 @@ def train(
     workdir, signals = Path(workdir), SignalWatch()
     rewind: Rewind | None = None
     with signals.pass_on(), hold(workdir):
-        run = set_up(task, tokenizer, corpora, workdir, program, label, hooks)
+        text = tokenizer, corpora
+        run = set_up(task, *text, workdir, program, label, hooks, branching)
         with run.checkpointer, signals:
             while True:
                 try:
@@ -87,6 +91,7 @@ def _train(
       rewind: of a bad update, before which training continues.
     """
     program, spec, log, watch = run.program, run.task.plan.train, run.log, run.watch
+    also_evaluated = run.branching.evaluated
     restored = restore(run, rewind)
     state, step, feed, _ = restored
     clock = make_clock(spec, step, watch.seconds)
@@ -125,9 +130,9 @@ def _train(
                 reader.read(pending)
                 pending = None
             clock.end_call(step, watch.agree)
-            signum, is_evaluated = signals.ask(), clock.is_due(spec.eval_every)
-            is_saved = clock.is_due(spec.checkpoint_every)
-            if signum or is_evaluated or is_saved or step in run.saver.milestones:
+            signum, is_saved = signals.ask(), clock.is_due(spec.checkpoint_every)
+            is_evaluated = clock.is_due(spec.eval_every) or step in also_evaluated
+            if signum or is_evaluated or is_saved or step in run.saver.steps:
                 reader.read(pending)
                 pending = None
                 watch.pause(clock.reading)

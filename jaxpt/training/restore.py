@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import DivergedError
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.initial_state import make_start
@@ -46,11 +47,23 @@ def restore(run: Setup, rewind: Rewind | None = None) -> Restored:
             f"(optim.lr={run.task.plan.optim.lr}): the run has diverged; remove "
             f"{run.workdir} to train it again, or use other settings"
         )
-    restored = run.checkpointer.restore(run.program.abstract_state())
-    state, step = restored or (None, 0)
+    state, step = _find_state(run) or (None, 0)
     last = run.read(read_last_line, step)
     run.watch.resume(last.get("seconds", 0.0), last.get("first_step_seconds", 0.0))
     return _continue(state, step, run.feed)
+
+
+def _find_state(run: Setup, until: int | None = None) -> tuple[TrainState, int] | None:
+    """The newest state up to a step: of the run, or of the trunk it branches from."""
+    template = run.program.abstract_state()
+    own = run.checkpointer.restore(template, until=until)
+    if own is not None or run.branching.trunk is None:
+        return own
+    begin_branch = load_place("jaxpt.training.branches:begin_branch")
+    begun: tuple[TrainState, int] | None = begin_branch(
+        run.workdir, run.branching.trunk, run.branching.until, template, until
+    )
+    return begun
 
 
 def _continue(state: TrainState | None, step: int, feed: Feed) -> Restored:
@@ -66,9 +79,8 @@ def _continue(state: TrainState | None, step: int, feed: Feed) -> Restored:
 def _go_back(run: Setup, rewind: Rewind) -> Restored:
     """A state before a bad update; the time that was trained since then counts."""
     run.watch.pause()
-    template = run.program.abstract_state()
-    restored = run.checkpointer.restore(template, until=rewind.until)
-    state, step = restored or (make_start(run.program, run.task.plan.train), 0)
+    found = _find_state(run, rewind.until)
+    state, step = found or (make_start(run.program, run.task.plan.train), 0)
     num_skipped = _continue(state, step, run.feed).num_skipped
     state = _leave_out(run.program, state, rewind.skipped)
     return Restored(state, step, run.feed.without(rewind.skipped), num_skipped)

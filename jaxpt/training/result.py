@@ -14,6 +14,7 @@ from jaxpt.runs.result import RESULT
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import DIVERGED, write_examples
 from jaxpt.text.feed import Ranges
+from jaxpt.training.clock import is_evaluated
 from jaxpt.training.machine import list_versions, read_machine
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
 
@@ -66,7 +67,7 @@ def write_result(
     curve = [
         {k: line[k] for k in columns if k in line}
         for line in read_metrics(workdir)
-        if "valid_loss" in line
+        if "valid_loss" in line and is_evaluated(task.plan.train, line["step"])
     ]
     decay = task.plan.optim.ema_decay
     result = {

@@ -17,6 +17,7 @@ from jaxpt.runs.workdir import check_shared, fingerprint, lock_workdir
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.branching import Branching
 from jaxpt.training.check import check_run
 from jaxpt.training.clock import Stopwatch
 from jaxpt.training.evaluator import Evaluator
@@ -36,6 +37,7 @@ class Setup:
       evaluator: measures it.
       saver: writes checkpoints and milestones.
       rewinder: ends it, or sends it back, after a bad update.
+      branching: the states that it shares with other runs.
     """
 
     task: Task
@@ -49,6 +51,7 @@ class Setup:
     evaluator: Evaluator
     saver: Saver
     rewinder: Rewinder
+    branching: Branching
 
     def read(self, function: Callable, *args: Any) -> Any:
         """`function(workdir, *args)`, read by process 0 for all; plain JSON."""
@@ -63,6 +66,7 @@ def set_up(
     program: Program | None,
     label: str,
     hooks: Hooks,
+    branching: Branching,
 ) -> Setup:
     """Checks a run, and writes its config, tokenizer and text's fingerprint.
 
@@ -96,6 +100,9 @@ def set_up(
         take_samples = make_lines(program, tokenizer, corpora["valid"], num)
     log = RunLog(program, feed, corpora, workdir, label, watch)
     rewinder = Rewinder(task, workdir, checkpointer, log)
+    saver = Saver(
+        task, workdir, checkpointer, log, milestones, rewinder, hooks, branching.kept
+    )
     return Setup(
         task=task,
         program=program,
@@ -106,6 +113,7 @@ def set_up(
         watch=watch,
         checkpointer=checkpointer,
         evaluator=Evaluator(task, program, corpora, log, take_samples, hooks),
-        saver=Saver(task, workdir, checkpointer, log, milestones, rewinder, hooks),
+        saver=saver,
         rewinder=rewinder,
+        branching=branching,
     )
