@@ -43,9 +43,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
+from jaxpt.nn.networks.diffusion import bound_nll
 from jaxpt.nn.networks.one_stack import CausalMaskedLM
 from jaxpt.objectives import clm, clm_mlm, masked_diffusion, mlm
-from jaxpt.objectives.masked_diffusion import bound_nll, spread_evenly
+from jaxpt.objectives.masked_diffusion import spread_evenly
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Predictions, Term
 from jaxpt.ops import losses
