@@ -14,6 +14,13 @@ from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.scan import list_specs
 from jaxpt.objectives.spec import Teacher
 from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.conversions import (
+    align_shapes,
+    check_split,
+    is_split,
+    list_shapes,
+    split_stack,
+)
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import check_networks
 from jaxpt.runs.sharding import shard_params
@@ -33,7 +40,10 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     name = f"train.init_from={path}"
     other_task = _load_other(name, path, tokenizer)
     check_networks(other_task, name)
-    shapes, other_shapes = _list_shapes(task), _list_shapes(other_task)
+    shapes, other_shapes = list_shapes(task), list_shapes(other_task)
+    if is_split(task, other_task):
+        check_split(task, name)
+        other_shapes = align_shapes(shapes, other_shapes)
     for leaf in sorted(shapes.keys() | other_shapes.keys()):
         if shapes.get(leaf) != other_shapes.get(leaf):
             raise CheckpointError(
@@ -65,8 +75,10 @@ def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, o
             or network not in other_specs
         ):
             continue
-        other = other_specs[network]
-        for key, value in find_differences(spec, other, free=("max_len",)):
+        other, free = other_specs[network], ["max_len"]
+        if is_split(task, other_task):
+            free.append("num_decoder_layers")
+        for key, value in find_differences(spec, other, free=tuple(free)):
             differences.append((f"model.{key}", getattr(spec, key), value))
     if type(task.model) is type(other_task.model):
         for key in task.model.CONSTANTS:
@@ -138,8 +150,11 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
     if spec.init_from:
         start_task, _ = load_task(fetch(spec.init_from))
         name = f"train.init_from={spec.init_from}"
-        template = program.abstract_state().params
-        params = _restore(name, spec.init_from, start_task, template)
+        if is_split(program.task, start_task):
+            params = _restore_split(program, name, spec.init_from, start_task)
+        else:
+            template = program.abstract_state().params
+            params = _restore(name, spec.init_from, start_task, template)
     if has_teacher:
         params = _add_teacher(program, params)
     ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
@@ -165,12 +180,7 @@ def _add_teacher(program: Program, params):
     task = program.task
     name, path = _name_teacher(task)
     teacher_task, _ = load_task(fetch(path))
-    shapes = jax.eval_shape(lambda: _init(teacher_task))
-    template = jax.tree.map(
-        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-        shapes,
-        shard_params(shapes, program.mesh, teacher_task.model.RULES),
-    )
+    template = _place_params(program, teacher_task)
     teacher_params = _restore(name, path, teacher_task, template)
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
     begin = jax.jit(
@@ -180,6 +190,26 @@ def _add_teacher(program: Program, params):
         out_shardings=places,
     )
     return begin(params, teacher_params)
+
+
+def _place_params(program: Program, task: Task):
+    """The shapes of another task's parameters, placed on the program's devices."""
+    shapes = jax.eval_shape(lambda: _init(task))
+    return jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        shapes,
+        shard_params(shapes, program.mesh, task.model.RULES),
+    )
+
+
+def _restore_split(program: Program, name: str, path: str, start_task: Task):
+    """An encoder-decoder's parameters from those of a run of one stack."""
+    template = _place_params(program, start_task)
+    restored = _restore(name, path, start_task, template)
+    places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
+    paths = list(list_shapes(program.task))
+    split = jax.jit(lambda params: split_stack(params, paths), out_shardings=places)
+    return split(restored)
 
 
 def _restore(name: str, path: str, task: Task, template):
@@ -194,12 +224,3 @@ def _restore(name: str, path: str, task: Task, template):
 
 def _init(task: Task):
     return task.model.init_params(jax.random.key(0))
-
-
-def _list_shapes(task: Task) -> dict[str, list[int]]:
-    params = jax.eval_shape(lambda: _init(task))
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): list(leaf.shape)
-        for path, leaf in leaves
-    }
