@@ -338,6 +338,9 @@ class CompareSpec(Settings):
         costs are not matched. Every verdict is also given at equal FLOPs, operations,
         tokens and seconds, from learning curves.
       amount: of the budget; 0 if it is "steps".
+      source_cost: the cost of a run that starts from another one (`train.init_from`):
+        "added", its own, or "total", with that of its source and all runs before. Equal
+        costs, also along learning curves, are by this count; reports state both.
       num_evals: evaluations of each run, evenly spaced over its cost (in whole calls),
         with the shared metrics, from which verdicts at other equal costs are read;
         0: as train.eval_every and eval.probe_every_eval.
@@ -385,6 +388,7 @@ class CompareSpec(Settings):
     )
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
+    source_cost: Annotated[str, OneOf("added", "total")] = "added"
     num_evals: NonNegativeInt = 8
     overrides: Annotated[dict, Rule(are_overrides, OVERRIDES)] = dataclasses.field(
         default_factory=dict
@@ -433,6 +437,8 @@ class CompareSpec(Settings):
         self.check("seeds", is_good, allowed)
         is_good = (self.amount > 0) != (self.budget == "steps")
         self.check("amount", is_good, "above 0 (for budget=steps, exactly 0)")
+        is_good = self.source_cost == "added" or self.budget != "steps"
+        self.check("source_cost", is_good, "added for compare.budget=steps")
         self._check_tuning()
 
     def list_trials(self, name: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import jax
 from jaxpt.distributed import processes
 from jaxpt.files.folder import write_json
 from jaxpt.languages import ACCURACY, REGRETS
+from jaxpt.runs.earlier_costs import describe_source
 from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.runs.program import Program
 from jaxpt.runs.result import RESULT
@@ -81,6 +82,7 @@ def write_result(
         "train_seconds": cost.seconds,
         "first_step_seconds": cost.first_step_seconds,
         **cost.left_out,
+        **describe_source(task.plan),
         "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
         "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
         "machine": describe_machine(),
