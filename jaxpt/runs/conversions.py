@@ -17,22 +17,14 @@ and at first trained alone. Here the decoder has the layers of the encoder.
 import re
 
 import flax.traverse_util
-import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from jaxpt.errors import CheckpointError
 from jaxpt.nn.model_spec import LIMITED
-from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.runs.task import Task
 
 STACKS = {"decoder": "encoder", "decoder_embed": "embed"}
-
-
-def is_split(task: Task, other_task: Task) -> bool:
-    """Whether both stacks of a task's network start from another's only stack."""
-    is_two = isinstance(task.model, EncoderDecoder)
-    return is_two and not other_task.model.HAS_DECODER
 
 
 def find_source(path: str) -> str:
@@ -107,13 +99,3 @@ def check_split(task: Task, name: str) -> None:
                 f"{getattr(spec, key)} must be {allowed} to start an encoder and a "
                 f"decoder from it, because {reason}"
             )
-
-
-def list_shapes(task: Task) -> dict[str, list[int]]:
-    """The shape of each parameter of a task by its path."""
-    params = jax.eval_shape(lambda: task.model.init_params(jax.random.key(0)))
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): list(leaf.shape)
-        for path, leaf in leaves
-    }

@@ -53,12 +53,10 @@ def find_source_costs(plan: Plan, count: Count = None) -> Costs:
 
 
 def describe_source(plan: Plan) -> dict[str, object]:
-    """The "source" of a run's result.json: its folder and costs; {} without a source.
+    """The "source" of a run's result.json: its folder and its costs.
 
     It is stored because the source may be removed or trained further.
     """
-    if not plan.train.init_from:
-        return {}
     known = find_source_costs(plan)
     costs = {name: known[name] for name in NAMES if name != "operations"}
     return {"source": {"run": plan.train.init_from} | costs}

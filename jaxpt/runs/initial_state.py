@@ -14,13 +14,6 @@ from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.scan import list_specs
 from jaxpt.objectives.spec import Teacher
 from jaxpt.runs.checkpoint import Checkpointer
-from jaxpt.runs.conversions import (
-    align_shapes,
-    check_split,
-    is_split,
-    list_shapes,
-    split_stack,
-)
 from jaxpt.runs.program import Program
 from jaxpt.runs.random_parts import check_networks
 from jaxpt.runs.sharding import shard_params
@@ -28,6 +21,8 @@ from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_task
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+CONVERSIONS = "jaxpt.runs.conversions"  # imported when a run needs it
 
 
 def check_start(task: Task, tokenizer: Tokenizer) -> None:
@@ -40,10 +35,10 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     name = f"train.init_from={path}"
     other_task = _load_other(name, path, tokenizer)
     check_networks(other_task, name)
-    shapes, other_shapes = list_shapes(task), list_shapes(other_task)
-    if is_split(task, other_task):
-        check_split(task, name)
-        other_shapes = align_shapes(shapes, other_shapes)
+    shapes, other_shapes = _list_shapes(task), _list_shapes(other_task)
+    if _is_split(task, other_task):
+        load_place(f"{CONVERSIONS}:check_split")(task, name)
+        other_shapes = load_place(f"{CONVERSIONS}:align_shapes")(shapes, other_shapes)
     for leaf in sorted(shapes.keys() | other_shapes.keys()):
         if shapes.get(leaf) != other_shapes.get(leaf):
             raise CheckpointError(
@@ -58,6 +53,11 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
             f"{setting}={other_value}, this {task.plan.objective_name} one {value}; "
             f"they must make the same of their parameters"
         )
+
+
+def _is_split(task: Task, other_task: Task) -> bool:
+    """Whether both stacks of a task's network start from another's only stack."""
+    return task.model.HAS_DECODER and not other_task.model.HAS_DECODER
 
 
 def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, object]]:
@@ -76,7 +76,7 @@ def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, o
         ):
             continue
         other, free = other_specs[network], ["max_len"]
-        if is_split(task, other_task):
+        if _is_split(task, other_task):
             free.append("num_decoder_layers")
         for key, value in find_differences(spec, other, free=tuple(free)):
             differences.append((f"model.{key}", getattr(spec, key), value))
@@ -150,7 +150,7 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
     if spec.init_from:
         start_task, _ = load_task(fetch(spec.init_from))
         name = f"train.init_from={spec.init_from}"
-        if is_split(program.task, start_task):
+        if _is_split(program.task, start_task):
             params = _restore_split(program, name, spec.init_from, start_task)
         else:
             template = program.abstract_state().params
@@ -207,7 +207,8 @@ def _restore_split(program: Program, name: str, path: str, start_task: Task):
     template = _place_params(program, start_task)
     restored = _restore(name, path, start_task, template)
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
-    paths = list(list_shapes(program.task))
+    split_stack = load_place(f"{CONVERSIONS}:split_stack")
+    paths = list(_list_shapes(program.task))
     split = jax.jit(lambda params: split_stack(params, paths), out_shardings=places)
     return split(restored)
 
@@ -224,3 +225,12 @@ def _restore(name: str, path: str, task: Task, template):
 
 def _init(task: Task):
     return task.model.init_params(jax.random.key(0))
+
+
+def _list_shapes(task: Task) -> dict[str, list[int]]:
+    params = jax.eval_shape(lambda: _init(task))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): list(leaf.shape)
+        for path, leaf in leaves
+    }
