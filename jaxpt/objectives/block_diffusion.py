@@ -25,9 +25,8 @@ from one token, in which every token attends to its past only:
 
     block_schedule=((0.25, 1), (0.5, 2)) and block_size=4    blocks of 1, then 2, then 4
 
-In evaluation, blocks have `block_size` tokens. Since a token is read at its own [MASK],
-and a causal model predicts it one position before, the first steps learn to copy the
-position (`masked_diffusion.shift` needs no such steps).
+In evaluation, blocks have `block_size` tokens. A token is predicted at its own [MASK],
+a causal model predicts it one position before: the first steps learn the difference.
 
 Departures: bd3lms also chooses a narrower range of rates by the variance of the loss,
 and never masks the first token; here rates have the whole range, and all tokens but

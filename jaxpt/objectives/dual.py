@@ -32,7 +32,8 @@ has less weight in the run. The predictions of both kinds share the slots
 microbatches applies. A step costs about the same as one of `clm`.
 
 Controls: `clm`, whose rows are the causal ones; `diffusion_share=1`, which is
-`masked_diffusion` read at the position before; `clm_mlm`, with a fixed mask rate.
+`masked_diffusion` read at the position before (with `masked_diffusion.shift` the last
+token is an input, too); `clm_mlm`, with a fixed mask rate.
 """
 
 import dataclasses

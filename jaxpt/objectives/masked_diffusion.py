@@ -48,7 +48,7 @@ HKUNLP/DiffuLLaMA), whose parameters `train.init_from` or `jaxpt import` provide
 
     loss with shift = mean over i > 1 of [i is masked] / t * -log p(x_i | row, at i - 1)
 
-The later tokens are drawn anew at each step, once for all rows, layers and heads. At
+The later tokens are drawn at each step, once for all rows, layers and heads. At
 step 0, r is 0, and a text without masks gives the causal model's next-token
 probabilities. Evaluation always attends to the whole text. Departures: the source's r
 is (step + 1) / 10,000 of 160,000 steps (p = 1 / 16); its loss is divided by the number
