@@ -68,6 +68,8 @@ class Batch(TypedDict, total=False):
     bag_tokens: Array
     bag_weights: Array
     blocks: Array
+    mask_seeds: Array
+    later_shares: Array
     negatives: Array
     back_targets: Array
 
@@ -111,6 +113,8 @@ BATCH_KEYS = {
     "bag_tokens": "int32 [B, T, K]: the tokens after the next one of each position",
     "bag_weights": "float32 [B, T, K]: 1 where one counts, 0 for a repeated one",
     "blocks": "int32 [B, T]: the block of its document that each position is in",
+    "mask_seeds": "uint32 [B]: of the mask's draw, the same in every row",
+    "later_shares": "float32 [B]: of the later tokens that a token attends to",
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
 }

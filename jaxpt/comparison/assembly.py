@@ -73,6 +73,10 @@ NOTES = {
     "run's clock.",
     "teacher and tuning": "The cost of a teacher, with its own teacher, and of all "
     "trials of an objective; each is paid once, for any number of seeds.",
+    "source": "The cost of the run that a run started from (train.init_from), with all "
+    "runs before it. The costs of a run are those it added; the total is their sum. "
+    "compare.source_cost states which of the two is equal. Unless it is the total, "
+    "sources that differ are part of the second verdict.",
     "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
     "seconds": "train_seconds is the time in training steps, without compilation, "
     "evaluation and checkpoints. first_step_seconds is from the start of a run to its "
@@ -204,6 +208,7 @@ def assemble(
     control: str,
     tests: Mapping[str, list[set[str]]] | None = None,
     tuning: Mapping[str, dict] | None = None,
+    counts_source: bool = False,
 ) -> Report:
     """The report without its figures: costs, baselines, verdicts.
 
@@ -217,8 +222,9 @@ def assemble(
       tasks, corpora_of: by name; without a text there are no baselines.
       alpha, control: of the verdicts, as in `report.summary.summarise`.
       tuning: the records of `tuning.tune`, by name.
+      counts_source: as in `report.costs.add_costs`.
     """
-    runs = add_parts(add_costs(runs, tasks, tuning), tasks)
+    runs = add_parts(add_costs(runs, tasks, tuning, counts_source), tasks)
     references = _measure_each_text(tasks, corpora_of)
     report: dict[str, Any] = {
         "title": "Which objective taught the model most?",

@@ -20,9 +20,10 @@ from jaxpt.errors import ConfigError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.learn.optim_spec import SCHEDULES_READING, OptimSpec
 from jaxpt.runs.data import make_feed
+from jaxpt.runs.earlier_costs import find_source_costs
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task, make_task
-from jaxpt.runs.xla_flops import count_phases
+from jaxpt.runs.xla_flops import count_operations, count_phases
 from jaxpt.text.dataset import Split
 from jaxpt.text.phases import split_steps
 from jaxpt.text.tokens.vocab import Vocab
@@ -57,7 +58,8 @@ def steps_for_budget(
         return _resteps(plan, plan.train.steps, spec.num_evals, share)
     # The speed is measured once, so a resumed comparison has the same steps.
     steps = processes.on_first(_load_steps, workdir, name)
-    amount = train.steps if spec.budget == "steps" else spec.amount
+    source = _find_source_cost(plan, spec, vocab)
+    amount = train.steps if spec.budget == "steps" else spec.amount - source
     prices = [1.0]
     if steps is None:
         prices = _list_prices(plan, spec.budget, vocab, corpora)
@@ -65,7 +67,7 @@ def steps_for_budget(
         steps = processes.on_first(lambda: steps)
     if steps < 1:
         call = _mean_price(train, prices, train.steps_per_call) * train.steps_per_call
-        least = f"{call / share:.3g}"
+        least = f"{source + call / share:.3g}"
         setting = f"compare.amount={spec.amount}"
         if share < 1:
             setting = f"compare.tune_share={share} of {setting}"
@@ -75,9 +77,30 @@ def steps_for_budget(
             f"{setting}: buys {name} fewer than the {train.steps_per_call} steps of "
             f"one call; raise it to {least} or more"
         )
-    seconds = spec.amount if spec.budget == "seconds" else train.seconds
+    seconds = amount if spec.budget == "seconds" else train.seconds
     plan = plan.change({"train": {"seconds": float(share * seconds)}})
     return _resteps(plan, steps, spec.num_evals, share)
+
+
+def _find_source_cost(plan: Plan, spec: CompareSpec, vocab: Vocab) -> float:
+    """What the budget spent before the run started (`compare.source_cost`)."""
+    if spec.source_cost == "added" or not plan.train.init_from:
+        return 0.0
+
+    def count(source: Plan, num_steps: int) -> float:
+        return count_operations(make_task(source, vocab), num_steps)
+
+    is_counted = spec.budget == "operations"
+    costs = find_source_costs(plan, count if is_counted else None)
+    name = "train_seconds" if spec.budget == "seconds" else spec.budget
+    cost = costs[name]
+    if cost is None:
+        raise ConfigError(
+            f"compare.source_cost=total: must be added, because the cost of "
+            f"train.init_from={plan.train.init_from} is not known; it is an imported "
+            f"model or not finished"
+        )
+    return cost
 
 
 def _list_prices(

@@ -113,6 +113,7 @@ def write_report(
         alpha=spec.alpha,
         control=spec.control,
         tuning=tuning,
+        counts_source=spec.source_cost == "total",
     )
     # Runs may have been trained on several machines, or resumed on another one.
     devices = ((run["name"], run.get("device")) for run in runs)
@@ -154,7 +155,8 @@ def _describe_budget(prepared: ComparisonPlan) -> dict:
         note = f"steps as each objective's settings say, not matched; {rows}"
     else:
         by_clock = " by its own clock" if spec.budget == "seconds" else ""
-        note = f"for every run{by_clock}, in whole calls; {rows}"
+        source = " with the run it started from" * (spec.source_cost == "total")
+        note = f"for every run{source}{by_clock}, in whole calls; {rows}"
     if spec.budget == "operations":
         note = f"by {describe_counter()}, before compilation; {note}"
     return {"kind": spec.budget, "amount": spec.amount, "note": note}

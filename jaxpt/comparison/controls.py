@@ -1,7 +1,8 @@
 """Adds the controls that objectives declare to the objectives of a comparison.
 
 `Spec.controls` names the settings next to which an objective's result can be read: the
-same without one of its parts, or another objective at the same cost.
+same without one of its parts, or another objective at the same cost. Runs that start
+from another one have a control from random parameters, "scratch".
 """
 
 from collections.abc import Collection, Mapping
@@ -33,7 +34,10 @@ def add_controls(config: AnyConfig, explicit_names: Collection[str] = ()) -> dic
         if name in added:  # no controls of controls
             continue
         plan = plan_as(config, name, explicit_names)
-        for short, sections in plan.spec.controls().items():
+        declared = plan.spec.controls()
+        if plan.train.init_from:
+            declared = declared | {"scratch": {"train": {"init_from": ""}}}
+        for short, sections in declared.items():
             other = sections.get("objective", plan.objective_name)
             own = short
             if other == plan.objective_name:

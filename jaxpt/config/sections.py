@@ -373,6 +373,9 @@ class CompareSpec(Settings):
         seed share the steps before their decay (`optim.schedule=wsd`): the longest is
         the trunk, and the others branch from it (`jaxpt.training.branches`). Each
         amount has its own report, with an equal share of `alpha`.
+      source_cost: the cost of a run that starts from another one (`train.init_from`):
+        "added", its own, or "total", with that of its source and all runs before. Equal
+        costs, also along learning curves, are by this count; reports state both.
       num_evals: evaluations of each run, evenly spaced over its cost (in whole calls),
         with the shared metrics, from which verdicts at other equal costs are read;
         0: as train.eval_every and eval.probe_every_eval.
@@ -422,6 +425,7 @@ class CompareSpec(Settings):
     budget: Annotated[str, OneOf(*BUDGETS)] = "flops"
     amount: NonNegativeFloat = 0.0
     amounts: RisingAmounts = ()
+    source_cost: Annotated[str, OneOf("added", "total")] = "added"
     num_evals: NonNegativeInt = 8
     overrides: Annotated[dict, Rule(are_overrides, OVERRIDES)] = dataclasses.field(
         default_factory=dict
@@ -477,10 +481,16 @@ class CompareSpec(Settings):
         else:
             is_good = (self.amount > 0) != (self.budget == "steps")
             self.check("amount", is_good, "above 0 (for budget=steps, exactly 0)")
+        is_good = self.source_cost == "added" or self.budget != "steps"
+        self.check("source_cost", is_good, "added for compare.budget=steps")
         self._check_tuning()
 
     def _check_amounts(self) -> None:
         self.check("amount", not self.amount, f"0 with compare.amounts={self.amounts}")
+        allowed = f"() with compare.amounts={self.amounts}; register one budget alone"
+        self.check("expected", not self.expected, allowed)
+        allowed = f"added with compare.amounts={self.amounts}"
+        self.check("source_cost", self.source_cost == "added", allowed)
         kinds = "flops", "operations", "raw_tokens"
         allowed = f"one of {', '.join(kinds)} with compare.amounts={self.amounts}"
         self.check("budget", self.budget in kinds, allowed)

@@ -33,7 +33,6 @@ from jaxpt.nn.networks.one_stack import (
     CausalMaskedLM,
     MaskedLM,
     PairMaskedLM,
-    PrefixLM,
 )
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.task_heads import FORMS
@@ -74,10 +73,12 @@ def _find_form(task: Task) -> str:
         return "gpt"
     if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
         return "gpt"
+    if "causal" in type(model).HEADS:
+        return "mean"
     is_framed = bool(task.text_form.before)
     if isinstance(model, MaskedLM) and _keeps_lm_head(task):
         return "modernbert" if is_framed else "modernbert_mean"
-    if isinstance(model, PrefixLM | CausalMaskedLM) or not is_framed:
+    if not is_framed:
         return "mean"
     if isinstance(model, ElectraNetwork):
         return "electra"

@@ -20,6 +20,14 @@ Text is written block by block, and each block by unmasking.
 The layers compute twice the positions of a row, the vocabulary head those of one half.
 The controls are the two limits at equal FLOPs.
 
+A causal model (`train.init_from`) becomes a block diffusion model with blocks that grow
+from one token, in which every token attends to its past only:
+
+    block_schedule=((0.25, 1), (0.5, 2)) and block_size=4    blocks of 1, then 2, then 4
+
+In evaluation, blocks have `block_size` tokens. A token is predicted at its own [MASK],
+a causal model predicts it one position before: the first steps learn the difference.
+
 Departures: bd3lms also chooses a narrower range of rates by the variance of the loss,
 and never masks the first token; here rates have the whole range, and all tokens but
 special ones may be masked. Attention takes the mask as an array, without a fused
@@ -28,7 +36,7 @@ kernel. Writing reads the whole text at every step, without a cache.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +45,9 @@ from jaxtyping import Array
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.diffusion import DiffusionLM, bound_nll
 from jaxpt.objectives import masked_diffusion
-from jaxpt.objectives.masked_diffusion import DiffusionLM, bound_nll, spread_evenly
+from jaxpt.objectives.masked_diffusion import spread_evenly
 from jaxpt.objectives.objective import (
     Masks,
     get_scored,
@@ -51,7 +60,7 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.packing import add, uniform_rate
 from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
-from jaxpt.setting_types import PositiveInt
+from jaxpt.setting_types import Fraction, PositiveInt, Rule, is_schedule
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.text_form import TextForm
 
@@ -62,12 +71,11 @@ if TYPE_CHECKING:
 # Spreads the rates of a row's blocks evenly: the fraction of another irrational number
 # than `masked_diffusion.GOLDEN`, which spreads those of the rows.
 SILVER = 2**0.5 - 1
+ROUNDING = 5e-7  # of progress, a float32
 
 
 class BlockDiffusionLM(DiffusionLM):
     """A masked model in which blocks of tokens attend to themselves and to the past."""
-
-    CONSTANTS = ("block_size",)
 
     block_size: int = 1
 
@@ -185,12 +193,35 @@ class Spec(masked_diffusion.BoundSpec):
 
     Attributes:
       block_size: tokens of a block; the last block of a text may be shorter.
+      block_schedule: pairs (until, size): until this fraction of the training, blocks
+        have `size` tokens, as in ((0.25, 1), (0.5, 2)); then `block_size`.
     """
 
     SECTION: ClassVar[str] = "block_diffusion"
     NETWORKS: ClassVar = (BlockDiffusionLM,)
+    READS: ClassVar = masked_diffusion.BoundSpec.READS | {"progress"}
 
     block_size: PositiveInt = 4
+    block_schedule: Annotated[
+        tuple[tuple[Fraction, PositiveInt], ...],
+        Rule(
+            is_schedule,
+            "pairs (until, size) such as ((0.5, 1),): until above 0, increasing, at "
+            "most 1; size at least 1",
+        ),
+    ] = ()
+
+    def sizes_at(self, progress: Array) -> Array:
+        """The size of blocks after each fraction of the training.
+
+        >>> spec = Spec(8, block_size=4, block_schedule=((0.25, 1), (0.5, 2)))
+        >>> spec.sizes_at(jnp.array([0.0, 0.25, 0.4, 0.5, 1.0])).tolist()
+        [1, 2, 2, 4, 4]
+        """
+        sizes = jnp.full_like(progress, self.block_size, jnp.int32)
+        for until, size in reversed(self.block_schedule):
+            sizes = jnp.where(progress < until - ROUNDING, size, sizes)
+        return sizes
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -199,12 +230,21 @@ class Spec(masked_diffusion.BoundSpec):
 
     @property
     def predictions(self) -> Predictions:
-        """As in blocks with independent rates; a batch's sum varies less."""
-        size = min(self.block_size, self.row_length)
+        """As in blocks with independent rates; a batch's sum varies less.
+
+        The number varies most in the largest blocks.
+        """
+        sizes = self.block_size, *(size for _, size in self.block_schedule)
+        size = min(max(sizes), self.row_length)
         num, rest = divmod(self.row_length, size)
         laws = [uniform_rate(size, self.min_rate)] * num
         laws += [uniform_rate(rest, self.min_rate)] * (rest > 0)
         return Predictions(self.row_length, {"loss": add(laws)})
+
+    def controls(self) -> dict[str, dict[str, Any]]:
+        if not self.block_schedule:
+            return {}
+        return {"at_once": {self.SECTION: {"block_schedule": ()}}}
 
     def text_form(self, vocab: Vocab) -> TextForm:
         note = (
@@ -249,8 +289,10 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     rng_rate, rng_mask = jax.random.split(rng)
     is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
     tokens, segments = rows["tokens"], get_segments(rows)
-    places = segment_positions(segments)
-    is_first = (places % spec.block_size == 0).astype(jnp.float32)
+    places, size = segment_positions(segments), jnp.int32(spec.block_size)
+    if spec.block_schedule and "progress" in rows:  # absent in evaluation
+        size = spec.sizes_at(rows["progress"])[:, None]
+    is_first = (places % size == 0).astype(jnp.float32)
     number = jnp.cumsum(is_first, axis=1)  # of a row's blocks
     spread = spread_evenly(rng_rate, rows["index"])[:, None] + number * SILVER
     rates = spec.min_rate + (1 - spec.min_rate) * (spread % 1)
@@ -262,7 +304,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         "inputs": jnp.where(noise_mask, mask_id, tokens),
         "original": tokens,
         "targets": tokens,
-        "blocks": places // spec.block_size,
+        "blocks": places // size,
         "inverse_rates": noise_mask / rates,
         "weights": {"loss": is_text.astype(jnp.float32)},
     }

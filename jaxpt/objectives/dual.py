@@ -32,7 +32,8 @@ has less weight in the run. The predictions of both kinds share the slots
 microbatches applies. A step costs about the same as one of `clm`.
 
 Controls: `clm`, whose rows are the causal ones; `diffusion_share=1`, which is
-`masked_diffusion` read at the position before; `clm_mlm`, with a fixed mask rate.
+`masked_diffusion` read at the position before (with `masked_diffusion.shift` the last
+token is an input, too); `clm_mlm`, with a fixed mask rate.
 """
 
 import dataclasses
@@ -43,9 +44,10 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
+from jaxpt.nn.networks.diffusion import bound_nll
 from jaxpt.nn.networks.one_stack import CausalMaskedLM
 from jaxpt.objectives import clm, clm_mlm, masked_diffusion, mlm
-from jaxpt.objectives.masked_diffusion import bound_nll, spread_evenly
+from jaxpt.objectives.masked_diffusion import spread_evenly
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import Predictions, Term
 from jaxpt.ops import losses

@@ -38,6 +38,22 @@ Both parts of `bimodal` have their share of each batch, in the source they are d
 the rise of the power is by tenths of the run, in the source by ten epochs. The source's
 network also reads the row's rate.
 
+Two settings turn a causal model into a diffusion model (DiffuLLaMA, Gong et al. 2024;
+HKUNLP/DiffuLLaMA), whose parameters `train.init_from` or `jaxpt import` provides:
+
+    shift         a masked token is predicted at the position before it, where the
+                  causal model predicts it; the first token of a text is given
+    mask_anneal   until this fraction p of the run, a token attends to its past and to
+                  each later token with probability r = min(1, progress / p)
+
+    loss with shift = mean over i > 1 of [i is masked] / t * -log p(x_i | row, at i - 1)
+
+The later tokens are drawn at each step, once for all rows, layers and heads. At
+step 0, r is 0, and a text without masks gives the causal model's next-token
+probabilities. Evaluation always attends to the whole text. Departures: the source's r
+is (step + 1) / 10,000 of 160,000 steps (p = 1 / 16); its loss is divided by the number
+of masked tokens, here by that of all tokens that can be masked.
+
 Masked tokens get the slots (`jaxpt.ops.packing`) of rows with independent rates. Evenly
 spread rates need fewer. A microbatch takes every n-th row; their rates are close to
 each other if n is a Fibonacci number: 13 microbatches leave up to 0.01 % of the
@@ -45,7 +61,6 @@ predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
@@ -55,78 +70,36 @@ from jaxtyping import Array, Bool, Float
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.one_stack import (
-    MaskedLM,
-)
 from jaxpt.objectives import mlm
-from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    make_train_step,
+    map_rows,
+)
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
+from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.packing import PredictionCounts, at_rates, uniform_rate
-from jaxpt.setting_types import InnerFraction, NonNegativeFloat, OneOf, PositiveInt
+from jaxpt.ops.segments import segment_positions
+from jaxpt.setting_types import (
+    Fraction,
+    InnerFraction,
+    NonNegativeFloat,
+    OneOf,
+    PositiveInt,
+)
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
+    from jaxpt.nn.networks.diffusion import DiffusionLM
     from jaxpt.nn.networks.network import Network
 
 GOLDEN = (5**0.5 - 1) / 2
 LEFT_SHARE = 0.6  # of the lower rates of rates=bimodal
-
-
-class DiffusionLM(MaskedLM):
-    """A masked model that bounds a text's likelihood, and writes by unmasking."""
-
-    SCORING = (*MaskedLM.SCORING, "bound")
-
-    mask_id: int = 0
-    bound_samples: int = 8
-    block_size: int = 0
-    # Whether the slots of training are enough for evaluation, too.
-    packs_evaluation: bool = True
-
-    def nll_bound(
-        self, params: Any, tokens: Array, is_text: Array, rngs: Array
-    ) -> Array:
-        def read(inputs: Array) -> Array:
-            def predict(model: MaskedLM) -> Array:
-                attn_mask = mlm.masks({})["self"]
-                return model.nll(
-                    model.encode(inputs, attn_mask, deterministic=True), tokens
-                )
-
-            return self.apply({"params": params}, method=predict)
-
-        return bound_nll(read, tokens, is_text, rngs, self.mask_id, self.bound_samples)
-
-
-def bound_nll(
-    read: Callable[[Array], Array],
-    tokens: Array,
-    is_text: Array,
-    rngs: Array,
-    mask_id: int,
-    num_samples: int,
-) -> Array:
-    """LLaDA's equation 6: l of n tokens are masked, l in 1..n, weight n / l.
-
-    Args:
-      read: (tokens [B, T] with masks) -> -log p [B, T] of each token without them.
-      tokens, is_text, rngs: as in `BoundsLikelihood.nll_bound`.
-    """
-    num_text = is_text.sum(1, keepdims=True)
-    starts = jax.vmap(jax.random.uniform)(rngs)[:, None]
-
-    def bound(sample: Array) -> Array:
-        keys = jax.vmap(jax.random.fold_in, (0, None))(rngs, sample + 1)
-        draw = lambda key: jax.random.uniform(key, tokens.shape[1:])  # noqa: E731
-        draws = jax.vmap(draw)(keys)
-        rank = jnp.argsort(jnp.argsort(jnp.where(is_text, draws, 2.0), 1), 1)
-        share = (starts + sample) / num_samples
-        num_masked = jnp.minimum(1 + jnp.floor(num_text * share), num_text)
-        is_masked = is_text & (rank < num_masked)
-        nll = read(jnp.where(is_masked, mask_id, tokens))
-        return is_masked * nll * num_text / jnp.maximum(num_masked, 1)
-
-    return jax.lax.map(bound, jnp.arange(num_samples)).mean(0)
+ANNEAL_KEY = 2  # folded into a step's key for the mask of mask_anneal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,16 +143,25 @@ class Spec(BoundSpec):
         masked more often (babylm-diffusion: 0.02); 0: all tokens equally.
       weight: with frequency_power, of a masked token: "row", by its row's rate, or
         "token", by its own probability.
+      shift: predict a token at the position before it, as a causal model does, from
+        which the run can then start (train.init_from).
+      mask_anneal: until this fraction of the training, the attention mask changes from
+        causal to full (DiffuLLaMA: 1/16); 0: full from the start.
     """
 
     SECTION: ClassVar[str] = "masked_diffusion"
-    NETWORKS: ClassVar = (DiffusionLM,)
+    NETWORKS: ClassVar[tuple[Any, ...]] = (
+        "diffusion.DiffusionLM",
+        "diffusion.ShiftedDiffusionLM",
+    )
     READS: ClassVar = BoundSpec.READS | {"progress"}
 
     average: Annotated[str, OneOf("inverse_rate", "mean", "row_mean")] = "inverse_rate"
     rates: Annotated[str, OneOf("uniform", "cosine", "bimodal")] = "uniform"
     frequency_power: NonNegativeFloat = 0.0
     weight: Annotated[str, OneOf("row", "token")] = "row"
+    shift: bool = False
+    mask_anneal: Fraction = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,7 +172,8 @@ class Spec(BoundSpec):
     @property
     def bound(self) -> "Spec":
         """The settings of evaluation."""
-        return Spec(self.row_length, self.min_rate, self.bound_samples)
+        sizes = self.row_length, self.min_rate, self.bound_samples
+        return Spec(*sizes, shift=self.shift)
 
     @property
     def needs(self) -> Needs:
@@ -203,13 +186,14 @@ class Spec(BoundSpec):
         The law of bimodal rates is that of the end of the run, with the most masks.
         """
         law: PredictionCounts
+        most = max(1, self.row_length - self.shift)
         if self.rates == "uniform":
-            law = uniform_rate(self.row_length, self.min_rate)
+            law = uniform_rate(most, self.min_rate)
         else:
             spread = (np.arange(1000) + 0.5) / 1000
             with jax.ensure_compile_time_eval():
                 rates, _ = find_rates(self, jnp.asarray(spread), 1.0)
-            law = at_rates(self.row_length, np.asarray(rates, np.float64))
+            law = at_rates(most, np.asarray(rates, np.float64))
         return Predictions(self.row_length, {"loss": law})
 
     def controls(self) -> dict[str, dict[str, Any]]:
@@ -228,7 +212,26 @@ class Spec(BoundSpec):
             if {*changed} - {"frequency_power", "weight"}:
                 even = {"frequency_power": 0.0, "weight": "row"}
                 controls["even"] = {self.SECTION: even}
+        if self.mask_anneal:
+            controls["at_once"] = {self.SECTION: {"mask_anneal": 0.0}}
+        if self.shift:
+            controls["unshifted"] = {self.SECTION: {"shift": False}}
         return controls
+
+    def check_network(self, model_spec: ModelSpec, vocab: Vocab) -> "type[Network]":
+        super().check_network(model_spec, vocab)
+        return self.networks()[self.shift]
+
+    def text_form(self, vocab: Vocab) -> TextForm:
+        form = super().text_form(vocab)
+        if not self.shift:
+            return form
+        note = (
+            "Trained by masked diffusion: every token attended to all, and each [MASK] "
+            "was predicted at the position before it. To fill a [MASK], let all "
+            "positions attend to all."
+        )
+        return dataclasses.replace(form, mask_note=note)
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
@@ -333,11 +336,19 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     progress = rows.get("progress", jnp.zeros(len(spread)))
     rates, divisors = find_rates(spec, spread, progress)
     ranks = jnp.asarray(rank_tokens(vocab)) if spec.frequency_power else None
+    # With shift, a text's first token has no position before it.
+    can_hide = segment_positions(get_segments(rows)) >= int(spec.shift)
 
     def corrupt_row(
-        rng: Array, tokens: Array, segments: Array, rate: Array, by: Array, done: Array
+        rng: Array,
+        tokens: Array,
+        segments: Array,
+        rate: Array,
+        by: Array,
+        done: Array,
+        can_hide: Array,
     ) -> Batch:
-        is_text, p = (segments > 0) & ~is_special[tokens], rate
+        is_text, p = (segments > 0) & ~is_special[tokens] & can_hide, rate
         if ranks is not None:
             power = spec.frequency_power * jnp.clip(jnp.floor(10 * done) / 9, 0, 1)
             p, own = hide_by_rank(ranks[tokens], is_text, rate, power)
@@ -358,14 +369,53 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
             "weights": {"loss": weights},
         }
 
-    return map_rows(corrupt_row, rng_mask, rows, rates, divisors, progress)
+    more = rates, divisors, progress, can_hide
+    batch = map_rows(corrupt_row, rng_mask, rows, *more)
+    if spec.shift:
+        batch |= _shift(batch)
+    if spec.mask_anneal:
+        seed = jax.random.bits(jax.random.fold_in(rng, ANNEAL_KEY))
+        batch |= {
+            "mask_seeds": jnp.broadcast_to(seed, progress.shape),
+            "later_shares": jnp.minimum(progress / spec.mask_anneal, 1),
+        }
+    return batch
 
 
-masks = mlm.masks
+def _shift(batch: Batch) -> Batch:
+    """The targets of a batch and their weights at the positions before them."""
+
+    def move(x: Array) -> Array:
+        return jnp.pad(x[:, 1:], ((0, 0), (0, 1)))
+
+    return {
+        "targets": move(batch["targets"]),
+        "inverse_rates": move(batch["inverse_rates"]),
+        "weights": jax.tree.map(move, batch["weights"]),
+    }
+
+
+def masks(batch: Batch) -> Masks:
+    """Each position attends to its document, with mask_anneal to a part of the later.
+
+    >>> inputs, share = jnp.array([[7, 8, 9]]), jnp.array([0.0])
+    >>> annealed = {"mask_seeds": jnp.array([1]), "later_shares": share}
+    >>> mask = masks({"inputs": inputs} | annealed)["self"]
+    >>> mask[0, 0].astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    full = mlm.masks(batch)
+    if "later_shares" not in batch:
+        return full
+    length = batch["inputs"].shape[1]
+    key = jax.random.key(batch["mask_seeds"][0])  # the same in every row
+    is_seen = jax.random.bernoulli(key, batch["later_shares"][0], (length, length))
+    is_seen |= jnp.tri(length, dtype=bool)
+    return {"self": attention_masks.materialise(full["self"], length, length) & is_seen}
 
 
 def loss(
-    params: Any, model: DiffusionLM, batch: Batch, masks: Masks, rngs: Keys
+    params: Any, model: "DiffusionLM", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of masked tokens over their row's rate, a mean over all tokens.
 
@@ -374,7 +424,7 @@ def loss(
     weights = batch["weights"]["loss"]
     counted = weights * batch["inverse_rates"]
 
-    def predict(model: DiffusionLM) -> tuple:
+    def predict(model: "DiffusionLM") -> tuple:
         is_fixed = "dropout" not in rngs
         states = model.batch_states(batch, masks, deterministic=is_fixed)
         if is_fixed and not model.packs_evaluation:

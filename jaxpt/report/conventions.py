@@ -25,7 +25,14 @@ from typing import Any, NamedTuple
 
 from jaxpt.judge import verdicts
 from jaxpt.judge.examples import Examples
-from jaxpt.report.costs import EARLY, KEYS, KINDS, WRITE
+from jaxpt.report.costs import (
+    COUNTS_SOURCE,
+    EARLY,
+    KEYS,
+    KINDS,
+    WRITE,
+    source_cost,
+)
 from jaxpt.report.formats import is_number
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.summary import summarise
@@ -109,6 +116,7 @@ def trace_group(
 ) -> list[list[Place]]:
     """The evaluations of each run of an objective by cost, without that of step 0.
 
+    The costs begin at that of the run's source, if it is counted.
     The last point is the end of the run, with its final metrics.
     """
     curve_key, end_key, rate = kind, KEYS[kind], 1.0
@@ -117,9 +125,10 @@ def trace_group(
         end_key = curve_key
     traces = []
     for run in group:
-        end = rate * run.facts[end_key]
+        before_run = source_cost(run, kind) or 0.0
+        end = before_run + rate * run.facts[end_key]
         points: list[Place] = [
-            (rate * cost, point.values)
+            (before_run + rate * cost, point.values)
             for point in run.curve
             if point.step > 0 and (cost := point.values.get(curve_key)) is not None
         ]
@@ -160,7 +169,11 @@ def _read_points(
 
 def list_kinds(runs: Sequence[RunEntry]) -> list[str]:
     """The conventions whose cost all runs have."""
-    return [kind for kind, key in KEYS.items() if all(run.cost(key) for run in runs)]
+    return [
+        kind
+        for kind, key in KEYS.items()
+        if all(run.cost(key) and source_cost(run, kind) is not None for run in runs)
+    ]
 
 
 def judge_conventions(
@@ -248,25 +261,37 @@ def judge_whole_cost(
     alpha: float = verdicts.ALPHA,
     control: str = "",
 ) -> WholeCost | None:
-    """The second verdict; None without teachers and tuning.
+    """The second verdict; None without teachers, tuning and different sources.
 
     Args:
       kind: of the budget, a key of `costs.KEYS`, or "steps".
       examples, alpha, control: as for `summarise`; its verdicts are a separate family.
     """
-    groups = group_by_name(runs)
-    if len(groups) < 2 or not any(has_extra(run) for run in runs):
+    groups, kinds = group_by_name(runs), list_extra_kinds(runs)
+    if len(groups) < 2 or not any(has_extra(run, kinds) for run in runs):
         return None
+    has_source = "source" in kinds and any(has_extra(run, ["source"]) for run in runs)
     prefix = "with teachers and tuning"
+    if has_source:
+        prefix = "with teachers, tuning and sources"
     if kind not in KEYS:
         text = f"no second verdict {prefix}: no cost is held equal"
         return WholeCost(kind, (f"{text} (compare.budget={kind})",))
-    extra = {name: _sum_extra(group[0], kind) for name, group in groups.items()}
+    missing = {
+        name: [
+            each for each in kinds if group[0].facts.get(f"{each}_{kind}", 0) is None
+        ]
+        for name, group in groups.items()
+    }
+    extra = {
+        name: None if missing[name] else _sum_extra(group[0], kind, kinds)
+        for name, group in groups.items()
+    }
     known = {name: cost for name, cost in extra.items() if cost is not None}
     lines = [
-        f"{prefix}: no verdict on {name}, as the cost of its teacher is unknown"
-        for name in extra
-        if name not in known
+        f"{prefix}: no verdict on {name}, as the cost of its {unknown[0]} is unknown"
+        for name, unknown in missing.items()
+        if unknown
     ]
     if len(known) < 2:
         return WholeCost(kind, tuple(lines), extra=extra)
@@ -300,15 +325,25 @@ def judge_whole_cost(
     return WholeCost(kind, tuple(lines), amount, extra, shares, tuple(entries))
 
 
-def has_extra(run: RunEntry) -> bool:
-    """Whether a run has the cost of a teacher or of tuning."""
-    costs = (run.facts.get(f"{k}_{key}", 0.0) for k in KINDS for key in KEYS)
+def list_extra_kinds(runs: Sequence[RunEntry]) -> tuple[str, ...]:
+    """The kinds of `KINDS` that a second verdict adds to the costs of the runs.
+
+    Without the source if all runs have the same one, or if it is counted already.
+    """
+    sources = {(run.facts.get("source") or {}).get("run") for run in runs}
+    is_counted = any(run.facts.get(COUNTS_SOURCE) for run in runs)
+    has_source = len(sources) > 1 and not is_counted
+    return tuple(kind for kind in KINDS if has_source or kind != "source")
+
+
+def has_extra(run: RunEntry, kinds: Iterable[str] = KINDS) -> bool:
+    """Whether a run has the cost of a teacher, of tuning or of a source."""
+    costs = (run.facts.get(f"{k}_{key}", 0.0) for k in kinds for key in KEYS)
     return any(cost != 0.0 for cost in costs)
 
 
-def _sum_extra(run: RunEntry, kind: str) -> float | None:
-    costs = [run.facts.get(f"{each}_{kind}", 0.0) for each in KINDS]
-    return None if None in costs else sum(costs)
+def _sum_extra(run: RunEntry, kind: str, kinds: Iterable[str]) -> float:
+    return sum(run.facts.get(f"{each}_{kind}", 0.0) for each in kinds)
 
 
 def _word_readings(read: Mapping[str, AtCost]) -> list[str]:

@@ -8,20 +8,21 @@ The columns of a run's entry in report.json:
     flops_left_out       the share of XLA's count that FLOPs leave out
     teacher_flops ...    the cost of its teacher and the teacher's own teacher, if any
     tuning_flops ...     the cost of all trials of its objective, if any was tuned
+    source_flops ...     the cost of the run that it started from, with all before it
+    counts_source        True if equal costs include that of the source
     finetune_seconds     the time of its fine-tuning on `compare.tasks`, all sizes
 
 Points of learning curves have "flops" and "operations", too. A teacher and the trials
-of an objective are counted once, whatever the number of seeds.
+of an objective are counted once, whatever the number of seeds. The costs of a run are
+those that it added to its source; `compare.source_cost=total` counts both.
 """
 
 import dataclasses
 import functools
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 
-from jaxpt.config.plan import Plan, make_plan
-from jaxpt.files.folder import load_config, load_measured
+from jaxpt.config.plan import Plan
 from jaxpt.report.formats import format_count, format_flops
 from jaxpt.report.types import (
     Budget,
@@ -33,7 +34,7 @@ from jaxpt.report.types import (
     Verdict,
 )
 from jaxpt.report.wording import WORDS
-from jaxpt.runs.result import SCHEMA
+from jaxpt.runs.earlier_costs import find_source_costs, find_teacher_costs
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.xla_flops import (
     add_phases,
@@ -43,7 +44,8 @@ from jaxpt.runs.xla_flops import (
 )
 
 LEFT_OUT = "flops_left_out"
-KINDS = ("teacher", "tuning")
+KINDS = ("teacher", "tuning", "source")
+COUNTS_SOURCE = "counts_source"
 # The costs that are reported, with their names in a run's result.json.
 KEYS = {
     "flops": "flops",
@@ -72,6 +74,7 @@ def add_costs(
     runs: list[dict],
     tasks: Mapping[str, Task],
     tuning: Mapping[str, dict] | None = None,
+    counts_source: bool = False,
 ) -> list[dict]:
     """The runs with the columns listed above.
 
@@ -79,6 +82,7 @@ def add_costs(
       runs: entries of a report's `runs`.
       tasks: of each name.
       tuning: the records of `report.tuning`, by name.
+      counts_source: equal costs include those of the runs that these started from.
     """
     counts = {name: count_phases(task) for name, task in tasks.items()}
     left_out = {name: count_step(task).left_out for name, task in tasks.items()}
@@ -86,8 +90,17 @@ def add_costs(
         name: find_teacher_costs(task.plan, functools.partial(_count_plan, task))
         for name, task in tasks.items()
     }
-    columns: dict[str, dict] = {name: {} for name in tasks}
-    for kind, records in (("teacher", teachers), ("tuning", tuning or {})):
+    sources = {
+        name: find_source_costs(task.plan, functools.partial(_count_plan, task))
+        for name, task in tasks.items()
+    }
+    for run in runs:  # as it was when the run ended
+        stored = run.get("source", {}).items()
+        sources[run["name"]] |= {key: cost for key, cost in stored if key != "run"}
+    added = {COUNTS_SOURCE: True} if counts_source else {}
+    columns: dict[str, dict] = {name: dict(added) for name in tasks}
+    kinds = {"teacher": teachers, "tuning": tuning or {}, "source": sources}
+    for kind, records in kinds.items():
         if not any(records.values()):
             continue
         for name in tasks:
@@ -126,48 +139,28 @@ def _count_plan(task: Task, plan: Plan, num_steps: int) -> float:
     return count_operations(make_task(plan, vocab), num_steps)
 
 
-def find_teacher_costs(
-    plan: Plan, count: Callable[[Plan, int], float] | None = None
-) -> dict[str, float | None]:
-    """The cost of a plan's teacher, with all teachers before it.
-
-    Args:
-      count: the operations of a plan's first steps; without it they are unknown.
-
-    Returns:
-      the costs by their names in a result.json, None if the teacher's folder does not
-      have them; {} for a plan without a teacher.
-    """
-    teacher = plan.spec.needs.teacher
-    if teacher is None:
-        return {}
-    folder = Path(named := teacher.run)
-    path, unknown = folder / "result.json", dict.fromkeys(KEYS.values())
-    if not named or not path.exists():  # of an imported model, or no longer there
-        return unknown
-    result = load_measured(path, SCHEMA)
-    stored = load_config(folder / "config.json", "the teacher's run")
-    teacher_plan = make_plan(stored, is_stored=True)
-    before = find_teacher_costs(teacher_plan, count)
-    if count:
-        result = result | {"operations": count(teacher_plan, result["steps"])}
-    costs: dict[str, float | None] = {}
-    for source in KEYS.values():
-        cost, earlier = result.get(source), before.get(source, 0.0)
-        costs[source] = None if cost is None or earlier is None else cost + earlier
-    return costs
-
-
 def list_extra_columns(runs: Iterable[RunEntry]) -> list[str]:
     """The columns of this module that any of these runs has, in order."""
     known = {key for run in runs for key in run.facts}
     return [key for key in (LEFT_OUT, *EXTRA_COLUMNS) if key in known]
 
 
+def source_cost(run: RunEntry, key: str) -> float | None:
+    """The cost of a run's source that equal costs include; None if it is unknown.
+
+    Args:
+      key: of `KEYS`.
+    """
+    if not run.facts.get(COUNTS_SOURCE):
+        return 0.0
+    return run.facts.get(f"source_{key}", 0.0)
+
+
 def list_costs(report: Report) -> list[str]:
-    """A line each on parameters, on seconds, and on the share FLOPs leave out."""
+    """A line each on sources, parameters, seconds, and the share FLOPs leave out."""
     groups = report.groups
-    lines = [*_list_parameters(groups), *_list_seconds(groups, report.budget)]
+    lines = _list_sources(groups)
+    lines += [*_list_parameters(groups), *_list_seconds(groups, report.budget)]
     # Of runs that were trained separately.
     reported = {_first_word(text) for text in report.inequalities or ()}
     lines = [text for text in lines if _first_word(text) not in reported]
@@ -176,6 +169,32 @@ def list_costs(report: Report) -> list[str]:
 
 def _first_word(text: str) -> str:
     return text.split()[0].rstrip(":")
+
+
+def _list_sources(groups: Groups) -> list[str]:
+    """The FLOPs that runs added to those of the run that they started from."""
+    parts = []
+    for name, group in groups.items():
+        source = group[0].facts.get("source_flops", 0.0)
+        if source == 0.0:
+            continue
+        added = mean_cost(group, "flops")
+        words = f"{name} added {format_flops(added)} FLOPs to"
+        if source is None:
+            parts.append(f"{words} a source whose cost is unknown")
+            continue
+        total = format_flops(source + added)
+        parts.append(f"{words} {format_flops(source)} of its source, {total} in total")
+    if not parts:
+        return []
+    is_total = any(
+        run.facts.get(COUNTS_SOURCE) for each in groups.values() for run in each
+    )
+    counted = "total" if is_total else "added"
+    return [
+        f"started from another run (train.init_from): {'; '.join(parts)}; costs are "
+        f"equal by the {counted} cost"
+    ]
 
 
 def _list_parameters(groups: Groups) -> list[str]:
@@ -195,7 +214,11 @@ def _list_seconds(groups: Groups, budget: Budget) -> list[str]:
     """The objectives that miss a budget of seconds, which ends after a whole call."""
     if budget.kind != "seconds":
         return []
-    means = {name: mean_cost(group, "train_seconds") for name, group in groups.items()}
+    means = {
+        name: mean_cost(group, "train_seconds")
+        + (source_cost(group[0], "seconds") or 0)
+        for name, group in groups.items()
+    }
     apart = {
         name: f"{name} {mean:.1f}"
         for name, mean in means.items()

@@ -22,6 +22,8 @@ from jaxpt.runs.workdir import load_task
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
+CONVERSIONS = "jaxpt.runs.conversions"  # imported when a run needs it
+
 
 def check_start(task: Task, tokenizer: Tokenizer) -> None:
     """Checks that `train.init_from` and a teacher can initialise this task."""
@@ -34,6 +36,9 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     other_task = _load_other(name, path, tokenizer)
     check_networks(other_task, name)
     shapes, other_shapes = _list_shapes(task), _list_shapes(other_task)
+    if _is_split(task, other_task):
+        load_place(f"{CONVERSIONS}:check_split")(task, name)
+        other_shapes = load_place(f"{CONVERSIONS}:align_shapes")(shapes, other_shapes)
     for leaf in sorted(shapes.keys() | other_shapes.keys()):
         if shapes.get(leaf) != other_shapes.get(leaf):
             raise CheckpointError(
@@ -48,6 +53,11 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
             f"{setting}={other_value}, this {task.plan.objective_name} one {value}; "
             f"they must make the same of their parameters"
         )
+
+
+def _is_split(task: Task, other_task: Task) -> bool:
+    """Whether both stacks of a task's network start from another's only stack."""
+    return task.model.HAS_DECODER and not other_task.model.HAS_DECODER
 
 
 def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, object]]:
@@ -65,8 +75,10 @@ def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, o
             or network not in other_specs
         ):
             continue
-        other = other_specs[network]
-        for key, value in find_differences(spec, other, free=("max_len",)):
+        other, free = other_specs[network], ["max_len"]
+        if _is_split(task, other_task):
+            free.append("num_decoder_layers")
+        for key, value in find_differences(spec, other, free=tuple(free)):
             differences.append((f"model.{key}", getattr(spec, key), value))
     if type(task.model) is type(other_task.model):
         for key in task.model.CONSTANTS:
@@ -138,8 +150,11 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
     if spec.init_from:
         start_task, _ = load_task(fetch(spec.init_from))
         name = f"train.init_from={spec.init_from}"
-        template = program.abstract_state().params
-        params = _restore(name, spec.init_from, start_task, template)
+        if _is_split(program.task, start_task):
+            params = _restore_split(program, name, spec.init_from, start_task)
+        else:
+            template = program.abstract_state().params
+            params = _restore(name, spec.init_from, start_task, template)
     if has_teacher:
         params = _add_teacher(program, params)
     ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
@@ -165,12 +180,7 @@ def _add_teacher(program: Program, params):
     task = program.task
     name, path = _name_teacher(task)
     teacher_task, _ = load_task(fetch(path))
-    shapes = jax.eval_shape(lambda: _init(teacher_task))
-    template = jax.tree.map(
-        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-        shapes,
-        shard_params(shapes, program.mesh, teacher_task.model.RULES),
-    )
+    template = _place_params(program, teacher_task)
     teacher_params = _restore(name, path, teacher_task, template)
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
     begin = jax.jit(
@@ -180,6 +190,27 @@ def _add_teacher(program: Program, params):
         out_shardings=places,
     )
     return begin(params, teacher_params)
+
+
+def _place_params(program: Program, task: Task):
+    """The shapes of another task's parameters, placed on the program's devices."""
+    shapes = jax.eval_shape(lambda: _init(task))
+    return jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        shapes,
+        shard_params(shapes, program.mesh, task.model.RULES),
+    )
+
+
+def _restore_split(program: Program, name: str, path: str, start_task: Task):
+    """An encoder-decoder's parameters from those of a run of one stack."""
+    template = _place_params(program, start_task)
+    restored = _restore(name, path, start_task, template)
+    places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
+    split_stack = load_place(f"{CONVERSIONS}:split_stack")
+    paths = list(_list_shapes(program.task))
+    split = jax.jit(lambda params: split_stack(params, paths), out_shardings=places)
+    return split(restored)
 
 
 def _restore(name: str, path: str, task: Task, template):

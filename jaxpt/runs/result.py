@@ -26,6 +26,10 @@ SCHEMA = {
     "batch_size?": int,
     "machine?": {"cpu": str, "instructions": str, "cores": int},
     "versions?": {str: str},
+    "source?": {
+        "run": str,
+        **dict.fromkeys(("flops", "raw_tokens", "train_seconds"), (numbers.Real, None)),
+    },
     "metrics": {str: numbers.Real},
     "probe?": {str: _PROBE},
     "curve": [_POINT | {str: numbers.Real}],

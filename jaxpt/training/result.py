@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from jaxpt.by_name import load_place
+from jaxpt.config.plan import Plan
 from jaxpt.distributed import processes
 from jaxpt.files.folder import write_json
 from jaxpt.languages import ACCURACY, REGRETS
@@ -82,6 +84,7 @@ def write_result(
         "train_seconds": cost.seconds,
         "first_step_seconds": cost.first_step_seconds,
         **cost.left_out,
+        **_describe_source(task.plan),
         "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
         "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
         "machine": read_machine(),
@@ -96,6 +99,14 @@ def write_result(
     write_examples(workdir, measured.examples)
     write_json(workdir / RESULT, result)
     return result
+
+
+def _describe_source(plan: Plan) -> dict:
+    """The "source" of a run that started from another one."""
+    if not plan.train.init_from:
+        return {}
+    source: dict = load_place("jaxpt.runs.earlier_costs:describe_source")(plan)
+    return source
 
 
 @processes.from_first

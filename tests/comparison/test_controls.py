@@ -66,6 +66,38 @@ def test_declared_controls_can_be_planned(name, tmp_path):
     assert (len(names) == 1) == (name not in HAVE_CONTROLS)
 
 
+def test_conversions_have_their_controls(tmp_path):
+    """From scratch, without the anneal, without the shift; blocks of one size."""
+    start = {"train": {"init_from": "runs/clm"}}
+    settings = {"shift": True, "mask_anneal": 0.25}
+    masked = start | {"masked_diffusion": settings}
+    growing = {"block_diffusion": {"block_schedule": ((0.5, 1),)}}
+    config = make_config(
+        tmp_path / "text.txt",
+        compare__objectives=("masked_diffusion", "block_diffusion"),
+        compare__amount=1e9,
+        compare__overrides={"masked_diffusion": masked, "block_diffusion": growing},
+    )
+    compare = add_controls(config)["compare"]
+    shorts = {
+        name: [each.removeprefix(f"{name}-") for each in names]
+        for name, names in compare["controls"].items()
+    }
+    assert shorts == {
+        "masked_diffusion": ["at_once", "unshifted", "scratch"],
+        "block_diffusion": ["at_once"],
+    }
+    overrides = compare["overrides"]
+    scratch = overrides["masked_diffusion-scratch"]
+    assert scratch["train"] == {"init_from": ""}
+    assert scratch["masked_diffusion"] == settings
+    once = overrides["masked_diffusion-at_once"]
+    assert once["masked_diffusion"] == settings | {"mask_anneal": 0.0}
+    assert once["train"] == start["train"]
+    plain = overrides["masked_diffusion-unshifted"]["masked_diffusion"]
+    assert plain == settings | {"shift": False}
+
+
 def test_the_flag_adds_them(tmp_path, capsys):
     text = tmp_path / "text.txt"
     text.write_text("some words. more of them.\n" * 50)

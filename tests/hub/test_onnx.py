@@ -28,6 +28,7 @@ from jaxpt.text.tokens.tokenizer import load
 RUNS = (
     *("clm", "mlm", "bert", "electra", "replace_mlm", "span_corruption", "bart"),
     *("prefix_lm", "clm_mlm", "ul2", "masked_diffusion", "distillation", "spanbert"),
+    "diffusion_from_causal",
 )
 GRAPHS = {
     "electra": {"generator", "discriminator"},

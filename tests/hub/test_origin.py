@@ -60,6 +60,7 @@ RUNS = {
         {"variant": "parallel", "num_extra": 2, "weight_schedule": ((1.0, 0.5),)},
     ),
     "masked_diffusion": ("bert-base", {}, {"min_rate": 0.01, "bound_samples": 2}),
+    "masked_diffusion/shift": ("gpt2", {}, {"shift": True, "mask_anneal": 0.5}),
     "block_diffusion": ("bert-base", {}, {"block_size": 8, "min_rate": 0.01}),
 }
 

@@ -16,6 +16,7 @@ from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.evaluation.unmasking import cut_blocks, plan_steps, unmask
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.abilities import Gap
+from jaxpt.nn.networks.diffusion import DiffusionLM
 from jaxpt.objectives import block_diffusion, masked_diffusion
 from jaxpt.ops import masks as attention_masks
 from jaxpt.text.tokens.vocab import Vocab
@@ -60,7 +61,7 @@ def test_one_block_is_masked_diffusion(size, make_case):
     case = make_case("block_diffusion", block_size=size)
     rows = many_rows(4, 20)
     batch = case.corrupt(rows)
-    other = masked_diffusion.DiffusionLM(
+    other = DiffusionLM(
         case.model.spec, packed=case.model.packed, mask_id=case.model.mask_id
     )
 
@@ -269,3 +270,58 @@ def test_the_size_of_blocks_is_checked(refuses):
     means = [sum(k * p for k, p in enumerate(law.probabilities))]
     assert means == [pytest.approx(10 * (1 + spec.min_rate) / 2)]
     assert dataclasses.replace(spec, block_size=99).predictions.most == 10
+
+
+GROWING = ((0.25, 1), (0.5, 2))
+
+
+@pytest.mark.parametrize(
+    "progress, size", [(0.0, 1), (0.24, 1), (0.25, 2), (0.5, 4), (1.0, 4), (None, 4)]
+)
+def test_blocks_grow_during_training(progress, size, vocab):
+    """The batch is that of blocks of this size; in evaluation of the last one."""
+    spec = block_diffusion.Spec(20, block_size=4, block_schedule=GROWING)
+    rows = many_rows(8, 20) | {"segment_ids": jnp.repeat(jnp.array([[1, 2]]), 10, 1)}
+    rows["segment_ids"] = jnp.broadcast_to(rows["segment_ids"], (8, 20))
+    key = jax.random.key(0)
+    plain = dataclasses.replace(spec, block_size=size, block_schedule=())
+    expected = block_diffusion.corrupt(key, rows, vocab, plain)
+    if progress is not None:
+        rows["progress"] = jnp.full(8, progress, jnp.float32)
+    result = block_diffusion.corrupt(key, rows, vocab, spec)
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
+
+
+def test_at_first_a_token_is_predicted_from_its_past_alone():
+    """With single tokens, all masked: -log p from left to right, as clm's loss is.
+
+    Each token is read at a [MASK] after the clean tokens before it.
+    """
+    spec, model, params = make_tiny(4)
+    spec = dataclasses.replace(spec, block_schedule=GROWING, min_rate=1 - 1e-6)
+    rows = {"tokens": jnp.array([[0, 3, 1, 2, 0]]), "index": jnp.arange(1)}
+
+    def measure(progress):
+        more = rows | {"progress": jnp.full(1, progress, jnp.float32)}
+        batch = block_diffusion.corrupt(jax.random.key(0), more, TINY, spec)
+        assert (batch["inputs"] == TINY.mask).all()
+        masks = block_diffusion.masks(batch)
+        total, weight = block_diffusion.loss(params, model, batch, masks, {})[0]["loss"]
+        return float(total / weight)
+
+    total, causal = 0.0, {"self": attention_masks.causal()}
+    for i, token in enumerate(rows["tokens"][0].tolist()):
+        text = rows["tokens"][:, : i + 1].at[0, i].set(TINY.mask)
+        logits = model.apply({"params": params}, text, causal, deterministic=True)
+        total -= float(jax.nn.log_softmax(logits)[0, i, token])
+    assert measure(0.0) == pytest.approx(total / 5, rel=1e-4)
+    assert measure(0.5) != pytest.approx(total / 5, rel=1e-2)
+
+
+@pytest.mark.parametrize("schedule", [((0.5, 0),), ((0.0, 1),), ((0.5, 1), (0.25, 2))])
+def test_the_growth_of_blocks_is_checked(schedule, refuses):
+    with refuses("block_diffusion.block_schedule"):
+        block_diffusion.Spec(8, block_schedule=schedule)
+    spec = block_diffusion.Spec(12, block_size=2, block_schedule=((0.5, 6),))
+    expected = block_diffusion.Spec(12, block_size=6).predictions
+    assert spec.predictions == expected  # slots for the largest blocks

@@ -1,5 +1,6 @@
 """Masked diffusion: rates, weights, the bound of the likelihood, unmasking."""
 
+import dataclasses
 import itertools
 import math
 
@@ -13,7 +14,8 @@ from jaxpt.evaluation.scores import SampleSpec
 from jaxpt.evaluation.unmasking import unmask
 from jaxpt.judge.examples import means
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.objectives import masked_diffusion
+from jaxpt.objectives import clm, masked_diffusion
+from jaxpt.ops import masks as attention_masks
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -347,3 +349,174 @@ def test_only_masked_tokens_have_a_gradient(make_case, make_rows, vocab):
     assert set(np.flatnonzero(table).tolist()) == seen and vocab.mask in seen
     head = np.abs(gradient(case.params)["head"]["out"]["kernel"])
     assert (head > 0).any()
+
+
+# From a causal model: predictions at the position before, and a mask that opens.
+
+
+def test_masked_tokens_are_predicted_at_the_position_before(
+    make_case, make_rows, vocab
+):
+    case = make_case("masked_diffusion", shift=True, min_rate=0.5)
+    rows = make_rows(case, 6, lengths=[20, 12, 6, 0, 17, 2], specials=0.3)
+    batch = jax.tree.map(np.asarray, case.corrupt(rows))
+    tokens, segments = np.asarray(rows["tokens"]), np.asarray(rows["segment_ids"])
+    is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
+    is_text = np.pad(is_next & ~vocab.is_special[tokens[:, 1:]], ((0, 0), (0, 1)))
+    np.testing.assert_array_equal(batch["weights"]["loss"], is_text)
+    np.testing.assert_array_equal(batch["targets"][:, :-1], tokens[:, 1:])
+    is_hidden = batch["inverse_rates"] > 0
+    assert not is_hidden[~is_text].any() and is_hidden[is_text].mean() > 0.5
+    hidden = np.pad(is_hidden[:, :-1], ((0, 0), (1, 0)))
+    np.testing.assert_array_equal(batch["inputs"], np.where(hidden, vocab.mask, tokens))
+
+
+def annealed(make_case, anneal=0.5, **more):
+    settings = {"shift": True, "mask_anneal": anneal} | more
+    return make_case("masked_diffusion", (("tie_embeddings", False),), **settings)
+
+
+def test_before_the_first_step_it_predicts_what_the_causal_model_does(
+    make_case, make_rows
+):
+    """Nothing is masked: the next-token distributions of the same parameters."""
+    case = annealed(make_case)
+    rows = make_rows(case, 4, lengths=[20, 12, 6, 17])
+    batch = case.corrupt(in_training(rows, 0.0)) | {"inputs": rows["tokens"]}
+    of_clm = clm.Spec(row_length=20).kind(0)(case.model.spec.direct(False))
+
+    def predict(model, masks):
+        def read(model):
+            return model.logits(model.batch_states(batch, masks, deterministic=True))
+
+        return model.apply({"params": case.params}, method=read)
+
+    read = jax.jit(predict, static_argnums=0)
+    result = read(case.model, masked_diffusion.masks(batch))
+    expected = read(of_clm, clm.masks(batch))
+    is_text = np.asarray(rows["segment_ids"] > 0)
+    np.testing.assert_allclose(result[is_text], expected[is_text], rtol=0, atol=1e-6)
+    end = case.corrupt(in_training(rows, 0.5)) | {"inputs": rows["tokens"]}
+    opened = read(case.model, masked_diffusion.masks(end))
+    assert np.abs(opened[is_text] - expected[is_text]).max() > 1e-3
+    full = read(
+        case.model,
+        masked_diffusion.masks(
+            {"segment_ids": rows["segment_ids"], "inputs": rows["tokens"]}
+        ),
+    )
+    np.testing.assert_allclose(opened[is_text], full[is_text], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "progress, expected", [(0.0, 0.503906), (0.25, 0.751953), (0.5, 1), (1.0, 1)]
+)
+def test_the_visible_share_is_the_sources(progress, expected, vocab):
+    """Of 128 x 128 pairs, in the mean over steps; one draw for all rows of a step."""
+    spec = masked_diffusion.Spec(128, shift=True, mask_anneal=0.5)
+    rows = {"tokens": jnp.full((3, 128), 9), "index": jnp.arange(3)}
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        batch = masked_diffusion.corrupt(key, in_training(rows, progress), vocab, spec)
+        one = jax.tree.map(lambda x: x[2:], batch)  # as a microbatch sees it
+        return [masked_diffusion.masks(b)["self"] for b in (batch, one)]
+
+    whole, one = map(np.asarray, draw(jax.random.split(jax.random.key(0), 20)))
+    np.testing.assert_array_equal(whole, one)
+    assert whole.shape == (20, 1, 1, 128, 128)
+    assert whole.mean() == pytest.approx(expected, abs=2e-3)
+    past = np.tri(128, dtype=bool)
+    assert whole[..., past].all()
+    later = whole[:, 0, 0][:, ~past]
+    assert (later[0] != later[1]).any() == (progress == 0.25)
+
+
+@pytest.mark.parametrize("progress, is_open", [(0.0, False), (0.5, True)])
+def test_the_future_reaches_a_prediction_once_the_mask_is_open(
+    progress, is_open, make_case, make_rows
+):
+    """By the gradient of the table of inputs; no token is in the row twice."""
+    case = annealed(make_case, min_rate=0.3)
+    rows = make_rows(case, 1)
+    order = np.random.default_rng(0).permutation(25)[:20] + 7
+    rows["tokens"] = jnp.asarray(order[None], jnp.int32)
+    batch = case.corrupt(in_training(rows, progress))
+    hidden = np.flatnonzero(batch["inverse_rates"][0])
+    place = int(hidden[len(hidden) // 2])
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        weights = {"loss": jnp.zeros((1, 20)).at[0, place].set(1.0)}
+        chosen = batch | {"weights": weights}
+        masks = masked_diffusion.masks(chosen)
+        terms, _ = masked_diffusion.loss(params, case.model, chosen, masks, {})
+        return terms["loss"][0]
+
+    table = np.abs(gradient(case.params)["embed"]["tokens"]).max(1)
+    reached = set(np.flatnonzero(table).tolist())
+    inputs = np.asarray(batch["inputs"][0])
+    visible = inputs if is_open else inputs[: place + 1]
+    assert 2 < place < 17 and reached == set(visible.tolist())
+
+
+def test_evaluation_attends_to_the_whole_text(make_case, make_rows):
+    case, plain = (annealed(make_case, anneal) for anneal in (1.0, 0.0))
+    rows, key = make_rows(case, 8), jax.random.key(0)
+    result = case.evaluate(case.params, rows, key)
+    expected = plain.evaluate(case.params, rows, key)
+    np.testing.assert_array_equal(result["loss"], expected["loss"])
+    assert "later_shares" not in case.corrupt(rows)
+
+
+def exact_shifted_bound(model, params):
+    """As `exact_bound`, of all tokens but the first, at the positions before them."""
+    total, length = 0.0, ROW.shape[1] - 1
+    for chosen in itertools.product([False, True], repeat=length):
+        num = sum(chosen)
+        if num:
+            inputs = np.where([False, *chosen], TINY.mask, ROW)
+            full = {"self": attention_masks.full()}
+            logits = model.apply(
+                {"params": params}, jnp.asarray(inputs), full, deterministic=True
+            )[0, :-1]
+            nll = -np.asarray(jax.nn.log_softmax(logits))[np.arange(length), ROW[0, 1:]]
+            count = math.factorial(num - 1) * math.factorial(length - num)
+            total += count / math.factorial(length) * nll[list(chosen)].sum()
+    return total
+
+
+def test_the_shifted_bound_is_the_exact_one_in_mean(tiny):
+    spec, plain, params = tiny
+    spec = dataclasses.replace(spec, shift=True)
+    model = spec.make_network(plain.spec, TINY)
+    expected = exact_shifted_bound(model, params)
+    assert expected != pytest.approx(exact_bound(plain, params), rel=0.05)
+    rngs = jax.random.split(jax.random.key(0), 4000)
+    rows = jnp.repeat(jnp.asarray(ROW), len(rngs), 0)
+    bound = jax.jit(model.nll_bound)(params, rows, jnp.ones(rows.shape, bool), rngs)
+    assert bound.shape == (4000, 2)
+    assert bound.sum(1).mean() == pytest.approx(expected, rel=0.01)
+    many = {"tokens": jnp.repeat(rows, 4, 0), "index": jnp.arange(16_000)}
+
+    @jax.jit
+    def train(rows):
+        batch = masked_diffusion.corrupt(jax.random.key(1), rows, TINY, spec)
+        masks = masked_diffusion.masks(batch)
+        return masked_diffusion.loss(params, model, batch, masks, {})[0]["loss"]
+
+    total, weight = train(in_training(many))
+    assert weight == 32_000
+    assert total / 16_000 == pytest.approx(expected, rel=0.03)
+
+
+def test_masks_are_filled_from_the_position_before(tiny):
+    spec, plain, params = tiny
+    model = dataclasses.replace(spec, shift=True).make_network(plain.spec, TINY)
+    tokens = jnp.array([[0, 4, 1]])
+    logits = model.fill_logits(params, tokens)
+    assert not logits[:, 0].any()
+    expected = plain.fill_logits(params, tokens)
+    np.testing.assert_allclose(logits[:, 1:], expected[:, :-1], rtol=1e-5, atol=1e-6)

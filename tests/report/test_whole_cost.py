@@ -5,7 +5,8 @@ import math
 import pytest
 from reports import make_report, make_run, vary
 
-from jaxpt.report.conventions import judge_whole_cost
+from jaxpt.report.conventions import judge_whole_cost, list_kinds, trace_group
+from jaxpt.report.costs import list_costs
 from jaxpt.report.terminal import list_other_costs
 
 COST = 100.0
@@ -118,3 +119,53 @@ def test_without_a_matched_cost_there_is_no_verdict():
     runs = make_group("clm", FLAT) + make_group("pupil", RISING, extra=60.0)
     (line,) = judge_whole_cost(runs, "steps").lines
     assert "no cost is held equal (compare.budget=steps)" in line
+
+
+def make_started(name, values, path, source, **more):
+    """`make_group` of runs that started from another one."""
+    columns = {"source": {"run": path}, "source_flops": source} | more
+    runs = make_group(name, values, extra=0.0)
+    return [vary(run, **columns) for run in runs]
+
+
+def test_the_source_of_a_run_is_part_of_its_whole_cost():
+    runs = make_group("scratch", FLAT) + make_started("pupil", RISING, "runs/a", 60.0)
+    result = judge_whole_cost(runs, "flops")
+    assert result.extra == {"scratch": 0.0, "pupil": 60.0}
+    assert result.read == {"scratch": 1, "pupil": pytest.approx(0.4)}
+    start = "with teachers, tuning and sources, at 100 FLOPs in total: "
+    assert result.lines[0].startswith(start)
+    (line,) = list_costs(make_report(runs))[:1]
+    assert line == (
+        "started from another run (train.init_from): pupil added 100 FLOPs to 60 of "
+        "its source, 160 in total; costs are equal by the added cost"
+    )
+
+
+def test_a_source_that_all_share_changes_no_verdict():
+    runs = make_started("clm", FLAT, "runs/a", 60.0)
+    runs += make_started("pupil", RISING, "runs/a", 60.0)
+    assert judge_whole_cost(runs, "flops") is None
+    other = runs[:4] + make_started("pupil", RISING, "runs/b", None)
+    lines = judge_whole_cost(other, "flops").lines
+    assert lines == (
+        "with teachers, tuning and sources: no verdict on pupil, as the cost of its "
+        "source is unknown",
+    )
+    assert (
+        "pupil added 100 FLOPs to a source whose cost is unknown"
+        in (list_costs(make_report(other))[0])
+    )
+
+
+def test_total_costs_are_read_from_the_source_on():
+    """No second verdict: the first one is by the total already."""
+    total = {"counts_source": True}
+    runs = [vary(run, **total) for run in make_group("scratch", FLAT, cost=160.0)]
+    runs += make_started("pupil", RISING, "runs/a", 60.0, **total)
+    assert judge_whole_cost(runs, "flops") is None
+    (of_pupil, *_) = trace_group(runs[4:], "flops", True)
+    assert [cost for cost, _ in of_pupil] == [85, 110, 135, 160]
+    assert "equal by the total cost" in list_costs(make_report(runs))[0]
+    unknown = runs[:4] + make_started("pupil", RISING, "runs/a", None, **total)
+    assert set(list_kinds(runs)) - {*list_kinds(unknown)} == {"flops"}

@@ -345,6 +345,7 @@ KINDS = {
     "clm": CAUSAL,
     "mlm": FAR,
     "masked_diffusion": FAR,
+    "diffusion_from_causal": FAR,
     "clm_mlm": {LEFT: 0, BOTH: 1},
     "prefix_lm": {LEFT: 1, BOTH + BAYES: 3},
     "span_corruption": {LEFT: 1, BOTH: 3},
