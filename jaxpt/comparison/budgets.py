@@ -23,7 +23,7 @@ from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import ConfigError
 from jaxpt.learn.schedules import count_decay
 from jaxpt.learn.state import TrainState
-from jaxpt.report.budgets import describe_level
+from jaxpt.report.budgets import make_level
 from jaxpt.report.types import Budgets, Diverged, Report, RunEntry
 from jaxpt.rng import split_step, stream
 from jaxpt.runs.task import Task
@@ -170,7 +170,7 @@ def measure_spent(
     return add, {key: math.fsum(separate[key]) for key in add}
 
 
-def describe_budgets(
+def make_budgets(
     reports: list[tuple[Report, Path]], tasks: Mapping[str, Task]
 ) -> Budgets:
     """The table over budgets, from the report of each, the largest last."""
@@ -178,5 +178,5 @@ def describe_budgets(
     levels = []
     for report, folder in reports:
         page = (folder / "report.html").relative_to(workdir).as_posix()
-        levels.append(describe_level(report, page))
+        levels.append(make_level(report, page))
     return Budgets(tuple(levels), *measure_spent(reports, tasks))

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from jaxpt.comparison.assembly import assemble, make_text_facts, note_rows, publish
-from jaxpt.comparison.budgets import describe_budgets
+from jaxpt.comparison.budgets import make_budgets
 from jaxpt.comparison.compared_tasks import load_task_results
 from jaxpt.comparison.inequalities import describe_difference
 from jaxpt.comparison.plan_runs import (
@@ -130,7 +130,7 @@ def write_report(
         inequalities=tuple(unequal) or None,
     )
     if smaller:
-        over = describe_budgets([*smaller, (report, workdir)], tasks)
+        over = make_budgets([*smaller, (report, workdir)], tasks)
         report = dataclasses.replace(report, budgets=over)
     return publish(report, corpora_of, workdir)
 

@@ -54,8 +54,8 @@ class Examples(NamedTuple):
         documents, places = np.unique(self.groups, return_inverse=True)
         if len(documents) < 2:
             return self
-        sums = (np.bincount(places, each) for each in (self.totals, self.weights))
-        return Examples(*sums, documents)
+        totals, weights = (np.bincount(places, x) for x in (self.totals, self.weights))
+        return Examples(totals, weights, documents)
 
     def influence(self) -> Float[np.ndarray, "E"]:
         """The influence of each example on the mean; the sum is 0."""

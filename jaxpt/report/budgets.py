@@ -18,7 +18,7 @@ UNITS = {
 }
 
 
-def describe_level(report: Report, page: str) -> BudgetLevel:
+def make_level(report: Report, page: str) -> BudgetLevel:
     """A budget, from its own report and the place of its page."""
     standings = {
         metric.metric: Standing(

@@ -52,7 +52,7 @@ def find_source_costs(plan: Plan, count: Count = None) -> Costs:
         return _unknown()
 
 
-def describe_source(plan: Plan) -> dict[str, object]:
+def record_source(plan: Plan) -> dict[str, object]:
     """The "source" of a run's result.json: its folder and its costs.
 
     It is stored because the source may be removed or trained further.

@@ -84,7 +84,7 @@ def write_result(
         "train_seconds": cost.seconds,
         "first_step_seconds": cost.first_step_seconds,
         **cost.left_out,
-        **_describe_source(task.plan),
+        **_record_source(task.plan),
         "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
         "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
         "machine": read_machine(),
@@ -101,11 +101,11 @@ def write_result(
     return result
 
 
-def _describe_source(plan: Plan) -> dict:
+def _record_source(plan: Plan) -> dict:
     """The "source" of a run that started from another one."""
     if not plan.train.init_from:
         return {}
-    source: dict = load_place("jaxpt.runs.earlier_costs:describe_source")(plan)
+    source: dict = load_place("jaxpt.runs.earlier_costs:record_source")(plan)
     return source
 
 

@@ -121,7 +121,7 @@ def test_the_largest_budget_is_archived_alone(compared, tmp_path):
 
 
 def test_branches_follow_a_trunk_also_if_it_diverged(speech, tmp_path, monkeypatch):
-    prepared = comparison.prepare(make(speech, compare__seeds=(0,)), tmp_path)
+    prepared = comparison.store_plans(make(speech, compare__seeds=(0,)), tmp_path)
     calls = []
 
     def diverge(task, tokenizer, corpora, folder, program, label, branching):
@@ -190,7 +190,7 @@ def test_what_cannot_share_a_trunk_is_refused(
     changes, parts, speech, tmp_path, refuses
 ):
     with refuses(*parts):
-        comparison.prepare(make(speech, **changes), tmp_path, ["optim.warmup_steps"])
+        comparison.store_plans(make(speech, **changes), tmp_path, ["optim.warmup_steps"])
 
 
 # Whether training depends on the progress, by objective.
