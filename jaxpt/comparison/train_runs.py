@@ -33,7 +33,7 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.runs.workdir import DIVERGED, load_divergence
 from jaxpt.training.branches import find_branch_step, plan_trunk
-from jaxpt.training.branching import Branching
+from jaxpt.training.clock import Branching
 from jaxpt.training.loop import train
 
 _log = logging.getLogger(__name__)

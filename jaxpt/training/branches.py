@@ -31,7 +31,7 @@ from jaxpt.learn.schedules import count_decay
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.metrics_file import METRICS_FILE, keep_until, read_last_line
-from jaxpt.training.branching import Branching
+from jaxpt.training.clock import Branching
 
 FOLDER, RECORD = "branches", "branch.json"
 FORM = {"step": int, "seconds": float}  # the schema of branch.json

@@ -17,14 +17,36 @@ steps of `train.steps`, which should be the expected number, and the last one co
 to the end. A resumed run reads its seconds from its log.
 """
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Protocol
 
 from jaxpt.config.sections import TrainSpec
 from jaxpt.distributed import processes
 from jaxpt.text.phases import count_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Branching:
+    """The states that a run shares with runs of other lengths (`training.branches`).
+
+    Attributes:
+      kept: the steps whose states it keeps for its branches.
+      evaluated: the steps at which it is also evaluated, for its branches' curves.
+      trunk: the folder of the run that it branches from; None for no run.
+      until: the last step that it shares with it.
+    """
+
+    kept: tuple[int, ...] = ()
+    evaluated: frozenset[int] = frozenset()
+    trunk: Path | None = None
+    until: int = 0
+
+
+ALONE = Branching()
 
 
 class Clock(Protocol):

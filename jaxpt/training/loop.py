@@ -23,9 +23,8 @@ from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.branching import ALONE, Branching
 from jaxpt.training.call_reader import Call, CallReader
-from jaxpt.training.clock import make_clock
+from jaxpt.training.clock import ALONE, Branching, make_clock
 from jaxpt.training.hooks import NO_HOOKS, Hooks
 from jaxpt.training.profile import Profiler
 from jaxpt.training.restore import restore

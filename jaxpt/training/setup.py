@@ -17,9 +17,8 @@ from jaxpt.runs.workdir import check_shared, fingerprint, lock_workdir
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.training.branching import Branching
 from jaxpt.training.check import check_run
-from jaxpt.training.clock import Stopwatch
+from jaxpt.training.clock import Branching, Stopwatch
 from jaxpt.training.evaluator import Evaluator
 from jaxpt.training.hooks import Hooks
 from jaxpt.training.rewind import Rewinder

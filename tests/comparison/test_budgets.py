@@ -190,7 +190,9 @@ def test_what_cannot_share_a_trunk_is_refused(
     changes, parts, speech, tmp_path, refuses
 ):
     with refuses(*parts):
-        comparison.store_plans(make(speech, **changes), tmp_path, ["optim.warmup_steps"])
+        comparison.store_plans(
+            make(speech, **changes), tmp_path, ["optim.warmup_steps"]
+        )
 
 
 # Whether training depends on the progress, by objective.

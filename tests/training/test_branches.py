@@ -9,7 +9,7 @@ from tiny import make_config, prepare, slow
 from jaxpt.runs.metrics_file import read_metrics
 from jaxpt.training import loop
 from jaxpt.training.branches import find_branch_step, load_shared, plan_trunk
-from jaxpt.training.branching import ALONE, Branching
+from jaxpt.training.clock import ALONE, Branching
 from jaxpt.training.hooks import Hooks
 
 SHORT, LONG, AT = 12, 24, 8  # steps of the branch and of the trunk; where it branches
