@@ -170,8 +170,8 @@ def test_a_malformed_expectation_is_one_line(expected, text, tmp_path):
         ("regret_two_sided: clm > mlm", {}, "clm will not have this metric"),
         (
             "pair_accuracy: clm > mlm",
-            {"compare__objectives": ("clm", "mlm", "bert"), "compare__control": "bert"},
-            "only pairs with bert have verdicts",
+            {"compare__objectives": ("clm", "mlm", "dual"), "compare__control": "dual"},
+            "only pairs with dual have verdicts",
         ),
     ],
 )
