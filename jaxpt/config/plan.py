@@ -189,8 +189,8 @@ def _take_stored_tokenizer(filler: Filler, name: str) -> None:
 
 def _choose_stacks(filler: Filler, name: str) -> None:
     """A decoder or none, by the objective's type: its spec differs with a decoder."""
-    for each in _list_sections(filler.config, name):
-        fill_decoder(filler, OBJECTIVES[each].Spec)
+    parts = [OBJECTIVES[each].Spec for each in list_parts(filler.config, name)]
+    fill_decoder(filler, OBJECTIVES[name].Spec, parts)
 
 
 def _choose_rows(filler: Filler, name: str) -> None:

@@ -161,7 +161,7 @@ class Spec(ObjectiveSpec):
         ]:
             self._check_shares(name, shares)
         _, reason = mixing.find_network(self.members)
-        allowed = f"objectives that share a network; {reason}"
+        allowed = f"objectives that share a network and a reading position; {reason}"
         self.check("parts", not reason, allowed)
         # Instead of those of the class.
         for name, value in (("kind", self._find_kind), ("READS", self._find_reads())):
