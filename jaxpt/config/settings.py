@@ -154,7 +154,9 @@ def list_parts(config: dict, name: str) -> list[str]:
     """
     section = config.get(find_section(name), {})
     fields = dataclasses.fields(OBJECTIVES[name].Spec)
-    settings = [f.metadata["sections_of"] for f in fields if "sections_of" in f.metadata]
+    settings = [
+        f.metadata["sections_of"] for f in fields if "sections_of" in f.metadata
+    ]
     names: list[Any] = []
     for setting in settings:
         value = section.get(setting, ())

@@ -1,8 +1,8 @@
 """How the objectives of a mixture share one network and one pass of it.
 
-    parts            -> find_network   the class that all train; refuses what cannot share
-    rows of a batch  -> assign         the part of each row, in exact numbers
-    states of a pass -> Reader         each part's own `loss`, on the positions of its rows
+parts            -> find_network   the class that all train; refuses what cannot share
+rows of a batch  -> assign         the part of each row, in exact numbers
+states of a pass -> Reader         each part's own `loss`, on the positions of its rows
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ class Part:
 
     @property
     def kind(self) -> type:
-        """The class of its network; one with another number of stacks if it has none."""
+        """The class of its network, with another number of stacks if need be."""
         kinds = (self.spec.kind(n) for n in (self.has_decoder, not self.has_decoder))
         return next(kind for kind in kinds if kind)
 

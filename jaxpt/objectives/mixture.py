@@ -43,12 +43,12 @@ GPT-BERT (Charpentier and Samuel 2024) mixes two of them, dual-objective models 
 and Charpentier 2025, arXiv 2512.14549) two others. The latter find that over 50 models
 no mixture is worse than the better of its parts alone.
 
-Departures from `clm_mlm`, of which `parts=("clm", "mlm")` is the form with an even draw:
-there the kind of each row is drawn by itself, and tokens are drawn by other keys. The
-losses of the same corrupted batch are equal bit for bit. From `dual` (`clm`,
-`masked_diffusion`): there one draw is the kind and the rate of a row, and the
-predictions of both kinds share slots; the same batch has equal losses to rounding. A
-mixture whose share of one part is 1 is that part alone, bit for bit.
+Differences from `clm_mlm` (`parts=("clm", "mlm")`): there the kind of each row is drawn
+by itself, here evenly, and tokens are drawn by other keys. The losses of the same
+corrupted batch are equal bit for bit. From `dual` (`clm`, `masked_diffusion`): there
+one draw is the kind and the rate of a row, and the predictions of both kinds share
+slots; the losses of the same batch are equal to rounding. A mixture whose share of one
+part is 1 is that part alone, bit for bit.
 
 Controls: each part alone; of a schedule, the constant mixture with its mean shares, and
 the reverse order.
@@ -284,7 +284,9 @@ class Spec(ObjectiveSpec):
     def lengths(self) -> dict[str, int]:
         """Of each stack, those of the part that needs most."""
         parts = self.members
-        sizes = [max(each) for each in zip(*(part.sizes for part in parts), strict=True)]
+        sizes = [
+            max(each) for each in zip(*(part.sizes for part in parts), strict=True)
+        ]
         if len(sizes) == 2:
             return dict(zip(("encoder", "decoder"), sizes, strict=True))
         is_in_place = all(part.network in mixing.IN_PLACE for part in parts)
@@ -433,7 +435,8 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     >>> batch["weights"]["clm_loss"].tolist()
     [[0.0, 0.0], [1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     """
-    rows = {key: rows[key] for key in spec.READS if key in rows}  # type: ignore
+    known: Any = {key: rows[key] for key in spec.READS if key in rows}  # type: ignore[literal-required]
+    rows = known
     if part := spec.alone:
         own = part.corrupt(rng, rows, vocab)
         nothing = jnp.zeros(own["inputs"].shape)

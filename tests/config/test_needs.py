@@ -55,6 +55,7 @@ LACKS = {
         },
         "masked_input_clm": {"tokenizer.specials": ["mask"]},
         "dual": {"tokenizer.specials": ["mask"]},
+        "mixture": {"tokenizer.specials": ["mask"]},
         "masked_diffusion": {"tokenizer.specials": ["mask"]},
         "block_diffusion": {"tokenizer.specials": ["mask"]},
     },
