@@ -6,30 +6,22 @@ states of a pass -> Reader         each part's own `loss`, on the positions of i
 """
 
 import dataclasses
-import functools
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from jaxpt.by_name import load_place
 from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.one_stack import CausalLM
 from jaxpt.objectives.objective import Objective, get_scored, get_segments
-from jaxpt.objectives.spec import ObjectiveSpec, Predictions
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions
 from jaxpt.ops import edits
 from jaxpt.ops import masks as attention_masks
-from jaxpt.ops.losses import Scores, SumWeight
-from jaxpt.ops.packing import PredictionCounts, exactly, mix, pack
+from jaxpt.ops.packing import PredictionCounts, exactly, mix
 from jaxpt.text.tokens.vocab import Vocab
-
-# Which rows are of which part: the fraction of a batch between two rows with successive
-# indices. Mask rates of diffusion use the golden ratio, on which it does not depend.
-SILVER = math.sqrt(2) - 1
-MAX_SIZE = 2**15  # rows of a batch whose numbers are exact
+from jaxpt.text_form import TextForm
 
 
 class CausalPrefixLM(CausalLM):
@@ -110,7 +102,7 @@ class Part:
         return tuple(n - self.is_moved for n in self.spec.lengths.values())
 
     def corrupt(self, rng: Array, rows: Rows, vocab: Vocab) -> Batch:
-        """The batch of its own `corrupt`, moved if its predictions are."""
+        """The batch of the objective's `corrupt`, moved if its predictions are."""
         if not self.is_moved:
             return self.objective.corrupt(rng, rows, vocab, self.spec)
         rows = leave_out_first(rows)
@@ -219,154 +211,6 @@ def move_back(batch: Batch) -> Batch:
     return {"index": batch["index"]} | inputs | rest  # type: ignore[return-value]
 
 
-def find_step(size: int) -> int:
-    """A number without a common factor with `size`, near sqrt(2) - 1 of it.
-
-    >>> [find_step(size) for size in (1, 4, 8, 64)]
-    [0, 1, 3, 27]
-    """
-    best = round(size * SILVER)
-    near = sorted(range(size), key=lambda step: abs(step - best))
-    return next((step for step in near if math.gcd(step, size) == 1), 0)
-
-
-def assign(
-    rng: Array, index: Int[Array, "B"], shares: Float[Array, "K #B"], size: int
-) -> Int[Array, "B"]:
-    """The part of each row, whose probabilities are the shares.
-
-    Of `size` rows with successive indices, a part with share s has size * s, rounded
-    down or up; the rows of a microbatch (every n-th one) are as evenly divided. Those
-    of a device (adjacent ones) nearly are.
-
-    Args:
-      index: each row's index in the global batch.
-      size: the number of rows in it; 0 if that is not known, or above `MAX_SIZE`.
-
-    >>> shares = jnp.array([[0.5], [0.5]])
-    >>> sorted(assign(jax.random.key(3), jnp.arange(4), shares, 4).tolist())
-    [0, 0, 1, 1]
-    """
-    rng_turn, rng_offset = jax.random.split(rng)
-    edges = jnp.cumsum(shares, 0)[:-1]
-    if not 0 < size <= MAX_SIZE:
-        places = (jax.random.uniform(rng_turn) + index * SILVER) % 1
-        return (places >= edges).sum(0)
-    turn = jax.random.randint(rng_turn, (), 0, size)
-    # Of few bits, so that sums of float32 are exact.
-    offset = (jax.random.randint(rng_offset, (), 0, 256) + 0.5) / 256
-    places = (index.astype(jnp.uint32) * find_step(size) + turn) % size + offset
-    return (places >= edges * size).sum(0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Shared:
-    """A part of a mixture's network, which is no module of it.
-
-    Attributes:
-      network: as the part alone trains it, on the same parameters.
-      laws: of its terms, in rows of all parts.
-      law: of all its positions, in rows of all parts.
-    """
-
-    part: Part
-    network: Any
-    laws: tuple[tuple[str, PredictionCounts], ...]
-    law: PredictionCounts
-
-
-class Reader:
-    """A part's network, whose states come from the pass that all parts share.
-
-    It is what the part's `loss` applies.
-
-    Args:
-      states: [B, T, D], of all rows.
-    """
-
-    def __init__(self, shared: Shared, states: Array) -> None:
-        self._network = shared.network.clone(packed=shared.laws)
-        self._law, self._states = shared.law, states
-        self.overflows: list[SumWeight] = []  # of predictions in `_Bound.score`
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def apply(self, variables: Any, *, method: Callable, **more: Any) -> Any:
-        """`method` of the network with parameters, as a module's `apply`."""
-
-        def run(bound: Any) -> Any:
-            return method(_Bound(bound, self._states, self._law, self.overflows))
-
-        return self._network.apply(variables, method=run, **more)
-
-
-class _Bound:
-    """A module with parameters, whose states are known."""
-
-    def __init__(
-        self, module: Any, states: Array, law: PredictionCounts, overflows: list
-    ) -> None:
-        self._module, self._states = module, states
-        self._law, self._overflows = law, overflows
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-    def batch_states(self, *_: Any, **__: Any) -> Array:
-        return self._states
-
-    def score_term(
-        self, term: str, states: Array, targets: Array, weights: Array
-    ) -> tuple[Scores, Array, dict[str, SumWeight]]:
-        if term in dict(self._module.packed):
-            scored: tuple = self._module.score_term(term, states, targets, weights)
-            return scored
-        return self.score(states, targets, weights), weights, {}
-
-    def score(self, states: Array, targets: Array, weights: Array) -> Scores:
-        """As the module's, but only positions with a weight meet the vocabulary."""
-        is_used = (weights != 0).reshape(*states.shape[:2], -1).any(-1)
-        num = is_used.size
-        index = jnp.arange(num).reshape(is_used.shape)
-        slots = pack(states, index, is_used.astype(jnp.float32), self._law)
-        groups, is_filled = len(slots.targets), slots.weights > 0
-        places = slots.targets % (num // groups)
-
-        def take(x: Array) -> Array:
-            parts = x.reshape(groups, num // groups, *x.shape[2:])
-            return jax.vmap(lambda part, at: part[at])(parts, places)
-
-        def fill(x: Array) -> Array:
-            return is_filled.reshape(is_filled.shape + (1,) * (x.ndim - 2)) * x
-
-        def put(x: Array) -> Array:
-            whole = jnp.zeros((groups, num // groups, *x.shape[2:]), x.dtype)
-            whole = jax.vmap(lambda into, at, x: into.at[at].add(x))(
-                whole, places, fill(x).astype(x.dtype)
-            )
-            return whole.reshape(*is_used.shape, *x.shape[2:])
-
-        scores = self._module.score(slots.states, take(targets), fill(take(weights)))
-        self._overflows.append(slots.overflow)
-        nll = None if scores.nll is None else put(scores.nll)
-        return scores._replace(ranks=put(scores.ranks), nll=nll)
-
-
-def share(part: Part, network: Any, most_share: float) -> Shared:
-    """A part with its network, for rows of which at most this share is its own."""
-    most = part.spec.predictions.most
-    law = mix([(most_share, exactly(most)), (1 - most_share, exactly(0))])
-    return Shared(part, network, tuple(part.mix_laws(most_share).items()), law)
-
-
-@functools.cache
-def add_parts(kind: type) -> Any:
-    """The class of network with a field `parts`, a tuple of `Shared`."""
-    more = {"parts": (), "__annotations__": {"parts": tuple}, "__module__": __name__}
-    return type(f"Mixed{kind.__name__}", (kind,), more)
-
-
 def keep_own(batch: Batch, is_own: Bool[Array, "B"]) -> Batch:
     """The batch of a part, of which rows of other parts have weight 0."""
 
@@ -377,6 +221,34 @@ def keep_own(batch: Batch, is_own: Bool[Array, "B"]) -> Batch:
 
     kept: Batch = jax.tree.map(keep, batch)
     return kept
+
+
+def join_batches(
+    parts: Sequence[Part],
+    batches: Sequence[Batch],
+    kind: Int[Array, "B"],
+    lengths: Sequence[int],
+) -> Batch:
+    """The batch of a mixture, from those of its parts on the same rows.
+
+    Args:
+      batches: of which rows of other parts have weight 0 (`keep_own`).
+      kind: the part of each row.
+      lengths: positions [T] of each stack.
+    """
+    batch: Batch = {}
+    for own in reversed(batches):
+        batch |= own
+    pairs = list(zip(parts, batches, strict=True))
+    batch |= merge(batches, kind, parts, lengths)
+    batch["kind"] = kind
+    batch["weights"] = {
+        part.rename(name): pad_weights(own, weights, lengths[-1])
+        for part, own in pairs
+        for name, weights in own["weights"].items()
+    }
+    batch["parts"] = {part.name: drop_weights(own) for part, own in pairs}
+    return batch
 
 
 def merge(
@@ -455,3 +327,59 @@ def combine_masks(
         else mask.prefix_keys
         for mask, shape in zip(own, shapes, strict=True)
     ]
+
+
+def pad_weights(batch: Batch, weights: Float[Array, "B L"], length: int) -> Array:
+    """The weights of a part at all positions of its rows, if it predicts at each."""
+    if "masked_positions" in batch:
+        return weights
+    return jnp.pad(weights, ((0, 0), (0, length - weights.shape[1])))
+
+
+def drop_weights(batch: Batch) -> Batch:
+    """The batch of a part without its weights, which are those of the mixture."""
+    return {k: v for k, v in batch.items() if k != "weights"}  # type: ignore[return-value]
+
+
+def join_needs(parts: Sequence[Part]) -> Needs:
+    """All that any part needs."""
+    needs = [part.spec.needs for part in parts]
+    return Needs(
+        specials=tuple(dict.fromkeys(role for n in needs for role in n.specials)),
+        num_sentinels=max(n.num_sentinels for n in needs),
+        word_starts=next((n.word_starts for n in needs if n.word_starts), ""),
+        pieces=any(n.pieces for n in needs),
+        counts=any(n.counts for n in needs),
+        sentence_ids=any(n.sentence_ids for n in needs),
+        asked_by=next((n.asked_by for n in needs if n.asked_by), ""),
+        num_types=max(n.num_types for n in needs),
+    )
+
+
+def join_forms(
+    parts: Sequence[Part], shares: Sequence[float], vocab: Vocab
+) -> TextForm:
+    """How text is written: as for the first part, with the first gap of any part.
+
+    Args:
+      shares: of the rows of training.
+    """
+    first, *others = (part.spec.text_form(vocab) for part in parts)
+    gaps = [form for form in (first, *others) if form.gap]
+    if gaps and not first.gap:
+        gap, ends, mark = gaps[0].gap, gaps[0].gap_ends, gaps[0].mark
+        first = dataclasses.replace(first, gap=gap, gap_ends=ends, mark=mark)
+    if len({part.network for part in parts}) == 1:
+        return first
+    pairs = zip(shares, parts, strict=True)
+    listed = ", ".join(f"{share:g} {part.name}" for share, part in pairs)
+    note = (
+        f"Trained as a mixture of objectives, with these shares of the rows: {listed}."
+    )
+    if any(part.is_moved for part in parts):
+        note += (
+            " In rows with [MASK] every token attended to all and each masked token "
+            "was predicted at the position before it. To fill a [MASK], let all "
+            "positions attend to all."
+        )
+    return dataclasses.replace(first, mask_note=note)

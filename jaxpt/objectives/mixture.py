@@ -28,22 +28,21 @@ of sum s_k loss_k.
 An objective that predicts hidden tokens at their own position does so at the one before
 if another part does, where the last token is no input and the first one is never
 hidden. So no phase of a schedule unlearns the shift, as in `clm_mlm`. Other pairs are
-refused, with the reason: extra heads, several passes, another number of stacks.
+refused with the reason: extra heads, several passes, another number of stacks.
 
 In a step the network reads all rows once, as long as the longest part's; each row has
-its own mask, one bit for each input (causal, full, or a prefix). The vocabulary is read
-for the predictions of each part alone: their slots (`jaxpt.ops.packing`) are those of
-the largest share in the run, and FLOPs count them. A part's settings are those of its
-own section. Evaluation is of all held-out rows under each part (`valid_clm_loss`,
-`valid_mlm_loss`), with one pass for each; their sum by shares, `valid_loss`, is
-comparable for equal mixtures only. Texts are written, filled and scored as the network
-allows; special tokens around a text are those of the first part.
+a separate mask, one bit for each input (causal, full, or a prefix). The predictions of
+each part have the slots (`jaxpt.ops.packing`) of its largest share in the run, which
+FLOPs count. A part's settings are those of its section. Evaluation reads all held-out
+rows under each part (`valid_clm_loss`, `valid_mlm_loss`), with one pass for each; their
+sum by shares, `valid_loss`, is comparable for equal mixtures only. Special tokens
+around a text are those of the first part.
 
 GPT-BERT (Charpentier and Samuel 2024) mixes two of them, dual-objective models (Samuel
 and Charpentier 2025, arXiv 2512.14549) two others. The latter find that over 50 models
 no mixture is worse than the better of its parts alone.
 
-Differences from `clm_mlm` (`parts=("clm", "mlm")`): there the kind of each row is drawn
+Departures from `clm_mlm` (`parts=("clm", "mlm")`): there the kind of each row is drawn
 by itself, here evenly, and tokens are drawn by other keys. The losses of the same
 corrupted batch are equal bit for bit. From `dual` (`clm`, `masked_diffusion`): there
 one draw is the kind and the rate of a row, and the predictions of both kinds share
@@ -56,7 +55,6 @@ the reverse order.
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -69,8 +67,8 @@ from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import TransformerNetwork
-from jaxpt.objectives import OBJECTIVES, mixing, span_corruption
-from jaxpt.objectives.mixing import Part, Reader
+from jaxpt.objectives import OBJECTIVES, mixing, shared_pass, span_corruption
+from jaxpt.objectives.mixing import Part, drop_weights
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import (
     Needs,
@@ -81,6 +79,7 @@ from jaxpt.objectives.spec import (
     sections_of,
 )
 from jaxpt.ops import masks as attention_masks
+from jaxpt.ops import shares as shares_of
 from jaxpt.ops.metrics import add
 from jaxpt.setting_types import (
     Fraction,
@@ -96,9 +95,8 @@ from jaxpt.text_form import TextForm
 if TYPE_CHECKING:
     from jaxpt.nn.networks.network import Network
 
-# Progress is a rounded float32, as in `clm_mlm`.
-ROUNDING = 5e-7
 Shares = tuple[Fraction, ...]
+READ = ("inputs", "segment_ids", "dec_inputs", "dec_segment_ids")  # by the network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,24 +224,14 @@ class Spec(ObjectiveSpec):
         return basic | common | (frozenset.union(*reads) & {"sentence_ids"})
 
     @property
-    def phases(self) -> tuple[tuple[float, tuple[float, ...]], ...]:
+    def phases(self) -> shares_of.Phases:
         """Pairs (until, shares) of the whole training."""
-        if self.schedule and self.schedule[-1][0] == 1:
-            return self.schedule
-        return (*self.schedule, (1.0, self.shares))
+        return shares_of.add_last(self.schedule, self.shares)
 
     @property
     def mean_shares(self) -> tuple[float, ...]:
-        """The shares of the parts in the whole training.
-
-        >>> schedule = ((0.25, (1.0, 0.0)),)
-        >>> Spec(4, shares=(0.5, 0.5), schedule=schedule).mean_shares
-        (0.625, 0.375)
-        """
-        ends = [until for until, _ in self.phases]
-        lengths = np.diff([0.0, *ends])
-        shares = np.array([shares for _, shares in self.phases])
-        return tuple((lengths @ shares).tolist())
+        """The shares of the parts in the whole training."""
+        return shares_of.find_means(self.phases)
 
     @property
     def most_shares(self) -> tuple[float, ...]:
@@ -266,19 +254,8 @@ class Spec(ObjectiveSpec):
         return tuple(dataclasses.replace(self, shares=s, **rest) for s in hot)
 
     def shares_at(self, progress: Any) -> list[Any]:
-        """The share of each part after this fraction of the training.
-
-        >>> spec = Spec(4, shares=(0.0, 1.0), schedule=((0.25, (1.0, 0.0)),))
-        >>> [spec.shares_at(p) for p in (0, 0.2, 0.25, 1)]
-        [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-        """
-        shares: list[Any] = [0.0] * len(self.parts)
-        ends = [until - ROUNDING for until, _ in self.phases[:-1]]
-        bounds = zip([-math.inf, *ends], [*ends, math.inf], strict=True)
-        for (start, end), (_, own) in zip(bounds, self.phases, strict=True):
-            is_now = (progress >= start) & (progress < end)
-            shares = [x + is_now * s for x, s in zip(shares, own, strict=True)]
-        return shares
+        """The share of each part after this fraction of the training."""
+        return shares_of.find_shares(self.phases, progress)
 
     @property
     def lengths(self) -> dict[str, int]:
@@ -287,10 +264,9 @@ class Spec(ObjectiveSpec):
         sizes = [
             max(each) for each in zip(*(part.sizes for part in parts), strict=True)
         ]
-        if len(sizes) == 2:
-            return dict(zip(("encoder", "decoder"), sizes, strict=True))
         is_in_place = all(part.network in mixing.IN_PLACE for part in parts)
-        return {"encoder" if is_in_place else "decoder": sizes[0]}
+        names = ("encoder",) if is_in_place else ("encoder", "decoder")
+        return dict(zip(names[-len(sizes) :], sizes, strict=True))
 
     @property
     def predictions(self) -> Predictions:
@@ -337,18 +313,7 @@ class Spec(ObjectiveSpec):
 
     @property
     def needs(self) -> Needs:
-        """All that any part needs."""
-        needs = [part.spec.needs for part in self.members]
-        return Needs(
-            specials=tuple(dict.fromkeys(role for n in needs for role in n.specials)),
-            num_sentinels=max(n.num_sentinels for n in needs),
-            word_starts=next((n.word_starts for n in needs if n.word_starts), ""),
-            pieces=any(n.pieces for n in needs),
-            counts=any(n.counts for n in needs),
-            sentence_ids=any(n.sentence_ids for n in needs),
-            asked_by=next((n.asked_by for n in needs if n.asked_by), ""),
-            num_types=max(n.num_types for n in needs),
-        )
+        return mixing.join_needs(self.members)
 
     def controls(self) -> dict[str, dict[str, Any]]:
         controls: dict[str, dict[str, Any]] = {}
@@ -372,31 +337,7 @@ class Spec(ObjectiveSpec):
         return controls
 
     def text_form(self, vocab: Vocab) -> TextForm:
-        """That of the first part, with the gap of the first one that has gaps."""
-        parts = self.members
-        forms = [part.spec.text_form(vocab) for part in parts]
-        if not forms[0].gap:
-            with_gap = next((form for form in forms if form.gap), forms[0])
-            own = ("gap", "gap_ends", "mark")
-            gap = {name: getattr(with_gap, name) for name in own}
-            forms[0] = dataclasses.replace(forms[0], **gap)
-        if len({part.network for part in parts}) == 1:
-            return forms[0]
-        shares = ", ".join(
-            f"{share:g} {part.name}"
-            for part, share in zip(parts, self.mean_shares, strict=True)
-        )
-        note = (
-            f"Trained as a mixture of objectives, with these shares of the rows: "
-            f"{shares}."
-        )
-        if any(part.is_moved for part in parts):
-            note += (
-                " In rows with [MASK] every token attended to all and each masked "
-                "token was predicted at the position before it. To fill a [MASK], let "
-                "all positions attend to all."
-            )
-        return dataclasses.replace(forms[0], mask_note=note)
+        return mixing.join_forms(self.members, self.mean_shares, vocab)
 
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
@@ -406,14 +347,16 @@ class Spec(ObjectiveSpec):
         spec, shared = model_spec.direct(kind.READS_AHEAD), []
         for part, share in zip(self.members, self.most_shares, strict=True):
             own: Any = part.spec.make_network(model_spec, vocab).clone(spec=spec)
-            shared.append(mixing.share(part, own, share))
+            shared.append(shared_pass.share(part, own, share))
             known = {field.name for field in dataclasses.fields(own)}
             more = known - {f.name for f in dataclasses.fields(TransformerNetwork)}
             fields = {name: getattr(own, name) for name in more} | fields
         allowed = {field.name for field in dataclasses.fields(kind)}
         fields = {name: value for name, value in fields.items() if name in allowed}
         fields |= {"packed": tuple(self.predictions.laws.items())}
-        network: Network = mixing.add_parts(kind)(spec, parts=tuple(shared), **fields)
+        network: Network = shared_pass.add_parts(kind)(
+            spec, parts=tuple(shared), **fields
+        )
         return network
 
     def check_rows(self, rows: Mapping[str, np.ndarray], vocab: Vocab) -> None:
@@ -423,9 +366,6 @@ class Spec(ObjectiveSpec):
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Corrupts each row as its part does, with the key that the part alone would use.
-
-    The keys of each part's own batch are in `parts`; `inputs`, `targets` and `weights`
-    are those of all rows.
 
     >>> rows = {"tokens": jnp.array(4 * [[7, 8, 9]]), "index": jnp.arange(4)}
     >>> spec = Spec(3, batch_size=4)
@@ -442,45 +382,19 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         nothing = jnp.zeros(own["inputs"].shape)
         weights = dict.fromkeys(spec.terms, nothing)
         weights |= {part.rename(name): w for name, w in own["weights"].items()}
-        return own | {"weights": weights, "parts": {part.name: _drop_weights(own)}}
+        return own | {"weights": weights, "parts": {part.name: drop_weights(own)}}
     shares: list[Any] = list(spec.shares)
     if "progress" in rows:  # absent in evaluation
         shares = spec.shares_at(rows["progress"])
     shares_KB = jnp.stack([jnp.broadcast_to(s, rows["index"].shape) for s in shares])
     rng_kind = jax.random.fold_in(rng, len(spec.parts))
-    kind = mixing.assign(rng_kind, rows["index"], shares_KB, spec.batch_size)
+    kind = shares_of.assign(rng_kind, rows["index"], shares_KB, spec.batch_size)
     batches = [
         mixing.keep_own(part.corrupt(rng, rows, vocab), kind == k)
         for k, part in enumerate(spec.members)
     ]
-    batch: Batch = {}
-    for own in reversed(batches):
-        batch |= own
-    return batch | {
-        **mixing.merge(batches, kind, spec.members, list(spec.lengths.values())),
-        "kind": kind,
-        "weights": {
-            part.rename(name): _pad_weights(own, weights, spec)
-            for part, own in zip(spec.members, batches, strict=True)
-            for name, weights in own["weights"].items()
-        },
-        "parts": {
-            part.name: _drop_weights(own)
-            for part, own in zip(spec.members, batches, strict=True)
-        },
-    }
-
-
-def _pad_weights(batch: Batch, weights: Array, spec: Spec) -> Array:
-    """The weights of a part at the positions of all rows, if it predicts at each."""
-    if "masked_positions" in batch:
-        return weights
-    length = list(spec.lengths.values())[-1]
-    return jnp.pad(weights, ((0, 0), (0, length - weights.shape[1])))
-
-
-def _drop_weights(batch: Batch) -> Batch:
-    return {k: v for k, v in batch.items() if k != "weights"}  # type: ignore[return-value]
+    lengths = list(spec.lengths.values())
+    return mixing.join_batches(spec.members, batches, kind, lengths)
 
 
 def masks(batch: Batch) -> Masks:
@@ -498,9 +412,6 @@ def masks(batch: Batch) -> Masks:
     return {"self": make(segments)}
 
 
-READ = ("inputs", "segment_ids", "dec_inputs", "dec_segment_ids")
-
-
 def loss(
     params: Any, model: "Network", batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
@@ -508,7 +419,7 @@ def loss(
     own, weights, states = batch["parts"], batch["weights"], None
     if len(own) > 1:
         module: Any = model
-        read = {key: batch[key] for key in READ if key in batch}  # type: ignore[literal-required]
+        read = {k: batch[k] for k in READ if k in batch}  # type: ignore[literal-required]
         call = {"deterministic": "dropout" not in rngs, "method": "batch_states"}
         states = module.apply({"params": params}, read, masks, rngs=rngs, **call)
     zero = jnp.zeros(())
@@ -518,13 +429,13 @@ def loss(
         part = shared.part
         if part.name not in own:
             continue
-        one, num = own[part.name], own[part.name]["targets"].shape[1]
+        num = own[part.name]["targets"].shape[1]
         of_terms = {k: weights[part.rename(k)][:, :num] for k in part.spec.terms}
-        one |= {"weights": of_terms}
+        one: Batch = own[part.name] | {"weights": of_terms}
         network = shared.network
         if states is not None:
             length = one.get("dec_inputs", one["inputs"]).shape[1]
-            network = Reader(shared, states[:, :length])
+            network = shared_pass.Reader(shared, states[:, :length])
             overflows.append(network.overflows)
         objective = part.objective
         found, more = objective.loss(params, network, one, objective.masks(one), rngs)
