@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.by_name import load_place
 from jaxpt.dims import Batch, Rows
