@@ -96,8 +96,9 @@ def _describe(docstring: str | None) -> str:
     lines = [title, *formula.splitlines()]
     for name, text in zip(("source", "control"), others, strict=True):
         label = f"{name}: "
-        indent = {"subsequent_indent": " " * len(label), "break_on_hyphens": False}
-        lines += textwrap.wrap(label + text, WIDTH - 4, **indent)
+        wrapper = textwrap.TextWrapper(WIDTH - 4, break_on_hyphens=False)
+        wrapper.subsequent_indent = " " * len(label)
+        lines += wrapper.wrap(label + text)
     return "\n    ".join(lines)
 
 

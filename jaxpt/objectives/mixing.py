@@ -7,6 +7,7 @@ states of a pass -> Reader         each part's own `loss`, on the positions of i
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -279,7 +280,7 @@ def merge(
         merged[f"{prefix}inputs"] = choose(inputs, length)
         needs_ids |= any(x.shape[1] < length for x in inputs)
     for prefix, length in zip(prefixes, lengths, strict=True):
-        ids = [
+        ids: list[Any] = [
             batch.get(f"{prefix}segment_ids", jnp.ones_like(batch[f"{prefix}inputs"]))  # type: ignore[literal-required]
             for batch in batches
         ]
@@ -308,7 +309,7 @@ def spread_targets(batch: Batch) -> Int[Array, "B T"]:
 
 
 def combine_masks(
-    own: Sequence[attention_masks.AttnMask], shapes: Sequence[tuple[int, int]]
+    own: Sequence[attention_masks.AttnMask], shapes: Sequence[tuple[int, ...]]
 ) -> list[Array] | None:
     """Of each part's mask, which inputs are visible to their whole document.
 

@@ -249,9 +249,9 @@ class Spec(ObjectiveSpec):
     @property
     def evaluated(self) -> tuple["Spec", ...]:
         """Each part on all rows."""
-        num, rest = len(self.parts), {"schedule": ()}
+        num = len(self.parts)
         hot = [tuple(float(i == k) for i in range(num)) for k in range(num)]
-        return tuple(dataclasses.replace(self, shares=s, **rest) for s in hot)
+        return tuple(dataclasses.replace(self, shares=s, schedule=()) for s in hot)
 
     def shares_at(self, progress: Any) -> list[Any]:
         """The share of each part after this fraction of the training."""
@@ -346,11 +346,11 @@ class Spec(ObjectiveSpec):
         kind: Any = self.check_network(model_spec, vocab)
         spec, shared = model_spec.direct(kind.READS_AHEAD), []
         for part, share in zip(self.members, self.most_shares, strict=True):
-            own: Any = part.spec.make_network(model_spec, vocab).clone(spec=spec)
-            shared.append(shared_pass.share(part, own, share))
-            known = {field.name for field in dataclasses.fields(own)}
+            alone: Any = part.spec.make_network(model_spec, vocab)
+            shared.append(shared_pass.share(part, alone.clone(spec=spec), share))
+            known = {field.name for field in dataclasses.fields(alone)}
             more = known - {f.name for f in dataclasses.fields(TransformerNetwork)}
-            fields = {name: getattr(own, name) for name in more} | fields
+            fields = {name: getattr(alone, name) for name in more} | fields
         allowed = {field.name for field in dataclasses.fields(kind)}
         fields = {name: value for name, value in fields.items() if name in allowed}
         fields |= {"packed": tuple(self.predictions.laws.items())}
@@ -423,8 +423,8 @@ def loss(
         call = {"deterministic": "dropout" not in rngs, "method": "batch_states"}
         states = module.apply({"params": params}, read, masks, rngs=rngs, **call)
     zero = jnp.zeros(())
-    terms, metrics = dict.fromkeys(weights, (zero, zero)), {}
-    overflows = []
+    terms: Sums = dict.fromkeys(weights, (zero, zero))
+    metrics, overflows = dict[str, tuple[Array, Array]](), []
     for shared in model.parts:  # type: ignore[attr-defined]
         part = shared.part
         if part.name not in own:
