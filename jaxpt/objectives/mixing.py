@@ -66,7 +66,7 @@ SAME = {"TwicePassedLM": "CausalLM"}  # but for its FLOPs in several passes
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class MixedPart:
     """An objective of a mixture.
 
     Attributes:
@@ -124,7 +124,7 @@ class Part:
         return "+".join(f"{self.name}_{each}" for each in term.split("+"))
 
 
-def find_network(parts: Sequence[Part]) -> tuple[type, str]:
+def find_network(parts: Sequence[MixedPart]) -> tuple[type, str]:
     """The class of network that all parts train, or why two of them share none."""
     place = JOINED.get(frozenset(part.network for part in parts))
     for i, one in enumerate(parts):
@@ -134,7 +134,7 @@ def find_network(parts: Sequence[Part]) -> tuple[type, str]:
     return load_place(place or JOINED[frozenset(("CausalLM",))]), ""
 
 
-def explain(one: Part, two: Part, is_joined: bool = False) -> str:
+def explain(one: MixedPart, two: MixedPart, is_joined: bool = False) -> str:
     """Why two objectives cannot share a pass of a network; "" if they can.
 
     Args:
@@ -160,7 +160,7 @@ def explain(one: Part, two: Part, is_joined: bool = False) -> str:
     return f"no network answers as {one.network} and {two.network} do"
 
 
-def _explain_alone(part: Part) -> str:
+def _explain_alone(part: MixedPart) -> str:
     """Why an objective is not a part of any mixture."""
     spec, needs = part.spec, part.spec.needs
     if type(spec).init_state is not ObjectiveSpec.init_state:
@@ -176,7 +176,7 @@ def _explain_alone(part: Part) -> str:
     return ""
 
 
-def move_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
+def move_parts(parts: Sequence[MixedPart]) -> tuple[MixedPart, ...]:
     """The parts, those in place moved if others predict at the position before."""
     is_mixed = len({part.network in IN_PLACE for part in parts}) > 1
     return tuple(
@@ -225,7 +225,7 @@ def keep_own(batch: Batch, is_own: Bool[Array, "B"]) -> Batch:
 
 
 def join_batches(
-    parts: Sequence[Part],
+    parts: Sequence[MixedPart],
     batches: Sequence[Batch],
     kind: Int[Array, "B"],
     lengths: Sequence[int],
@@ -255,7 +255,7 @@ def join_batches(
 def merge(
     batches: Sequence[Batch],
     kind: Int[Array, "B"],
-    parts: Sequence[Part],
+    parts: Sequence[MixedPart],
     lengths: Sequence[int],
 ) -> Batch:
     """What the network reads, and the targets: of each row, those of its part.
@@ -342,7 +342,7 @@ def drop_weights(batch: Batch) -> Batch:
     return {k: v for k, v in batch.items() if k != "weights"}  # type: ignore[return-value]
 
 
-def join_needs(parts: Sequence[Part]) -> Needs:
+def join_needs(parts: Sequence[MixedPart]) -> Needs:
     """All that any part needs."""
     needs = [part.spec.needs for part in parts]
     return Needs(
@@ -358,7 +358,7 @@ def join_needs(parts: Sequence[Part]) -> Needs:
 
 
 def join_forms(
-    parts: Sequence[Part], shares: Sequence[float], vocab: Vocab
+    parts: Sequence[MixedPart], shares: Sequence[float], vocab: Vocab
 ) -> TextForm:
     """How text is written: as for the first part, with the first gap of any part.
 

@@ -12,10 +12,10 @@ K of them, p the fraction of the run that is done and s_k(p) the share of object
 
 mean_k is the loss of objective k over its own rows, with its own divisor: a share is
 the number of rows and the weight of their mean, not twice one of them. c_k are
-`weights`, 1 by default. Which rows are whose is drawn by the row's number and the step,
-so that each batch has B s_k rows of objective k, rounded down or up. A share of less
-than a row is refused, so that no batch lacks an objective; in mean the gradient is that
-of sum s_k loss_k.
+`weights`, 1 by default. The objective of a row depends on its number and the step. Each
+batch has B s_k rows of objective k, rounded down or up. A share of less than a row is
+refused, so that no batch lacks an objective; in mean the gradient is that of
+sum s_k loss_k.
 
     parts                           network           predicted at
     clm, mlm                        GPT-BERT's        the position before, in both
@@ -43,7 +43,7 @@ and Charpentier 2025, arXiv 2512.14549) two others. The latter find that over 50
 no mixture is worse than the better of its parts alone.
 
 Departures from `clm_mlm` (`parts=("clm", "mlm")`): there the kind of each row is drawn
-by itself, here evenly, and tokens are drawn by other keys. The losses of the same
+independently, here evenly, and tokens are drawn by other keys. The losses of the same
 corrupted batch are equal bit for bit. From `dual` (`clm`, `masked_diffusion`): there
 one draw is the kind and the rate of a row, and the predictions of both kinds share
 slots; the losses of the same batch are equal to rounding. A mixture whose share of one
@@ -68,7 +68,7 @@ from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.objectives import OBJECTIVES, mixing, shared_pass, span_corruption
-from jaxpt.objectives.mixing import Part, drop_weights
+from jaxpt.objectives.mixing import MixedPart, drop_weights
 from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
 from jaxpt.objectives.spec import (
     Needs,
@@ -198,11 +198,11 @@ class Spec(ObjectiveSpec):
         return dict(dict(self.sections).get(name, ())) | filled
 
     @functools.cached_property
-    def members(self) -> tuple[Part, ...]:
+    def members(self) -> tuple[MixedPart, ...]:
         """The parts, in the order of `parts`."""
         return mixing.move_parts(
             [
-                Part(
+                MixedPart(
                     name,
                     OBJECTIVES[name],
                     OBJECTIVES[name].Spec(self.row_length, **self.read(name)),
@@ -240,7 +240,7 @@ class Spec(ObjectiveSpec):
         return tuple(map(max, zip(*shares, strict=True)))
 
     @property
-    def alone(self) -> Part | None:
+    def alone(self) -> MixedPart | None:
         """The part that all rows are of, if there is one."""
         if self.schedule or max(self.shares) < 1:
             return None

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxpt.objectives.mixing import Part
+from jaxpt.objectives.mixing import MixedPart
 from jaxpt.ops.losses import Scores, SumWeight
 from jaxpt.ops.packing import PredictionCounts, exactly, mix, pack
 
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """A part of a mixture's network, which is no module of it.
+    """A part of a mixture's network, not a submodule of it.
 
     Attributes:
       network: as the part alone trains it, on the same parameters.
@@ -24,7 +24,7 @@ class Shared:
       law: of all its positions, in rows of all parts.
     """
 
-    part: Part
+    part: MixedPart
     network: Any
     laws: tuple[tuple[str, PredictionCounts], ...]
     law: PredictionCounts
@@ -108,7 +108,7 @@ class _Bound:
         return scores._replace(ranks=put(scores.ranks), nll=nll)
 
 
-def share(part: Part, network: Any, most_share: float) -> Shared:
+def share(part: MixedPart, network: Any, most_share: float) -> Shared:
     """A part with its network, for rows of which at most this share is its own."""
     most = part.spec.predictions.most
     law = mix([(most_share, exactly(most)), (1 - most_share, exactly(0))])
