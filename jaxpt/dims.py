@@ -72,6 +72,8 @@ class Batch(TypedDict, total=False):
     later_shares: Array
     negatives: Array
     back_targets: Array
+    kind: Array
+    parts: dict[str, "Batch"]
 
 
 ROW_KEYS = {
@@ -117,6 +119,8 @@ BATCH_KEYS = {
     "later_shares": "float32 [B]: of the later tokens that a token attends to",
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
+    "kind": "int32 [B]: the part of a mixture of objectives that a row is of",
+    "parts": "{part: batch}: of a mixture, the batch of each part, without weights",
 }
 # Keys of rows and batches that hold token ids.
 TOKEN_KEYS = frozenset(

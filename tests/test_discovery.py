@@ -15,6 +15,7 @@ from jaxpt.config.finetuning import describe_finetuning
 from jaxpt.config.settings import default_settings, to_dict
 from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.summary import summarise
 from jaxpt.tasks import TASKS
 
 
@@ -71,7 +72,8 @@ def test_settings_are_told_by_section_by_name_and_as_json(capsys):
 def test_what_there_is_is_listed(kind, expected, capsys):
     lines = run(capsys, "list", kind).splitlines()
     assert any(expected in line for line in lines)
-    assert all(len(line.split()) > 1 for line in lines)
+    names = [line for line in lines if line[:1] != " "]
+    assert all(len(line.split()) > 1 for line in names)
 
 
 @pytest.mark.parametrize(
@@ -248,3 +250,22 @@ def test_usage_groups_the_commands(capsys):
     assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 23
     for name, each in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(each.summary[:20])}", out, re.M)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_names_its_formula_source_and_control(name):
+    """In the docstring of its module, from which `jaxpt list objectives` has them."""
+    summary = summarise(OBJECTIVES[name].__doc__)
+    assert all(summary), summary
+    assert summary.formula.startswith("loss = ") and len(summary.source) < 250
+    assert all(part == part.strip() for part in summary)
+
+
+def test_the_list_of_objectives_has_them(capsys):
+    output = run(capsys, "list", "objectives")
+    for name in OBJECTIVES:
+        (start,) = re.findall(rf"(?m)^{name} +.*\n((?: +.*\n?)+)", output)
+        _, formula, source, control = summarise(OBJECTIVES[name].__doc__)
+        shown = " ".join(start.split())
+        for text in (formula, f"source: {source}", f"control: {control}"):
+            assert " ".join(text.split()) in shown

@@ -19,6 +19,7 @@ MODELS = {
     "span_corruption": {"num_decoder_layers": 1},
     "bert": {"num_types": 2},
     "bart": {"num_decoder_layers": 1},
+    "mixture/seq2seq": {"num_decoder_layers": 1},
     "prefix_lm/seq2seq": {"num_decoder_layers": 1},
     "ul2/seq2seq": {"num_decoder_layers": 1},
 }
@@ -59,6 +60,17 @@ VARIANTS = {
     "prefix_and_offsets": ("prefix_token", {"offset_weights": (0.5, 0.25)}),
     "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
+    "mixture_of_three": (
+        "mixture",
+        {
+            "parts": ("clm", "masked_diffusion", "prefix_lm"),
+            "schedule": ((0.5, (0.5, 0.25, 0.25)),),
+        },
+    ),
+    "mixture/seq2seq": (
+        "mixture",
+        {"parts": ("span_corruption", "prefix_lm"), "has_decoder": True},
+    ),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
 }
@@ -122,6 +134,20 @@ TRAITS = {
     "prefix_lm/seq2seq": Traits(specials=("pad", "eos")),
     "clm_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
     "clm_then_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
+    "mixture": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
+    # An estimate: few masked tokens count much.
+    "mixture_of_three": Traits(
+        {
+            "clm_loss": UNIFORM,
+            "masked_diffusion_loss": (LN_V, 0.3 * LN_V),
+            "prefix_lm_loss": UNIFORM,
+        },
+        specials=("mask", "pad"),
+    ),
+    "mixture/seq2seq": Traits(
+        {"span_corruption_loss": UNIFORM, "prefix_lm_loss": UNIFORM},
+        specials=("pad", "eos"),
+    ),
     "ul2": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
     "ul2/seq2seq": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
     "distillation": Traits(

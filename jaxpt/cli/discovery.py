@@ -82,14 +82,24 @@ def settings(command: Command, argv: list[str]) -> int:
     return 0
 
 
-def _first_line(obj: object) -> str:
-    return (obj.__doc__ or "").partition("\n")[0]
-
-
 def _list_objectives() -> dict[str, str]:
     from jaxpt.objectives import OBJECTIVES
 
-    return {name: _first_line(module) for name, module in OBJECTIVES.items()}
+    return {name: _describe(module.__doc__) for name, module in OBJECTIVES.items()}
+
+
+def _describe(docstring: str | None) -> str:
+    """The title of an objective, and its formula, source and control below it."""
+    from jaxpt.objectives.summary import summarise
+
+    title, formula, *others = summarise(docstring or "")
+    lines = [title, *formula.splitlines()]
+    for name, text in zip(("source", "control"), others, strict=True):
+        label = f"{name}: "
+        wrapper = textwrap.TextWrapper(WIDTH - 4, break_on_hyphens=False)
+        wrapper.subsequent_indent = " " * len(label)
+        lines += wrapper.wrap(label + text)
+    return "\n    ".join(lines)
 
 
 def _list_presets() -> dict[str, str]:

@@ -33,6 +33,7 @@ from jaxpt.config.settings import (
     default_section,
     find_sections,
     find_types,
+    list_parts,
     override,
 )
 from jaxpt.config.trials import has_range
@@ -102,7 +103,8 @@ def _describe_loss(plan: Plan) -> dict[str, Any]:
 
 def _is_section(plan: Plan, setting: str) -> bool:
     """Whether a setting, by its full name, is one of the plan's objective."""
-    return setting.partition(".")[0] == find_section(plan.objective_name)
+    parts = list_parts(plan.config, plan.objective_name)
+    return setting.partition(".")[0] in (find_section(plan.objective_name), *parts)
 
 
 def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:

@@ -67,12 +67,26 @@ class Filler:
         return ", ".join(f"{name}={_show(v)}" for name, v in self.changes.items())
 
 
-def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
-    """Adds or removes decoder layers, for the architectures of the objective."""
+def fill_decoder(
+    filler: Filler,
+    spec_type: type[ObjectiveSpec],
+    parts: Collection[type[ObjectiveSpec]] = (),
+) -> None:
+    """Adds or removes decoder layers, for the architectures of the objective.
+
+    Args:
+      parts: the objectives that it mixes, all of which have to train the network.
+    """
     num_layers = filler.get("model.num_decoder_layers", 0)
+    other = 0 if num_layers else filler.get("model.num_layers", 2)
     is_wanted = spec_type.networks()[0].HAS_DECODER and not num_layers
+    if parts:
+        can_stay, can_change = (
+            all(part.kind(number) is not None for part in parts)
+            for number in (num_layers, other)
+        )
+        is_wanted = can_change and not can_stay
     if spec_type.kind(num_layers) is None or is_wanted:
-        other = 0 if num_layers else filler.get("model.num_layers", 2)
         filler.set("model.num_decoder_layers", other)
 
 

@@ -9,7 +9,8 @@ the setting that does not fit.
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from jaxpt.config.needs import (
     Filler,
@@ -26,6 +27,7 @@ from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.config.settings import (
     AnyConfig,
     default_section,
+    list_parts,
     override,
     pick_fields,
     read_sections,
@@ -113,13 +115,14 @@ class Plan:
             length_schedule=(),
         )
         length, optim = self.spec.row_length // phase.pieces, self.optim
+        sizes = {"row_length": length, "batch_size": phase.batch_size}
         if self.config.get("optim", {}).get("lr_tokens"):
             by_rows = dataclasses.replace(optim, lr_tokens=whole)
             optim = by_rows.scale_rates(self.model.d_model, phase.num_rows)
         return dataclasses.replace(
             self,
             rows=dataclasses.replace(self.rows, row_length=length),
-            spec=dataclasses.replace(self.spec, row_length=length),
+            spec=replace_filled(self.spec, sizes),
             optim=optim,
             train=train,
         )
@@ -157,10 +160,17 @@ def make_plan(
 
 
 def _add_section(filler: Filler, name: str) -> None:
-    """The objective's section, and its settings that the config lacks."""
-    section = find_section(name)
-    defaults = to_dict(default_section(OBJECTIVES[name].Spec))
-    filler.config[section] = defaults | filler.config.get(section, {})
+    """The sections of the objective and its parts, with the settings they lack."""
+    for each in _list_sections(filler.config, name):
+        section = find_section(each)
+        defaults = to_dict(default_section(OBJECTIVES[each].Spec))
+        filler.config[section] = defaults | filler.config.get(section, {})
+
+
+def _list_sections(config: dict, name: str) -> Iterator[str]:
+    """The objective, and its parts, which may be known when its section is whole."""
+    yield name
+    yield from list_parts(config, name)
 
 
 def _read_models(filler: Filler, name: str) -> None:
@@ -179,7 +189,8 @@ def _take_stored_tokenizer(filler: Filler, name: str) -> None:
 
 def _choose_stacks(filler: Filler, name: str) -> None:
     """A decoder or none, by the objective's type: its spec differs with a decoder."""
-    fill_decoder(filler, OBJECTIVES[name].Spec)
+    parts = [OBJECTIVES[each].Spec for each in list_parts(filler.config, name)]
+    fill_decoder(filler, OBJECTIVES[name].Spec, parts)
 
 
 def _choose_rows(filler: Filler, name: str) -> None:
@@ -223,6 +234,8 @@ def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     sources = {
         "max_documents": most * (form in PACKED),
         "has_decoder": parts["model"].get("num_decoder_layers", 0) > 0,
+        "batch_size": parts["train"].get("batch_size", TrainSpec.batch_size),
+        "sections": {each: parts[each] for each in list_parts(config, name)},
     }
     for field in dataclasses.fields(spec_type):
         if (source := field.metadata.get("source")) in sources:
@@ -230,6 +243,14 @@ def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     if length.row_length:
         return spec_type(row_length=length.row_length, **settings)
     return spec_type.for_seq_len(length.seq_len, **settings)
+
+
+def replace_filled(spec: ObjectiveSpec, values: dict[str, Any]) -> ObjectiveSpec:
+    """A spec with other values of what the config determines, by their sources."""
+    fields = dataclasses.fields(spec)
+    sources = {field.name: field.metadata.get("source") for field in fields}
+    changes = {n: values[source] for n, source in sources.items() if source in values}
+    return dataclasses.replace(spec, **changes)
 
 
 def _derive(name: str, config: dict, filled: str) -> Plan:

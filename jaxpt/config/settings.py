@@ -147,6 +147,24 @@ def list_derived(spec: type) -> set[str]:
     return {field.name for field in fields if "model_of" in field.metadata}
 
 
+def list_parts(config: dict, name: str) -> list[str]:
+    """The objectives whose sections an objective of a plain config reads, too.
+
+    Those that its settings name (`jaxpt.objectives.spec.sections_of`) and jaxpt has.
+    """
+    section = config.get(find_section(name), {})
+    fields = dataclasses.fields(OBJECTIVES[name].Spec)
+    settings = [
+        f.metadata["sections_of"] for f in fields if "sections_of" in f.metadata
+    ]
+    names: list[Any] = []
+    for setting in settings:
+        value = section.get(setting, ())
+        names += value if isinstance(value, list | tuple) else ()
+    known = [each for each in names if isinstance(each, str) and each != name]
+    return [each for each in known if each in OBJECTIVES.names]
+
+
 def suggest_setting(name: str, known: Collection[str]) -> str:
     """ " (did you mean X?)" if a setting is misspelt or has this name elsewhere.
 

@@ -132,9 +132,10 @@ class ImportSettings:
         section = self.config.setdefault(name, dict(defaults))
         self._defaults[name] = defaults
         if origin and origin.objective == name:
-            override(self.config, {name: origin.settings}, str(origin.path))
-            for field, value in origin.settings.items():
-                self.prefer(f"{name}.{field}", value)
+            for each, settings in {name: origin.settings, **origin.parts}.items():
+                override(self.config, {each: settings}, str(origin.path))
+                for field, value in settings.items():
+                    self.prefer(f"{each}.{field}", value)
         for field in list_derived(OBJECTIVES[name].Spec) & section.keys():
             section[field] = defaults[field]
 

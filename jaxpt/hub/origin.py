@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.config.settings import list_derived
+from jaxpt.config.settings import list_derived, list_parts
 from jaxpt.errors import DataError
 from jaxpt.files import folder as folders
 from jaxpt.hub.convert import flatten
@@ -77,6 +77,7 @@ class Origin:
       path: the file that this was read from.
       objective: the objective's name.
       settings: its section of the settings, as in JSON.
+      parts: the sections of the objectives that it mixes, by name.
       rest: by path, the parameters that are in none of the folder's networks.
       base: the base model of the run, if it was imported from the Hub.
     """
@@ -86,6 +87,7 @@ class Origin:
     settings: dict
     rest: Mapping[str, np.ndarray]
     base: BaseModel | None = None
+    parts: Mapping[str, dict] = dataclasses.field(default_factory=dict)
 
 
 def write_origin(
@@ -104,6 +106,9 @@ def write_origin(
     section, derived = task.plan.config[objective], list_derived(type(task.spec))
     settings = {name: value for name, value in section.items() if name not in derived}
     about = {"format": FORMAT, "objective": objective, "settings": settings}
+    config = task.plan.config
+    if mixed := {name: config[name] for name in list_parts(config, objective)}:
+        about["parts"] = mixed
     if base:
         about["base_model"] = dataclasses.asdict(base)
     write_json(folder / FOLDER, RUN, about)
@@ -136,11 +141,15 @@ def read_origin(folder: Path) -> Origin | None:
         )
     if not isinstance(settings, dict):
         raise DataError(f"{path}: settings={settings!r}: must be a section of settings")
+    mixed = about.get("parts", {})
+    is_good = isinstance(mixed, dict) and mixed.keys() <= OBJECTIVES.names.keys()
+    if not is_good or not all(isinstance(each, dict) for each in mixed.values()):
+        raise DataError(f"{path}: parts={mixed!r}: must be sections of objectives")
     has_rest = (folder / FOLDER / MODEL).exists()
     rest = read_tensors(folder / FOLDER) if has_rest else {}
     stored = about.get("base_model")
     base = None if stored is None else _parse_base(path, stored)
-    return Origin(path, objective, settings, rest, base)
+    return Origin(path, objective, settings, rest, base, mixed)
 
 
 def is_under(path: str, roots: tuple[str, ...]) -> bool:

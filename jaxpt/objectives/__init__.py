@@ -87,5 +87,6 @@ OBJECTIVES = Objectives(
         "dual": "jaxpt.objectives.dual",
         "masked_diffusion": "jaxpt.objectives.masked_diffusion",
         "block_diffusion": "jaxpt.objectives.block_diffusion",
+        "mixture": "jaxpt.objectives.mixture",
     }
 )

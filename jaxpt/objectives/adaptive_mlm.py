@@ -16,6 +16,8 @@ hidden(v) occurrences were predicted. At every update, V ids in all:
 
     P(token i of a row is hidden) = min(1, c w(x_i)),  sum over the row = r L
 
+    loss = mean over masked i of -log p(x_i | the corrupted row)
+
 r decreases linearly from .4 to .15 during the run; L is the number of a row's tokens.
 The loss is that of `mlm`. w, right and hidden are the run's `objective_state`: sums
 over microbatches and devices, stored in checkpoints. Evaluation does not use them: it

@@ -14,6 +14,8 @@ Texts are corrupted independently, and special tokens keep their places. Departu
 lengths count tokens (fairseq's count words, if it knows them), spans do not overlap,
 the budget is exact, and the decoder begins with [PAD], as T5's, except that an imported
 model keeps its own start.
+
+Control: `span_corruption`, whose decoder writes the hidden spans alone.
 """
 
 import dataclasses

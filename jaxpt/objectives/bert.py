@@ -10,6 +10,8 @@ whether B follows A (next-sentence prediction, rows `data.rows=pairs`) or preced
 Departures: those of `mlm`; both losses are divided by their own weights over the whole
 batch (theirs adds 1e-5 to the masked one's); a row's pair is drawn on the host, its
 masks again at every step.
+
+Control: `sentence_task=none`, without the second loss.
 """
 
 import dataclasses

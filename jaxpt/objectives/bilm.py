@@ -14,6 +14,8 @@ is a token of the tokenizer, with its spelling in the text. Their Adagrad, lr 0.
 not among the optimizers. Of `model`: `d_model` is the projection (512), `d_ff` the
 cells (4,096), `num_layers` those of each direction (2); `dropout` (0.1) is applied to
 the input of every layer and of the softmax.
+
+Control: `clm`, one direction with attention in place of an LSTM.
 """
 
 import dataclasses

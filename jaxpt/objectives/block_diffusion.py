@@ -32,6 +32,8 @@ Departures: bd3lms also chooses a narrower range of rates by the variance of the
 and never masks the first token; here rates have the whole range, and all tokens but
 special ones may be masked. Attention takes the mask as an array, without a fused
 kernel. Writing reads the whole text at every step, without a cache.
+
+Controls: `block_size=1`, one token a block; `masked_diffusion`, one block a text.
 """
 
 import dataclasses

@@ -6,6 +6,8 @@ temperature 2 and times 4, no cosine. Both networks read `a b c`; at each positi
 student learns from the next token and from the teacher's distribution of it.
 
     loss = 0.5 KL(p_t || p_s) at temperature 2, times 4 - 0.5 log p_s(the next token)
+
+Control: `clm`, the student without a teacher.
 """
 
 import dataclasses

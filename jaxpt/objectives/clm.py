@@ -3,6 +3,8 @@
 Radford et al. 2018; GPT-2. Row `a b c d` gives inputs `a b c`, targets `b c d`.
 
     loss = mean over t of -log p(x_t | x_1 ... x_t-1)
+
+Control: none; it is the control of the objectives that add to it.
 """
 
 import dataclasses

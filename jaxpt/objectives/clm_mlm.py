@@ -26,7 +26,6 @@ schedule: the reverse order, and a constant mixture with the same numbers of row
 """
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
@@ -45,7 +44,7 @@ from jaxpt.objectives.objective import (
     make_train_step,
 )
 from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
-from jaxpt.ops import edits, losses, noise
+from jaxpt.ops import edits, losses, noise, shares
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.metrics import add
 from jaxpt.ops.packing import exactly, mix
@@ -56,9 +55,6 @@ from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.one_stack import CausalMaskedLM
-
-# Progress is a rounded float32. This is below one step in two million.
-ROUNDING = 5e-7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,11 +96,10 @@ class Spec(ObjectiveSpec):
         check_fractions(self, self.replace_mask, self.replace_random)
 
     @property
-    def phases(self) -> tuple[tuple[float, float], ...]:
-        """Pairs (until, share) of the whole training."""
-        if self.mlm_schedule and self.mlm_schedule[-1][0] == 1:
-            return self.mlm_schedule
-        return (*self.mlm_schedule, (1.0, self.mlm_share))
+    def phases(self) -> shares.Phases:
+        """Pairs (until, shares) of causal and masked rows, of the whole training."""
+        pairs = [(until, (1 - share, share)) for until, share in self.mlm_schedule]
+        return shares.add_last(tuple(pairs), (1 - self.mlm_share, self.mlm_share))
 
     @property
     def mean_share(self) -> float:
@@ -113,9 +108,7 @@ class Spec(ObjectiveSpec):
         >>> Spec(4, mlm_share=1.0, mlm_schedule=((0.25, 0.0),)).mean_share
         0.75
         """
-        starts = (0.0, *(until for until, _ in self.phases))
-        phases = zip(starts, self.phases, strict=False)
-        return sum((until - start) * share for start, (until, share) in phases)
+        return shares.find_means(self.phases)[1]
 
     def shares_at(self, progress: Any) -> tuple[Any, Any]:
         """The shares of causal and masked rows after this fraction of the training.
@@ -124,12 +117,7 @@ class Spec(ObjectiveSpec):
         >>> [spec.shares_at(p)[1] for p in (0, 0.1, 1 / 6, 0.5, 5 / 6, 0.99)]
         [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
         """
-        causal = masked = 0.0
-        ends = [until - ROUNDING for until, _ in self.phases[:-1]]
-        bounds = zip([-math.inf, *ends], [*ends, math.inf], strict=True)
-        for (start, end), (_, share) in zip(bounds, self.phases, strict=True):
-            is_now = (progress >= start) & (progress < end)
-            causal, masked = causal + (1 - share) * is_now, masked + share * is_now
+        causal, masked = shares.find_shares(self.phases, progress)
         return causal, masked
 
     @property
@@ -150,8 +138,8 @@ class Spec(ObjectiveSpec):
         packed.
         """
         most = self.row_length - 1 + self.num_masked
-        shares = [self.mlm_share, *(share for _, share in self.phases)]
-        low, high = min(shares), max(shares)
+        masked_shares = [self.mlm_share, *(share for _, (_, share) in self.phases)]
+        low, high = min(masked_shares), max(masked_shares)
         if low == 0:
             return Predictions(most)
         none, masked = exactly(0), exactly(self.num_masked)
@@ -216,9 +204,9 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     segments = get_segments(rows)
     is_next = (segments[:, 1:] == segments[:, :-1]) & (get_scored(rows)[:, 1:] > 0)
-    shares = jnp.full(len(tokens), spec.mlm_share)
+    masked_share = jnp.full(len(tokens), spec.mlm_share)
     if spec.mlm_schedule and "progress" in rows:  # absent in evaluation
-        _, shares = spec.shares_at(rows["progress"])
+        _, masked_share = spec.shares_at(rows["progress"])
     mask_id = vocab.require("mask")
 
     def corrupt_row(
@@ -258,7 +246,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         }
 
     keys = row_keys(rng, rows["index"])
-    batch: Batch = jax.vmap(corrupt_row)(keys, inputs, targets, is_next, shares)
+    batch: Batch = jax.vmap(corrupt_row)(keys, inputs, targets, is_next, masked_share)
     batch |= {"index": rows["index"], "targets": targets}
     if "segment_ids" in rows:
         batch["segment_ids"] = segments[:, :-1]

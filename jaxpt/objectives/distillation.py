@@ -8,8 +8,12 @@ DistilBERT, Sanh et al. 2019; huggingface/transformers-research-projects,
     student  the [MASK] sat on     -> p_s, h_s
     KL(p_t || p_s) at temperature 2, times 4; -log p_s(cat); 1 - cos(h_s, h_t)
 
+    loss = 5 KL(p_t || p_s) - 2 mean over masked i of log p_s(x_i) + 1 - cos(h_s, h_t)
+
 Departures: positions are uniform with an exact count in each row (theirs by
 count^-0.7, over a whole batch), random words are ordinary tokens.
+
+Control: `mlm`, the student without a teacher.
 """
 
 import dataclasses

@@ -13,6 +13,8 @@ generator reads E, and the discriminator stop_gradient(E) + D. Departures from i
 one optimizer and one clipping for both networks (theirs has two, so under Adam its
 weight of 10, or 50 in the paper, hardly matters); the generator is as deep as the
 discriminator, not as wide and half as deep.
+
+Controls: the ablations of its paper (`variant`), and `mlm` at equal FLOPs.
 """
 
 import dataclasses

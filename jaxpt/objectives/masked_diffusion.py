@@ -7,6 +7,8 @@ expectation is an upper bound of -log p of the row:
 
     t = 0.5    the [MASK] sat on [MASK] mat    loss = (-log p(cat) - log p(the)) / t
 
+    loss = mean over tokens i of [i is masked] / t * -log p(x_i | the masked row)
+
 Settings weigh the masked tokens of training in other ways. Evaluation is always by the
 bound above, so that `valid_loss` is comparable:
 
@@ -58,6 +60,8 @@ Masked tokens get the slots (`jaxpt.ops.packing`) of rows with independent rates
 spread rates need fewer. A microbatch takes every n-th row; their rates are close to
 each other if n is a Fibonacci number: 13 microbatches leave up to 0.01 % of the
 predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
+
+Controls: `mlm`, with one rate; of other averages, rates and weights, the default ones.
 """
 
 import dataclasses

@@ -6,6 +6,9 @@ unless `static_masks` is set (RoBERTa's dynamic masking), and random words are o
 tokens, never special ones (fairseq's choice; BERT draws from the whole vocabulary).
 
     loss = mean over masked i of -log p(x_i | the corrupted row)
+
+Controls: all hidden tokens as [MASK] (`replace_mask=1`, `replace_random=0`), and other
+rates.
 """
 
 import dataclasses

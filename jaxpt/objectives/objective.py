@@ -19,6 +19,7 @@ from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update, weigh_rows
 from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.ops import losses
+from jaxpt.ops.metrics import add
 from jaxpt.rng import row_keys, split_step
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -109,14 +110,17 @@ def eval_step(
     spec: ObjectiveSpec,
 ) -> Sums:
     """The loss terms and metrics of held-out rows, without dropout."""
-    rngs = split_step(rng)
-    batch = objective.corrupt(rngs["corrupt"], rows, vocab, spec)
-    batch = weigh_rows(batch, rows)
-    sample = {"sample": rngs["sample"]}
-    terms, metrics = objective.loss(
-        params, model, batch, objective.masks(batch), sample
-    )
-    return terms | metrics
+    rngs, sums = split_step(rng), dict[str, tuple[Array, Array]]()
+    for each in spec.evaluated:
+        batch = objective.corrupt(rngs["corrupt"], rows, vocab, each)
+        batch = weigh_rows(batch, rows)
+        sample = {"sample": rngs["sample"]}
+        terms, metrics = objective.loss(
+            params, model, batch, objective.masks(batch), sample
+        )
+        found = terms | metrics
+        sums |= found | add({k: sums[k] for k in sums.keys() & found.keys()}, found)
+    return sums
 
 
 def target_loss(

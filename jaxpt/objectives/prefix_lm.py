@@ -14,6 +14,8 @@ reads `a b [EOS]`, the second writes `c d [EOS]`.
 Departures: with one stack no [EOS] separates the two, so the text is unchanged;
 relative positions distinguish both directions (T5X's decoder gives everything ahead the
 same distance).
+
+Control: `clm`, which reads the prefix causally.
 """
 
 import dataclasses

@@ -8,12 +8,16 @@ every context.
     pairs      sat-the sat-cat sat-on sat-the       log s(v u)
     negatives  5 words for each pair, by count^0.75  log s(-v u)
 
+    loss = -mean over pairs of [log s(v u) + sum over 5 words u' of log s(-v u')]
+
 Frequent words are dropped from a row before its windows are formed, so that these
 reach further. Departures: a word's negatives are drawn once per step for all of its
 pairs (the expected loss is the same; the gradient costs a tenth); special tokens are
 not words; rows and optimizer are those of other objectives, not one pass of SGD. Sums
 of products of two vectors are float32 for any `model.dtype`. Of `model`, only `d_model`
 is used.
+
+Control: none; it is the static control of networks that read a context.
 """
 
 import dataclasses

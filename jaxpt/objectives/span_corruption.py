@@ -9,6 +9,8 @@ from the top of the vocabulary, and no sentinel closes the targets.
 A row is one text, or packed documents (`segment_ids`). Packed documents are corrupted
 independently, and closed by [EOS] on both sides; the [EOS] that ends a raw document is
 never noise, as it is this close.
+
+Control: `prefix_lm` with the same encoder and decoder, which writes a continuation.
 """
 
 import dataclasses

@@ -8,6 +8,8 @@ one stretch of text per row and no next-sentence prediction, as there. Departure
 edges' loss is divided by its count (theirs by the count plus 1, on each device), random
 words come from the same document (theirs from all text). In both, special tokens, which
 the source adds after masking, are not edges of a span.
+
+Control: `mlm` with `masking=spans`, without the loss at the edges.
 """
 
 import dataclasses

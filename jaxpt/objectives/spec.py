@@ -131,8 +131,9 @@ def filled_by(source: str, default: Any = dataclasses.MISSING) -> Any:
     """A field that other sections of the config determine, hence not a setting.
 
     Args:
-      source: "row_length"; "max_documents", the most documents packed into a row, 0 if
-        a row is one text; or "has_decoder", whether the model has a decoder.
+      source: "row_length"; "batch_size", the rows of a batch over all devices;
+        "max_documents", the most documents packed into a row, 0 if a row is one text;
+        or "has_decoder", whether the model has a decoder.
     """
     return dataclasses.field(default=default, metadata={"source": source})
 
@@ -143,6 +144,15 @@ def model_of(setting: str) -> Any:
     It is written into the config, so that a run resumes without the other's folder.
     """
     return dataclasses.field(default_factory=dict, metadata={"model_of": setting})
+
+
+def sections_of(setting: str) -> Any:
+    """A field for the settings of the objectives that a setting names, by name.
+
+    They are those of the objectives' own sections of the config.
+    """
+    metadata = {"source": "sections", "sections_of": setting}
+    return dataclasses.field(default=(), metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +213,14 @@ class ObjectiveSpec(Settings):
     def needs(self) -> Needs:
         """The requirements on the tokenizer, the rows and the model."""
         return Needs()
+
+    @property
+    def evaluated(self) -> tuple["ObjectiveSpec", ...]:
+        """The specs by which held-out rows are corrupted, and whose losses are added.
+
+        Each reads all rows, so that the rows of a loss do not depend on its share.
+        """
+        return (self,)
 
     def controls(self) -> dict[str, dict[str, Any]]:
         """Settings next to which a comparison shows what the objective's parts do.

@@ -14,8 +14,7 @@ head is the softmax of the scores. For the row 7 8 7 9 8:
 
 U is the second head. Sampling, scores and exports do not use it, and neither
 `model.logit_softcap` nor `model.z_loss` applies to it. `loss` is `clm`'s. U costs 6 D V
-FLOPs a token. The controls are `clm` at equal FLOPs, and
-`multi_token` with constant weights.
+FLOPs a token. Controls: `clm` at equal FLOPs, and `multi_token` with constant weights.
 
 The next token has the score -1. A token d positions ahead has less than e^(1-d) of the
 target, so tokens more than NUM_OFFSETS ahead are omitted, which changes nothing in

@@ -17,6 +17,8 @@ Departures: all denoisers read rows of one length (theirs cut the text again for
 so shapes are those of the denoiser that needs most, and others are padded; spans may be
 anywhere (`random_roll`), while theirs always end the text: 15 % of 512 tokens in spans
 of mean 64 is one span, which would be the suffix in every row.
+
+Controls: each denoiser alone, such as `rates=(1,0,0)`, and `span_corruption`.
 """
 
 import dataclasses

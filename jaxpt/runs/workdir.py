@@ -24,6 +24,7 @@ from jaxpt.config.settings import (
     SHARED,
     default_section,
     list_derived,
+    list_parts,
     to_dict,
 )
 from jaxpt.distributed import processes
@@ -221,9 +222,10 @@ def list_settings(config: dict) -> dict:
     A setting that was added after the config was stored has its default.
     """
     name = config.get("objective", "")
-    unread = {"compare", *OBJECTIVES} - {name}
+    parts = list_parts(config, name) if name in OBJECTIVES.names else []
+    unread = {"compare", *OBJECTIVES} - {name, *parts}
     read = {k: v for k, v in config.items() if k not in unread}
-    read = with_defaults(read, [name])
+    read = with_defaults(read, [name, *parts])
     del read["compare"]
     return {k: v for k, v in flatten(read).items() if k not in CHANGEABLE}
 

@@ -46,6 +46,7 @@ OBJECTIVES = (
     "block_diffusion",
     "dual",
     "masked_input_clm",
+    "mixture",
 )
 TAUGHT = {"distillation": "mlm", "causal_distillation": "clm"}
 MODES = ("nlu", "nlg", "s2s")  # UL2's; the teachers' tokenizer has them, too

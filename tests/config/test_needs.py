@@ -16,7 +16,12 @@ from jaxpt.comparison.budget import fit_warmup
 from jaxpt.config import plan as plans
 from jaxpt.config.needs import Filler
 from jaxpt.config.plan import make_plan, make_plans
-from jaxpt.config.settings import default_config, default_section, to_dict
+from jaxpt.config.settings import (
+    default_config,
+    default_section,
+    list_parts,
+    to_dict,
+)
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.runs.task import make_task
@@ -55,6 +60,7 @@ LACKS = {
         },
         "masked_input_clm": {"tokenizer.specials": ["mask"]},
         "dual": {"tokenizer.specials": ["mask"]},
+        "mixture": {"tokenizer.specials": ["mask"]},
         "masked_diffusion": {"tokenizer.specials": ["mask"]},
         "block_diffusion": {"tokenizer.specials": ["mask"]},
     },
@@ -104,8 +110,10 @@ def find_changes(config, plan):
 
     The plan has their values in place of -1, the default.
     """
-    section = {plan.objective_name: to_dict(default_section(type(plan.spec)))}
-    old, new = flatten(section | to_dict(config)), flatten(plan.config)
+    name = plan.objective_name
+    names = [name, *list_parts(plan.config, name)]
+    sections = {n: to_dict(default_section(OBJECTIVES[n].Spec)) for n in names}
+    old, new = flatten(sections | to_dict(config)), flatten(plan.config)
     assert new.keys() == old.keys()
     names = [name for name in new if new[name] != old[name]]
     return {name: new[name] for name in names if not name.startswith("optim.")}

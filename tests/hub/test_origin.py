@@ -53,6 +53,7 @@ RUNS = {
     "next_latent": ("gpt2", {}, {"horizon": 2, "latent_weight": 0.5}),
     "prefix_token": ("gpt2", {}, {"prefix_weight": 0.5, "offset_weights": (0.25,)}),
     "masked_input_clm": ("gpt2", {}, {"max_rate": 0.3}),
+    "mixture": ("gpt2", {}, {"shares": (0.75, 0.25)}),
     "dual": ("gpt2", {}, {"diffusion_share": 0.25, "min_rate": 0.01}),
     "multi_token_heads": (
         "gpt2",

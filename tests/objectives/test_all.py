@@ -288,19 +288,29 @@ def test_a_terms_weight_is_the_batchs(name, make_packed, make_rows, vocab):
 
     @jax.jit
     def weigh(rows):
-        batch = case.module.corrupt(split_step(key)["corrupt"], rows, vocab, case.spec)
-        factors = rows["row_weights"]
-        return jax.tree.map(lambda x: (x.T * factors).sum(), batch["weights"])
+        rng, factors = split_step(key)["corrupt"], rows["row_weights"]
+        sums = [
+            jax.tree.map(
+                lambda x: (x.T * factors).sum(),
+                case.module.corrupt(rng, rows, vocab, spec)["weights"],
+            )
+            for spec in case.spec.evaluated
+        ]
+        return jax.tree.map(lambda *each: sum(each), *sums)
 
-    def read(params, rows):
-        batch = case.module.corrupt(key, rows, vocab, case.spec)
+    def read(params, rows, spec):
+        batch = case.module.corrupt(key, rows, vocab, spec)
         masks = case.module.masks(batch)
         return case.module.loss(params, case.model, batch, masks, {"sample": key})
 
-    terms, metrics = jax.eval_shape(read, case.params, rows)
     result, expected = case.evaluate(case.params, rows, key), weigh(rows)
-    assert set(terms) == set(case.spec.coefficients) == set(expected)
-    assert set(metrics) == set(result) - set(terms)
+    names = set()
+    for spec in case.spec.evaluated:
+        run = functools.partial(read, spec=spec)
+        terms, metrics = jax.eval_shape(run, case.params, rows)
+        assert set(terms) == set(case.spec.coefficients) == set(expected)
+        names |= set(metrics)
+    assert names == set(result) - set(terms)
     for term in terms:
         np.testing.assert_allclose(result[term][1], expected[term], rtol=1e-6)
 

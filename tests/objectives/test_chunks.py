@@ -40,6 +40,7 @@ HEADS = {
     "prefix_token": {"head_bias": True},
     "future_summary": {"embedding_size": 16},
     "next_latent": {"embedding_size": 16},
+    "mixture": {"tie_embeddings": False, "positions": "relative"},
 }
 
 
@@ -63,6 +64,7 @@ PARTS = {
     "prefix_token": 2,
     "future_summary": 2,
     "next_latent": 2,
+    "mixture": 2,
 }
 
 
@@ -120,6 +122,7 @@ LOSSES = (
     "future_summary",
     "next_latent",
     "dual",
+    "mixture",
 )
 
 

@@ -131,6 +131,18 @@ MASKED_INPUT = """
     hide_rate=-0.1: must be at least 0 and below 1; hide_rate=1.0; hide_rate=nan
     clean_inputs=24: must be at most 23, one less than the inputs of a row
 """
+MIXTURE = """
+    parts=('clm',): must be a list of texts, two or more, each once
+    parts=('clm', 'clm'): must be a list of texts, two or more, each once
+    parts=('clm', 'x'): must be two or more of clm, mlm; parts=('clm', 'mixture')
+    shares=(1.0,): must be shares of 2 parts, with the sum 1; shares=(0.9, 0.2)
+    shares=(1.5, -0.5): must be a list of numbers, each from 0 to 1; shares=(nan, 1.0)
+    schedule=(0.5, 0.5): must be pairs (until, shares) such as; schedule=((0.5, 1.0),)
+    schedule=((0.5, (1.0, 0.0)), (0.4, (0.0, 1.0))); schedule=((1.5, (1.0, 0.0)),)
+    schedule=((0.5, (1.0,)),): must be shares of 2 parts; weights=(1.0,): must be ()
+    weights=(0.0, 1.0): must be a list of numbers, each above 0
+    parts=('clm', 'electra'): must be objectives that share a network and a reading
+"""
 TABLES = {
     "mlm": MLM,
     "adaptive_mlm": ADAPTIVE,
@@ -154,6 +166,7 @@ TABLES = {
     "masked_diffusion": DIFFUSION,
     "dual": DUAL,
     "masked_input_clm": MASKED_INPUT,
+    "mixture": MIXTURE,
 }
 
 
@@ -180,7 +193,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 OF_ROWS = ["bilm", "causal_distillation", "clm", "clm_mlm", "multi_token"]
 OF_ROWS += ["prefix_lm", "skip_gram", "prefix_token", "token_order"]
-OF_ROWS += ["dual", "masked_input_clm"]
+OF_ROWS += ["dual", "masked_input_clm", "mixture"]
 SPANS = ["span_corruption", "ul2"]
 
 

@@ -358,6 +358,8 @@ KINDS = {
     "ul2": {LEFT: 1, BOTH: 3},
     "ul2/seq2seq": {LEFT: 1, BOTH: 3},
     "dual": {LEFT: 0, BOTH: 1},
+    "mixture": {LEFT: 0, BOTH: 1},
+    "mixture/seq2seq": {LEFT: 1, BOTH: 3},
     "adaptive_mlm": FAR,
     "spanbert": FAR,
     "multi_token": CAUSAL,

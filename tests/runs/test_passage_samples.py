@@ -27,6 +27,7 @@ FORMS = {
     "clm_mlm": ["continuation", "fills"],
     "masked_input_clm": ["continuation"],
     "dual": ["continuation", "fills"],
+    "mixture": ["continuation", "fills"],
     "bilm": [],
     "adaptive_mlm": ["fills"],
     "fill_in_the_middle": ["gaps", "continuation"],

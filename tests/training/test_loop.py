@@ -84,6 +84,7 @@ OPTIM = {
     "multi_token": {},
     "multi_token_heads": {"optim__name": "muon"},
     "fill_in_the_middle": {},
+    "mixture": {"mixture__schedule": ((0.5, (0.75, 0.25)),)},
 }
 
 

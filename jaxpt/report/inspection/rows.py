@@ -202,7 +202,7 @@ def _show_corrupted(
     """A row after corruption: its arrays in the order of `dims.BATCH_KEYS`."""
     lines = []
     for key in BATCH_KEYS:
-        if key not in row or key == "index":
+        if key not in row or key in ("index", "parts"):  # whose keys are in the row
             continue
         value = row[key]
         if key == "weights":
