@@ -165,3 +165,21 @@ def test_the_report_has_floors_baselines_and_prices(hmm):
     tables, unigrams = measure_exact_baselines(task, corpora)
     assert tables["regret_left_to_right"].mean == left["trigram"]
     assert unigrams["regret_left_to_right"].mean == left["unigram"]
+
+
+def test_the_report_of_a_task_names_its_chance_level():
+    for path, best in ((STAR, "1.0000"), (f"{STAR},goal=no", "0.5000")):
+        task, corpora = load(path)
+        truth = describe_truth({"clm": task}, {"clm": corpora})
+        assert truth.chances == {"answer_accuracy": 0.5, "second_token_accuracy": 0.5}
+        (line,) = (x for x in truth.lines if x.startswith("chance: "))
+        assert "whole answers 0.5000, second token of answers 0.5000, of a" in line
+        assert f"a random arm of the graph; exact answers reach {best} of 64" in line
+        report = make_report([make()], known_truth=truth.to_json())
+        assert line in list_verdicts(report)
+
+
+def test_no_chance_level_of_text_without_answers(hmm):
+    task, corpora = hmm
+    truth = describe_truth({"clm": task}, {"clm": corpora})
+    assert truth.chances == {} and "chance: " not in "\n".join(truth.lines)
