@@ -1,6 +1,6 @@
 """Gates before a verdict: signs that the runs or the text cannot support one.
 
-    uniform ceiling   a run's answers are no better than the uniform distribution
+    uniform ceiling   a run's answers are not better than the uniform distribution
     splits            the symbols of the validation text have other frequencies than
                       those of the training text
     tables            an objective does not beat the exact trigram, or the exact table

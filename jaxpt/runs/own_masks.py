@@ -105,9 +105,9 @@ def _make_rows(task: Task, tokens: np.ndarray, asked: np.ndarray) -> Any:
     first = len(task.text_form.opening)
     answers = np.zeros(tokens.shape, np.int32)
     answers[:, first : first + asked.shape[1]] = asked
-    known = {"segment_ids": ones, "answers": answers, "type_ids": 0 * ones}
-    known |= {"sentence_ids": 0 * ones}
-    known |= dict.fromkeys(PAIRS.values(), np.zeros(num, np.int32))
+    known: dict[str, np.ndarray] = {"segment_ids": ones, "answers": answers}
+    known |= {"type_ids": 0 * ones, "sentence_ids": 0 * ones}
+    known |= {key: np.zeros(num, np.int32) for key in PAIRS.values()}
     rows = {"tokens": tokens, "index": np.arange(num, dtype=np.int32)}
     rows |= {key: known[key] for key in task.plan.rows.keys if key in known}
     return {key: jnp.asarray(values) for key, values in rows.items()}

@@ -198,7 +198,7 @@ def _list_possible(
 def _choose_questions(
     task: Task, questions: ExactQuestions, answer: NetworkAnswer
 ) -> ExactQuestions | None:
-    """Those that are asked: of an answer by Bayes' rule only a few."""
+    """The questions of an answer: by Bayes' rule, those of a few documents."""
     if not answer.metric.endswith(BAYES):
         return questions
     num = task.plan.eval.regret_bayes_documents
