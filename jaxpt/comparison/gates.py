@@ -25,9 +25,10 @@ from jaxpt.evaluation.regret import TABLES, UNIFORM
 from jaxpt.evaluation.whole_answers import best_accuracy
 from jaxpt.judge.examples import Examples
 from jaxpt.languages import ACCURACY, REGRETS
+from jaxpt.languages.parameters import read_language
 from jaxpt.report.formats import is_number
 from jaxpt.report.types import RunEntry, group_by_name
-from jaxpt.runs.exact_answers import list_answers
+from jaxpt.runs.exact_answers import is_beyond_training, list_answers
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.training.regret import find_known, has_own_validation
@@ -139,8 +140,10 @@ def _check_leak(runs: Sequence[RunEntry], most: float, num: int) -> Iterator[str
 
 def _explain(task: Task, metric: str) -> str:
     """What it means that a model does not beat a table of its neighbours."""
+    length = read_language(task.plan.text.path).spec.document_length
     for answer in list_answers(task, 1):
-        if answer.metric == metric and answer.is_far:
+        is_far = answer.is_far or is_beyond_training(task, answer, length)
+        if answer.metric == metric and is_far:
             return "the question is far from its training"
     return "it has not used its memory"
 
