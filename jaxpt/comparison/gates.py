@@ -1,6 +1,6 @@
 """Gates before a verdict: signs that the runs or the text cannot support one.
 
-    uniform ceiling   a run's answers are no better than the uniform distribution
+    uniform ceiling   a run's answers are not better than the uniform distribution
     splits            the symbols of the validation text have other frequencies than
                       those of the training text
     tables            an objective does not beat the exact trigram, or the exact table
@@ -25,9 +25,10 @@ from jaxpt.evaluation.regret import TABLES, UNIFORM
 from jaxpt.evaluation.whole_answers import best_accuracy
 from jaxpt.judge.examples import Examples
 from jaxpt.languages import ACCURACY, REGRETS
+from jaxpt.languages.parameters import read_language
 from jaxpt.report.formats import is_number
 from jaxpt.report.types import RunEntry, group_by_name
-from jaxpt.runs.exact_answers import list_answers
+from jaxpt.runs.exact_answers import is_beyond_training, list_answers
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.training.regret import find_known, has_own_validation
@@ -140,8 +141,10 @@ def _check_leak(runs: Sequence[RunEntry], most: float, num: int) -> Iterator[str
 
 def _explain(task: Task, metric: str) -> str:
     """What it means that a model does not beat a table of its neighbours."""
+    length = read_language(task.plan.text.path).spec.document_length
     for answer in list_answers(task, 1):
-        if answer.metric == metric and answer.is_far:
+        is_far = answer.is_far or is_beyond_training(task, answer, length)
+        if answer.metric == metric and is_far:
             return "the question is far from its training"
     return "it has not used its memory"
 

@@ -9,9 +9,11 @@ import math
 from collections.abc import Mapping
 
 from jaxpt.evaluation.regret import TABLES, list_floors
+from jaxpt.evaluation.whole_answers import best_accuracy
 from jaxpt.judge.examples import Examples
 from jaxpt.languages import BOTH, LEFT, REGRETS
 from jaxpt.report.formats import format_flops
+from jaxpt.report.metrics import METRICS
 from jaxpt.report.types import KnownTruth
 from jaxpt.runs.exact_answers import (
     NetworkAnswer,
@@ -67,10 +69,12 @@ def find_truth(
         + ", ".join(f"{name} {value:.4f}" for name, value in of.items())
         for question, of in anchors.items()
     ]
+    lines += _word_chances(known)
     num = known.language.num_symbols
     length = known.questions.rows.shape[1]
     lines += [_word_answers(name, tasks[name], num, length) for name in found]
-    return KnownTruth(floors, uniform, anchors, tuple(lines))
+    chances = known.language.chances()
+    return KnownTruth(floors, uniform, anchors, tuple(lines), chances)
 
 
 def _word_floors(known: Known, floors: Mapping[str, float], uniform: float) -> str:
@@ -81,6 +85,17 @@ def _word_floors(known: Known, floors: Mapping[str, float], uniform: float) -> s
         f"distribution over {known.language.num_symbols} symbols {uniform:.4f}; regret "
         f"is the mean over {width} positions in each of {num} validation documents"
     )
+
+
+def _word_chances(known: Known) -> list[str]:
+    """A line with the chance levels of a task's answers, and what exact ones reach."""
+    chances = known.language.chances()
+    if not chances or known.answers is None:
+        return []
+    listed = ", ".join(f"{METRICS[m].label} {x:.4f}" for m, x in chances.items())
+    most, num = best_accuracy(known.answers)
+    line = f"chance: {listed}, of {known.language.guess}; exact answers reach "
+    return [f"{line}{most:.4f} of {num} whole answers"]
 
 
 def _word_answers(name: str, task: Task, num_symbols: int, length: int) -> str:

@@ -52,7 +52,7 @@ class ExactQuestions(NamedTuple):
       rows: the symbols of each document.
       ids: the id of each symbol.
       positions: P of each document, above 0.
-      counts: whether each counts: a document may have fewer that are asked.
+      counts: whether each counts: some documents have fewer positions.
       truth: by question, the exact probabilities of the symbols.
       documents: the number of each document.
     """
@@ -109,7 +109,7 @@ def find_questions(
       num_positions: P, or fewer if no document has that many.
 
     Returns:
-      None if nothing can be asked.
+      None if no position has an exact answer.
     """
     is_asked = language.asked(rows).copy()
     is_asked[:, :1] = False

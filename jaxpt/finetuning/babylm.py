@@ -74,9 +74,7 @@ def find_parts(data: str) -> dict[str, str]:
         known = [name for part in PARTS.values() for name in part.places]
         inside = {name for name in known if (place / name).exists()}
     else:
-        raise ConfigError(
-            f"{argument('data')}={data}: there is no such folder or archive"
-        )
+        raise ConfigError(f"{argument('data')}={data}: must be a folder or an archive")
     found = {}
     for name, part in PARTS.items():
         if places := [each for each in part.places if each in inside]:

@@ -31,6 +31,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from jaxpt.languages import ACCURACY, SECOND
 from jaxpt.languages.language import Language, normalise, one_hot
 from jaxpt.languages.spec import LanguageSpec
 from jaxpt.setting_types import Fraction, Limits, OneOf
@@ -94,6 +95,8 @@ class Facts(Language):
         text; None for all.
     """
 
+    guess = "the answer about a random pair"
+
     def __init__(
         self,
         keys: Any,
@@ -152,6 +155,20 @@ class Facts(Language):
         other.__dict__.update(self.__dict__)
         other._choices = np.flatnonzero(~self.is_trained)
         return other
+
+    def chances(self) -> dict[str, float]:
+        """One in `pairs`; of second symbols, how often those of two pairs are equal.
+
+        >>> task = Facts([[0, 1], [1, 0]], [[2, 2], [2, 3]], 2)
+        >>> task.chances()
+        {'answer_accuracy': 0.5, 'second_token_accuracy': 0.5}
+        """
+        chances = {ACCURACY: 1 / self.pairs}
+        if self.width > 1:
+            columns = self.table[: self.pairs, [2, self.width + 3]]
+            is_equal = columns[:, None] == columns
+            chances[SECOND] = float(is_equal.mean())
+        return chances
 
     def count_draws(self, length: int) -> int:
         """One: which document."""

@@ -22,10 +22,12 @@ class Language:
     Attributes:
       num_symbols: the size of the alphabet, V.
       length: the length T of all documents; 0 if they may have any.
+      guess: of a task, the random answer whose accuracy is the chance level.
     """
 
     num_symbols: int
     length: int = 0
+    guess: str = ""
 
     def count_draws(self, length: int) -> int:
         """How many uniform numbers a document of this length is built of."""
@@ -72,6 +74,10 @@ class Language:
         all documents may be read.
         """
         return None
+
+    def chances(self) -> dict[str, float]:
+        """By metric of whole answers, the accuracy of `guess`; {} without a task."""
+        return {}
 
     def check_length(self, length: int) -> None:
         """Raises ValueError unless documents can have this length."""

@@ -24,6 +24,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from jaxpt.languages import ACCURACY
 from jaxpt.languages.language import Language, choose_distinct, hash_rows, one_hot
 from jaxpt.languages.spec import LanguageSpec, Length
 from jaxpt.setting_types import Limits, PositiveFraction, PositiveInt
@@ -73,10 +74,16 @@ class Recall(Language):
       power: of the power law of the distances, above 0; 1 is uniform.
     """
 
+    guess = "a random value"
+
     def __init__(self, symbols: int, pairs: int, length: int, power: float = 0.01):
         self.num_symbols, self.pairs, self.length = symbols, pairs, length
         self.power = power
         self.num_places = (length - 2 * pairs) // 2
+
+    def chances(self) -> dict[str, float]:
+        """One of all values."""
+        return {ACCURACY: 2 / self.num_symbols}
 
     def count_draws(self, length: int) -> int:
         """An order of the keys, of the values and of the places."""

@@ -34,6 +34,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from jaxpt.languages import ACCURACY, SECOND
 from jaxpt.languages.language import (
     Language,
     choose_distinct,
@@ -94,6 +95,8 @@ class PathStar(Language):
       is_reversed: whether the answer is written from the goal to the source.
     """
 
+    guess = "a random arm of the graph"
+
     def __init__(
         self,
         degree: int,
@@ -107,6 +110,10 @@ class PathStar(Language):
         self.num_edges = degree * (arm - 1)
         self.num_prefix = 3 * self.num_edges + 3
         self.num_symbols, self.length = names + 4, self.num_prefix + arm
+
+    def chances(self) -> dict[str, float]:
+        """One in `degree`: all nodes but the second follow from the one before."""
+        return dict.fromkeys((ACCURACY, SECOND), 1 / self.degree)
 
     def count_draws(self, length: int) -> int:
         """An order of the names, an order of the edges, and the arm of the goal."""

@@ -20,8 +20,8 @@ The second term is sum over v of softplus(z_v), minus z_v of the bag. Without th
 
 The paper reports that a bag finds paths in star graphs where predictions of single
 later tokens do not. With a large h the bag approaches the frequencies of tokens, which
-a constant answers. Controls: `bag="other_row"`, the bag of the batch's next row, which
-has the same frequencies but other tokens; the next token in the same loss
+a bias alone predicts. Controls: `bag="other_row"`, the bag of the batch's next row,
+which has the same frequencies but other tokens; the next token in the same loss
 (`first_offset=1`, `horizon=1`); `token_order`; `clm`.
 
 Departures: no weights of tokens by tf-idf, which the paper finds of no use in most
@@ -171,7 +171,7 @@ def find_bags(
 
     Args:
       targets: the next token of each position.
-      weights: above 0 where it is in the position's document.
+      weights: above 0 if that token is in the position's document.
 
     Returns:
       The tokens; 1 at the first one of each id, else 0; and 1 at the positions whose

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from jaxpt.languages import REGRETS
 from jaxpt.report.costs import is_held, is_known, mean_cost
 from jaxpt.report.diverged import word_left_out
 from jaxpt.report.formats import (
@@ -35,6 +36,8 @@ from jaxpt.report.wording import (
 
 CHOICE = "choice_bayes_accuracy"  # has a chance level of 1 / eval.num_choices
 LEARNING_RATE = "optim.lr"
+CHANCE = "chance"
+UNIFORM, FLOOR = "uniform", "floor: the exact answers"  # of regret
 
 
 class Answer(NamedTuple):
@@ -169,11 +172,18 @@ def tabulate_leads(report: Report) -> list[list[str]]:
 
 
 def find_levels(report: Report, metric: Metric) -> dict[str, float]:
-    """The chance level and the baselines of a metric, each the mean over objectives."""
+    """The chance level and the baselines of a metric, each the mean over objectives.
+
+    Of regret, the exact answers that read fewer tokens, and the floor.
+    """
+    if exact := _find_anchors(report, metric.metric):
+        return exact
     levels: dict[str, list[float]] = {}
+    if (chance := find_chance(report, metric.metric)) is not None:
+        levels[CHANCE] = [chance]
     num_choices = report.config.get("eval", {}).get("num_choices")
     if metric.metric == CHOICE and num_choices:
-        levels["chance"] = [1 / num_choices]
+        levels[CHANCE] = [1 / num_choices]
     words, sign = name_baselines(metric), 1 if metric.higher_is_better else -1
     for pair in metric.baselines:
         is_better = pair.worse in words
@@ -183,6 +193,25 @@ def find_levels(report: Report, metric: Metric) -> dict[str, float]:
             gap = sign * pair.difference * (1 if is_better else -1)
             levels.setdefault(words[control], []).append(mean - gap)
     return {name: statistics.fmean(values) for name, values in levels.items()}
+
+
+def find_chance(report: Report, metric: str) -> float | None:
+    """The chance level of a metric of a task's answers; None of any other."""
+    truth = report.known_truth
+    return truth.chances.get(metric) if truth is not None else None
+
+
+def _find_anchors(report: Report, metric: str) -> dict[str, float]:
+    """The exact baselines of a metric of regret; {} of any other.
+
+    The uniform distribution is left out: it is far above all others.
+    """
+    question = next((q for q, name in REGRETS.items() if name == metric), "")
+    truth = report.known_truth
+    if truth is None or question not in truth.anchors:
+        return {}
+    anchors = truth.anchors[question].items()
+    return {n: x for n, x in anchors if n != UNIFORM} | {FLOOR: 0.0}
 
 
 def word_sizes(groups: Groups) -> str:

@@ -199,7 +199,7 @@ def draw_levels(
     """A dotted line across the plot at each value, with its name above it.
 
     Args:
-      at_end: names are at the right; learning curves begin at these levels.
+      at_end: names are at the right.
     """
     place_x = x.scale.end - 6 if at_end else x.scale.start + 6
     anchor = "end" if at_end else "start"

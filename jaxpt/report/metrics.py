@@ -105,6 +105,9 @@ METRICS = {
     "regret_two_sided_generator": MetricInfo(
         *("two-sided regret of the generator (nats)", ".4f", False, False)
     ),
+    "regret_own_masks": MetricInfo(
+        *("regret under own masks (nats)", ".4f", False, False)
+    ),
     "second_token_accuracy": MetricInfo(
         *("second token of answers", ".3f", True, False), span=1.0
     ),
@@ -154,6 +157,7 @@ RESULTS = {
     "regret_left_to_right": "left-to-right regret",
     "regret_two_sided": "two-sided regret",
     "regret_two_sided_bayes": "by Bayes",
+    "regret_own_masks": "own masks",
     "answer_accuracy": "whole answers",
     "second_token_accuracy": "second token",
     "valid_loss": "validation loss",

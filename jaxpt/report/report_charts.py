@@ -190,9 +190,27 @@ def draw_curves(
     for i, (name, seeds) in enumerate(curves.items()):
         line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
         parts.append(tag("g", line, names.get(name, ""), class_=f"s o{i}"))
-    parts.append(charts.draw_levels(levels, x, y, at_end=True))  # over the lines
+    at_end = are_levels_free(levels, known.values())
+    parts.append(charts.draw_levels(levels, x, y, at_end))  # over the lines
     summary = f"{title} against {label}: {', '.join(groups)}"
     return charts.draw_chart(summary, *parts)
+
+
+def are_levels_free(
+    levels: Mapping[str, float], lines: Iterable[Sequence[CurveMean]]
+) -> bool:
+    """Whether lines are farther from the levels at their end than at their beginning.
+
+    There the names of the levels meet fewer lines.
+    """
+    ends = [(line[0].value, line[-1].value) for line in lines if line]
+    if not ends:
+        return True
+    first, last = (
+        sum(min(abs(v - level) for v in values) for level in levels.values())
+        for values in zip(*ends, strict=True)
+    )
+    return last >= first
 
 
 def _draw_objective(name, marker, seeds, means, x: Axis, y: Axis) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxpt.report.answer import (
+    find_chance,
     format_budget,
     list_conclusions,
     tabulate_leads,
@@ -355,8 +356,9 @@ def tabulate_metrics(report: Report) -> PageTable:
     objectives = list(report.groups)
     rows = []
     for metric in report.metrics:
+        chance = find_chance(report, metric.metric)
         row = [
-            metric.label,
+            metric.label + (f" (chance {chance:.3f})" if chance is not None else ""),
             "higher" if metric.higher_is_better else "lower",
             "yes" if metric.is_common else "no",
         ]

@@ -320,12 +320,14 @@ class KnownTruth(Stored):
       uniform: ln V, the entropy of the uniform distribution.
       anchors: by question, the regret of each baseline without training.
       lines: all of it in sentences, and how each objective answers.
+      chances: of a task, the chance level of each metric of its answers.
     """
 
     floors: dict[str, float]
     uniform: float
     anchors: dict[str, dict[str, float]]
     lines: tuple[str, ...]
+    chances: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -131,7 +131,7 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
 
 
 def _check_languages(spec: TextSpec) -> None:
-    """Raises DataError for what the text of a language cannot have."""
+    """Raises DataError for settings that the text of a language cannot have."""
     paths = [source.path for source, _ in spec.sources] + [spec.valid_path]
     for path in filter(is_language, paths):
         given = spec.label_field, spec.limit_chars, spec.heldout_chars

@@ -91,7 +91,7 @@ def list_parts(task: Task) -> dict[str, str]:
     part = task.model.FILLS_BY if isinstance(task.model, FillsMasks) else ""
     names = ["cloze_accuracy", "cloze_bits"]
     if is_language(task.plan.text.path):
-        names += [REGRETS[LEFT], ACCURACY, SECOND]
+        names += [REGRETS[LEFT], "regret_own_masks", ACCURACY, SECOND]
     return dict.fromkeys(names, part) if part else {}
 
 

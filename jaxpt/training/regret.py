@@ -27,6 +27,7 @@ from jaxpt.runs.exact_answers import (
     list_answers,
     read_answers,
 )
+from jaxpt.runs.own_masks import measure_own_masks
 from jaxpt.runs.program import Program
 from jaxpt.runs.task import Task
 from jaxpt.text.dataset import Split
@@ -34,6 +35,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 _log = logging.getLogger(__name__)
 
+OWN_MASKS = "regret_own_masks"
 MASS = "special_mass"  # of a metric of regret, the mass on ids that are not symbols
 
 
@@ -127,8 +129,9 @@ def measure_regret(
 
     Returns:
       regret_left_to_right and regret_two_sided of each document; with the suffix _bayes
-      or _generator of answers that objectives are not compared by; answer_accuracy and
-      second_token_accuracy of a task's whole answers.
+      or _generator of answers that objectives are not compared by; regret_own_masks of
+      a network that fills masks; answer_accuracy and second_token_accuracy of a task's
+      whole answers.
     """
     task, known = program.task, find_known(program.task, corpora)
     examples: dict[str, Examples] = {}
@@ -145,9 +148,22 @@ def measure_regret(
         if mass is not None:
             name = f"{MASS}_{answer.metric}"
             masses[name] = questions.average(mass).mean
+    examples |= _measure_own_masks(program, params, known)
     if known.answers is not None:
         examples |= _measure_answers(program, params, known.answers)
     return examples, masses
+
+
+def _measure_own_masks(
+    program: Program, params: PyTree, known: Known
+) -> dict[str, Examples]:
+    """The regret under the own masks, if the network has room for the documents."""
+    questions, language = known.questions, known.language
+    possible = _list_possible(program.task, language.num_symbols, questions)
+    if not any(answer.reads == "gap_fill_scores" for answer in possible):
+        return {}
+    regret = measure_own_masks(program, params, language, questions)
+    return {} if regret is None else {OWN_MASKS: regret}
 
 
 def _measure_answers(
@@ -182,7 +198,7 @@ def _list_possible(
 def _choose_questions(
     task: Task, questions: ExactQuestions, answer: NetworkAnswer
 ) -> ExactQuestions | None:
-    """Those that are asked: of an answer by Bayes' rule only a few."""
+    """The questions of an answer: by Bayes' rule, those of a few documents."""
     if not answer.metric.endswith(BAYES):
         return questions
     num = task.plan.eval.regret_bayes_documents

@@ -292,7 +292,9 @@ def read_shots(task: ZeroShotTask, options: TaskOptions) -> Sequence:
                 )
         return ()
     if not Path(options.shots).exists():
-        raise ConfigError(f"{argument('shots')}={options.shots}: there is no such file")
+        raise ConfigError(
+            f"{argument('shots')}={options.shots}: must be an existing file"
+        )
     shots = (task.read_shots or task.read)(options.shots)
     find_shot_spec(options).check(len(shots))
     return shots

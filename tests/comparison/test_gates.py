@@ -20,8 +20,8 @@ STAR = "star:degree=2,arm=3,names=10"
 
 
 def load(path, objective="clm", **changes):
-    settings = {"data__split": "auto", "eval__regret_documents": 64} | changes
-    settings |= {"model__positions": "rotary", "tokenizer__kind": "char"}
+    settings = {"data__split": "auto", "eval__regret_documents": 64}
+    settings |= {"model__positions": "rotary", "tokenizer__kind": "char"} | changes
     task, _, corpora = prepare(make_config(path, objective, **settings))
     return task, corpora
 
@@ -88,6 +88,21 @@ def test_what_a_question_far_from_training_means():
     value = find_known(task, corpora).anchors[LEFT]["trigram"].mean * 1.01
     (line,) = check([make(regret_left_to_right=value)], task, corpora)
     assert line.endswith("the question is far from its training")
+
+
+def test_positions_that_training_does_not_read_are_far_from_it():
+    """With a table of positions the inputs of training are shorter than a document."""
+    for positions, words in (
+        ("learned", "the question is far from its training"),
+        ("rotary", "it has not used its memory"),
+    ):
+        settings = {"model__positions": positions, "data__row_length": 16}
+        task, corpora = load(HMM, "span_corruption", **settings)
+        best = find_known(task, corpora).anchors[BOTH]["two neighbours"].mean
+        (line,) = check([make(regret_two_sided=best * 1.01)], task, corpora)
+        assert words in line
+        (line,) = (x for x in describe_truth({"s": task}, {"s": corpora}).lines[-1:])
+        assert ("; far from its training" in line) == (positions == "learned")
 
 
 @pytest.mark.parametrize(
@@ -174,3 +189,21 @@ def test_the_report_has_floors_baselines_and_prices(hmm):
     tables, unigrams = measure_exact_baselines(task, corpora)
     assert tables["regret_left_to_right"].mean == left["trigram"]
     assert unigrams["regret_left_to_right"].mean == left["unigram"]
+
+
+def test_the_report_of_a_task_names_its_chance_level():
+    for path, best in ((STAR, "1.0000"), (f"{STAR},goal=no", "0.5000")):
+        task, corpora = load(path)
+        truth = describe_truth({"clm": task}, {"clm": corpora})
+        assert truth.chances == {"answer_accuracy": 0.5, "second_token_accuracy": 0.5}
+        (line,) = (x for x in truth.lines if x.startswith("chance: "))
+        assert "whole answers 0.5000, second token of answers 0.5000, of a" in line
+        assert f"a random arm of the graph; exact answers reach {best} of 64" in line
+        report = make_report([make()], known_truth=truth.to_json())
+        assert line in list_verdicts(report)
+
+
+def test_no_chance_level_of_text_without_answers(hmm):
+    task, corpora = hmm
+    truth = describe_truth({"clm": task}, {"clm": corpora})
+    assert truth.chances == {} and "chance: " not in "\n".join(truth.lines)

@@ -22,7 +22,9 @@ from jaxpt.evaluation.whole_answers import (
     score_left_to_right,
 )
 from jaxpt.languages import BOTH, LEFT
+from jaxpt.languages.facts import Facts
 from jaxpt.languages.hmm import Hmm
+from jaxpt.languages.recall import Recall
 from jaxpt.languages.star import PathStar
 
 TINY = Hmm([[0.9, 0.1], [0.2, 0.8]], [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
@@ -149,3 +151,43 @@ def test_a_wrong_token_spoils_the_answer_and_what_is_filled_after_it():
     assert score_by_confidence(questions, fill)[ACCURACY].mean == 5 / 8
     assert [x.tolist() for x in shown] == [[3] * 8, [2] * 8, [1] * 8]
     assert isinstance(questions, ExactQuestions)
+
+
+@pytest.mark.parametrize(
+    "language",
+    [
+        PathStar(degree=3, arm=4, names=12),
+        Facts.draw(np.random.default_rng(0), pairs=12, symbols=4),
+        Facts.draw(np.random.default_rng(0), pairs=6, symbols=8, width=1),
+        Recall(symbols=12, pairs=3, length=16),
+    ],
+)
+def test_chance_is_the_accuracy_of_a_guess(language):
+    """A random arm of the graph, the answer about a random pair, a random value."""
+    rng, num = np.random.default_rng(1), 4000
+    rows = language.sample(rng, num, language.length)
+    if isinstance(language, Facts):  # not the facts, which have two entities
+        rows = language.table[rng.integers(language.pairs, len(language.table), num)]
+    if isinstance(language, PathStar):
+        arms = language.list_arms(rows)
+        guessed = arms[np.arange(num), rng.integers(language.degree, size=num)]
+    elif isinstance(language, Facts):
+        block = (rows[:, 0] - rows[:, 0].min() + 1) * language.pairs
+        guessed = language.table[block + rng.integers(language.pairs, size=num)]
+        guessed = guessed[:, language.asked(rows)[0]]
+    else:
+        guessed = rng.integers(6, 12, (num, 3))
+    questions = find_questions(
+        language, rows, np.arange(language.num_symbols), np.arange(num), rows.shape[1]
+    )
+    log_q = np.full((*guessed.shape, language.num_symbols), -9.0)
+    np.put_along_axis(log_q, guessed[..., None], 0.0, 2)
+    found = score_left_to_right(questions, log_q)
+    chances = language.chances()
+    assert set(found) == set(chances) and language.guess
+    for metric, chance in chances.items():
+        assert found[metric].mean == pytest.approx(chance, abs=0.03), metric
+
+
+def test_text_without_answers_has_no_chance_level():
+    assert TINY.chances() == {}

@@ -146,7 +146,10 @@ def test_a_part_of_the_items_is_no_submission(run, data, tmp_path, capsys):
     "args, output",
     [
         ((), "--data, --glue: at least one of them must be given"),
-        (("--data", "nowhere"), "--data=nowhere: there is no such folder or archive"),
+        (
+            ("--data", "nowhere"),
+            "--data=nowhere: must be a folder or an archive",
+        ),
         (("--data", "EMPTY"), "has none of blimp_filtered, supplement_filtered,"),
         (("--data", "FILE"), "FILE: cannot be read"),
         (("--glue", "EMPTY"), "has no task's TASK.train.jsonl and TASK.valid.jsonl"),

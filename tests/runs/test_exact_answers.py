@@ -24,6 +24,7 @@ from jaxpt.languages import BOTH, LEFT
 from jaxpt.languages.anchors import divergence
 from jaxpt.languages.hmm import Hmm
 from jaxpt.languages.language import Language
+from jaxpt.languages.parameters import read_language
 from jaxpt.nn.networks.abilities import Gap
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import EVERYWHERE, Electra, ElectraNetwork
@@ -31,6 +32,7 @@ from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
 from jaxpt.runs.exact_answers import BAYES, GENERATOR, list_answers, read_answers
+from jaxpt.runs.own_masks import draw_masks, measure_own_masks
 from jaxpt.runs.readers import Readers
 
 TINY = Hmm([[0.9, 0.1], [0.2, 0.8]], [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
@@ -339,6 +341,7 @@ def ask(ids, num=6):
     return rows, find_questions(TINY, rows, np.array(ids), np.arange(num), 4)
 
 
+PARAMS = {"student": {}}  # of a network with a teacher
 FAR = {LEFT: 1, BOTH: 1}  # passes for a position
 CAUSAL = {LEFT: 0, BOTH + BAYES: 3}
 KINDS = {
@@ -396,8 +399,7 @@ def test_all_objectives_are_asked():
 
 
 def read_regret(program, questions, answer):
-    params = {"student": {}}  # of a network with a teacher
-    log_q, mass = read_answers(program, params, questions, answer)
+    log_q, mass = read_answers(program, PARAMS, questions, answer)
     return exact_regret(questions.truth[answer.question], log_q), log_q, mass
 
 
@@ -480,3 +482,59 @@ def test_the_inversion_of_an_ideal_discriminator():
     p = np.exp(model.gap_log_probs({}, gap))[0]
     np.testing.assert_allclose(p, [0.531920, 0.228304, 0.242781], atol=2e-5)
     assert p.sum() == pytest.approx(1.003005, abs=2e-5)
+
+
+MASKED = (
+    *("mlm", "masked_diffusion", "clm_mlm", "electra", "bert", "spanbert", "dual"),
+    *("adaptive_mlm", "distillation"),
+)
+
+
+@pytest.mark.parametrize("name", slow_but(MASKED[:4], MASKED))
+def test_regret_under_the_own_masks(text, name):
+    """0 for the exact answers given the visible tokens, and no more for others."""
+    rates = {"mlm": "mask_rate", "electra": "mask_rate", "clm_mlm": "mask_rate"}
+    changes = {f"{name}__{rates[name]}": 0.4} if name in rates else {}
+    program, ids = make_program(text, name, TINY, **changes)
+    rows, questions = ask(ids, 20)
+    hidden = draw_masks(program.task, questions, np.ones(rows.shape, bool))
+    if name in ("mlm", "electra"):
+        assert (hidden.sum(1) == 3).all()  # 0.4 x 7 tokens
+    assert 0 < hidden.mean() < 1
+    found = measure_own_masks(program, PARAMS, TINY, questions)
+    np.testing.assert_allclose(found.totals, 0, atol=1e-5)
+    np.testing.assert_array_equal(found.weights, hidden.sum(1)[hidden.any(1)])
+    program, _ = make_program(text, name, Unigram(), **changes)
+    found = measure_own_masks(program, PARAMS, TINY, questions)
+    truth = TINY.given_visible(rows, ~hidden)[hidden]
+    frequencies = Unigram().given_visible(rows, ~hidden)[hidden]
+    expected = divergence(truth, frequencies).mean()
+    assert found.mean == pytest.approx(expected, rel=1e-4) and expected > 0.001
+
+
+def test_networks_without_masks_of_their_own(text):
+    for name in ("clm", "span_corruption", "block_diffusion", "skip_gram"):
+        program, ids = make_program(text, name, TINY)
+        _, questions = ask(ids)
+        assert measure_own_masks(program, PARAMS, TINY, questions) is None
+
+
+def test_own_masks_of_a_task_hide_its_answers_alone():
+    """A document whose prefix is hidden has no exact answer."""
+    path = "star:degree=2,arm=3,names=8"
+    for name in ("mlm", "spanbert"):
+        settings = {"data__split": "auto", "tokenizer__kind": "char"}
+        task, tokenizer, _ = prepare(make_config(path, name, **settings))
+        language = read_language(path).language
+        rows = language.sample(np.random.default_rng(0), 30, language.length)
+        ids = tokenizer.encode(read_language(path).characters)
+        questions = find_questions(language, rows, ids, np.arange(30), 3)
+        asked = language.asked(rows)
+        hidden = draw_masks(task, questions, asked)
+        assert not (hidden & ~asked).any()
+        # Its rows mark the answers; those of an objective that reads all do not.
+        assert task.plan.rows.answers_only and hidden.any(1).all()
+        whole = dataclasses.replace(task.plan.rows, answers_only=False)
+        plan = dataclasses.replace(task.plan, rows=whole)
+        some = draw_masks(dataclasses.replace(task, plan=plan), questions, asked)
+        assert some.any(1).mean() < 0.5

@@ -51,6 +51,18 @@ def test_regret_is_a_metric_of_documents():
     assert set(quick) == {"regret_left_to_right"}
 
 
+def test_regret_under_the_own_masks_is_a_metric():
+    program, corpora = load(HMM, "mlm", mlm__mask_rate=0.3)
+    names = check_measures(program, corpora)
+    assert {"regret_own_masks", "regret_own_masks_random"} <= names
+    params = program.init_params(0)
+    for is_quick in (True, False):
+        examples, _ = measure_exact(program, params, corpora, is_quick)
+        own = examples["regret_own_masks"]
+        assert own.weights.tolist() == [4] * 10  # of 12 tokens
+        assert 0 < own.mean < examples["regret_two_sided"].mean + 1
+
+
 def test_documents_of_all_objectives_are_the_same():
     first, corpora = load(HMM)
     other, corpora_of_other = load(HMM, "mlm")
@@ -124,7 +136,10 @@ def test_positions_of_every_question_are_counted(name):
         for max_len in (size - 1, size):
             settings = short | {"model__max_len": max_len}
             program, corpora = load(HMM, name, ["model.max_len"], **settings)
-            expected = {a.metric for a in answers if places[a] <= max_len}
+            fits = [a for a in answers if places[a] <= max_len]
+            expected = {answer.metric for answer in fits}
+            if any(answer.reads == "gap_fill_scores" for answer in fits):
+                expected |= {"regret_own_masks"}
             names = check_measures(program, corpora)
             found = {x for x in names if x.startswith("regret_")}
             assert {x for x in found if not x.endswith("_random")} == expected
@@ -160,6 +175,7 @@ def test_the_part_of_electra_that_answers_left_to_right(speech):
     program, _ = load(HMM, "electra")
     parts = list_parts(program.task)
     assert parts["regret_left_to_right"] == "its generator"
+    assert parts["regret_own_masks"] == "its generator"
     assert "regret_two_sided" not in parts  # by both networks
     assert "regret_left_to_right" not in list_parts(load(speech, "electra")[0].task)
 

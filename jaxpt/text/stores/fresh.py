@@ -43,7 +43,7 @@ class FreshDocuments:
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The documents of these numbers, int32 [n, length], and their answers, 0 or 1.
 
-        Of a language that is no task, all symbols are answers.
+        Of a language that is not a task, all symbols are answers.
         """
         symbols = self.named.read(FRESH, numbers)
         ends = np.tile(np.array(self.ends, np.int32), (len(symbols), 1))
