@@ -118,7 +118,13 @@ def test_files_of_folders(place):
 
 # Of imports, of runs that diverged, of settings and commands that are not used here.
 RARE = {
-    *("registration.json", "branches/STEP/", "budgets/AMOUNT/", "budgets.csv", "branch.json"),
+    *(
+        "registration.json",
+        "branches/STEP/",
+        "budgets/AMOUNT/",
+        "budgets.csv",
+        "branch.json",
+    ),
     *("generation.json", "base_model.json", "diverged.json", "words/1M/"),
     *("evaluations/", "babylm/"),
 }
