@@ -101,7 +101,7 @@ def test_positions_that_training_does_not_read_are_far_from_it():
         best = find_known(task, corpora).anchors[BOTH]["two neighbours"].mean
         (line,) = check([make(regret_two_sided=best * 1.01)], task, corpora)
         assert words in line
-        (line,) = (x for x in describe_truth({"s": task}, {"s": corpora}).lines[-1:])
+        (line,) = (x for x in find_truth({"s": task}, {"s": corpora}).lines[-1:])
         assert ("; far from its training" in line) == (positions == "learned")
 
 
@@ -194,7 +194,7 @@ def test_the_report_has_floors_baselines_and_prices(hmm):
 def test_the_report_of_a_task_names_its_chance_level():
     for path, best in ((STAR, "1.0000"), (f"{STAR},goal=no", "0.5000")):
         task, corpora = load(path)
-        truth = describe_truth({"clm": task}, {"clm": corpora})
+        truth = find_truth({"clm": task}, {"clm": corpora})
         assert truth.chances == {"answer_accuracy": 0.5, "second_token_accuracy": 0.5}
         (line,) = (x for x in truth.lines if x.startswith("chance: "))
         assert "whole answers 0.5000, second token of answers 0.5000, of a" in line
@@ -205,5 +205,5 @@ def test_the_report_of_a_task_names_its_chance_level():
 
 def test_no_chance_level_of_text_without_answers(hmm):
     task, corpora = hmm
-    truth = describe_truth({"clm": task}, {"clm": corpora})
+    truth = find_truth({"clm": task}, {"clm": corpora})
     assert truth.chances == {} and "chance: " not in "\n".join(truth.lines)
