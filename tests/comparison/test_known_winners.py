@@ -99,7 +99,7 @@ def test_the_page_has_the_planted_names():
     page = PAGE.read_text(encoding="utf-8")
     assert len(lines) == 14 and all(line in page for line in lines)
     found = re.findall(
-        r"-hmm-\d .*exact answer ahead of (\d+) of (\d+) \(p at most ([\d.]+)\); "
+        r"-hmm-\d: .*exact answer ahead of (\d+) of (\d+) \(p at most ([\d.]+)\); "
         r"frequencies behind (\d+) of \d+, ahead of (\d+)$",
         done.stdout,
         re.M,
