@@ -292,7 +292,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
     tokens, segments = rows["tokens"], get_segments(rows)
     places, size = segment_positions(segments), jnp.int32(spec.block_size)
-    if spec.block_schedule and "progress" in rows:  # absent in evaluation
+    if "progress" in rows and spec.block_schedule:  # absent in evaluation
         size = spec.sizes_at(rows["progress"])[:, None]
     is_first = (places % size == 0).astype(jnp.float32)
     number = jnp.cumsum(is_first, axis=1)  # of a row's blocks

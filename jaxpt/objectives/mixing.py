@@ -37,7 +37,7 @@ class CausalPrefixLM(CausalLM):
 HERE, ONE = "jaxpt.objectives.mixing", "jaxpt.nn.networks.one_stack"
 BOTH, DUAL = f"{ONE}:CausalMaskedLM", "jaxpt.objectives.dual:DualLM"
 FIM = "jaxpt.objectives.fill_in_the_middle:FillInTheMiddleLM"
-DIFFUSION = "jaxpt.objectives.masked_diffusion:DiffusionLM"
+DIFFUSION = "jaxpt.nn.networks.diffusion:DiffusionLM"
 # The class of network that trains parts of these classes.
 JOINED = {
     frozenset(names.split()): place

@@ -117,6 +117,7 @@ class Spec(ObjectiveSpec):
     """
 
     SECTION: ClassVar[str] = "mixture"
+    MIN_LENGTH: ClassVar[int] = 2
     # Those of a spec depend on its parts.
     NETWORKS: ClassVar = (
         "one_stack.CausalMaskedLM",

@@ -17,6 +17,7 @@ from jaxpt.nn.layers import Norm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks import abilities
 from jaxpt.nn.networks.bilm import BiLm
+from jaxpt.nn.networks.diffusion import DiffusionLM, ShiftedDiffusionLM
 from jaxpt.nn.networks.electra import Electra, ElectraNetwork, RestoringElectra
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.multi_token import MultiTokenLM
@@ -55,7 +56,8 @@ MOST = {
 BASES = (Network, TransformerNetwork, StudentTeacher, ElectraNetwork)
 # The methods of each ability, and the networks that have it.
 CAUSAL = {CausalLM, CausalMaskedLM, CausalStudent, MultiTokenLM}
-FILLING = {
+DIFFUSION = {DiffusionLM, ShiftedDiffusionLM}
+FILLING = DIFFUSION | {
     *(MaskedLM, PairMaskedLM, SpanMaskedLM, CausalMaskedLM),
     *(MaskedStudent, Electra, RestoringElectra),
 }
@@ -64,7 +66,7 @@ ABILITIES = {
     abilities.FillsGaps: (),  # the objective fill_in_the_middle has its own network
     abilities.PredictsNext: CAUSAL,
     abilities.HasLikelihood: CAUSAL | {BiLm},
-    abilities.BoundsLikelihood: set(),  # masked diffusion's, in objectives/
+    abilities.BoundsLikelihood: DIFFUSION,
     abilities.FillsMasks: FILLING,
     abilities.Unmasks: set(),
     abilities.WritesText: CAUSAL | {PrefixLM} | SEQ2SEQ,
@@ -103,6 +105,8 @@ def spell(spec):
 MAKE = {
     CausalLM: CausalLM,
     MaskedLM: MaskedLM,
+    DiffusionLM: DiffusionLM,
+    ShiftedDiffusionLM: ShiftedDiffusionLM,
     PrefixLM: PrefixLM,
     CausalMaskedLM: CausalMaskedLM,
     PairMaskedLM: lambda spec: PairMaskedLM(dataclasses.replace(spec, num_types=2)),
@@ -422,7 +426,7 @@ FLOPS = {
     # Two more layers, each after a product of [32, 16]; 8 places of three heads.
     MultiTokenLM: (24, 3 * (4 * LAYER + 2 * 2 * 8 * 32 * 16 + 24 * WORD)),
     PrefixLM: (8, 3 * (2 * LAYER + 8 * WORD)),
-    MaskedLM: (2, 3 * MASKED),
+    **dict.fromkeys((MaskedLM, *DIFFUSION), (2, 3 * MASKED)),
     CausalMaskedLM: (10, 3 * (2 * LAYER + 10 * WORD)),
     # One state, [16, 16] and two logits.
     PairMaskedLM: (2, 3 * (MASKED + 2 * 16 * 16 + 2 * 16 * 2)),

@@ -121,10 +121,3 @@ def test_byt5_has_the_ids_of_transformers(tmp_path):
     again = tokenizers.load(tmp_path / "byt5.json")
     assert is_byt5(again) and again.to_json() == make_byt5().to_json()
     assert not is_byt5(tokenizers.ByteTokenizer(("pad", "eos", "unk"), 11))
-
-
-def test_other_numbers_of_bytes_are_refused(tmp_path, refuses):
-    data = make_byt5().to_json() | {"num_bytes": 100}
-    (tmp_path / "bytes.json").write_text(json.dumps(data))
-    with refuses("num_bytes is 100", "245 or 256"):
-        tokenizers.load(tmp_path / "bytes.json")
