@@ -174,6 +174,11 @@ class Spec(BoundSpec):
         self.check("weight", self.weight == "row" or is_used, allowed)
 
     @property
+    def lone_setting(self) -> str:
+        names = (name for name in ("shift", "mask_anneal") if getattr(self, name))
+        return next(names, "")
+
+    @property
     def bound(self) -> "Spec":
         """The settings of evaluation."""
         sizes = self.row_length, self.min_rate, self.bound_samples

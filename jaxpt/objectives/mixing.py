@@ -163,6 +163,8 @@ def explain(one: MixedPart, two: MixedPart, is_joined: bool = False) -> str:
 def _explain_alone(part: MixedPart) -> str:
     """Why an objective is not a part of any mixture."""
     spec, needs = part.spec, part.spec.needs
+    if name := spec.lone_setting:
+        return f"has {spec.full_name(name)}={getattr(spec, name)}"
     if type(spec).init_state is not ObjectiveSpec.init_state:
         return "keeps a state from step to step"
     if needs.teacher is not None:

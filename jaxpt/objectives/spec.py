@@ -283,6 +283,11 @@ class ObjectiveSpec(Settings):
         """
         return self.coefficients
 
+    @property
+    def lone_setting(self) -> str:
+        """The setting with which it cannot be part of a mixture; "" if it can."""
+        return ""
+
     @classmethod
     def networks(cls) -> "tuple[type[Network], ...]":
         """The classes of `NETWORKS`."""

@@ -448,6 +448,19 @@ def test_parts_that_cannot_share_are_named_with_the_reason(name, is_first):
     assert str(error.value).startswith(expected + reason)
 
 
+@pytest.mark.parametrize("own", [{"shift": True}, {"mask_anneal": 0.5}])
+def test_a_conversion_is_no_part(own):
+    """A mixture moves predictions itself, and its attention does not change."""
+    ((name, value),) = own.items()
+    reason = f"as masked_diffusion has masked_diffusion.{name}={value}"
+    with pytest.raises(ConfigError, match=reason):
+        mixture.Spec(
+            24,
+            parts=("clm", "masked_diffusion"),
+            sections={"masked_diffusion": own},
+        )
+
+
 def test_other_forms_of_refused_parts_are_mixed(tmp_path):
     """ul2 with one stack; one pass of masked inputs; MLM and prefixes next to clm."""
     for parts, more in (
