@@ -28,9 +28,9 @@ from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
-# How files are read and cut into sentences. A cached store or tokenizer of another
-# number is not used, as the same file gave another text.
-READING = 2
+# How files are read and cut into sentences, and the form of tokenizer files. A cached
+# store or tokenizer of another number is not used.
+READING = 3
 
 
 def open_stores(
