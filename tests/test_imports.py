@@ -363,7 +363,7 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
     "train": (150, 27_300),
-    "fill": (112, 21_600),
+    "fill": (112, 21_700),
     "jaxpt.objectives.mlm": (33, 6_300),
     "--help": (12, 1_200),
     "jaxpt": (2, 100),
