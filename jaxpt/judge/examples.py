@@ -48,8 +48,9 @@ class Examples(NamedTuple):
         together.
 
         >>> ones = np.ones(4)
-        >>> Examples(ones, 2 * ones, np.array([0, 0, 0, 5])).by_document().totals
-        array([3., 1.])
+        >>> examples = Examples(ones, 2 * ones, np.array([0, 0, 0, 5]))
+        >>> [each.tolist() for each in examples.by_document()]
+        [[3.0, 1.0], [6.0, 2.0], [0, 5]]
         """
         documents, places = np.unique(self.groups, return_inverse=True)
         if len(documents) < 2:
