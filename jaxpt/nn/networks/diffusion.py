@@ -1,5 +1,6 @@
 """Networks that bound a text's likelihood by masked diffusion."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,14 +26,23 @@ class DiffusionLM(MaskedLM):
     def nll_bound(
         self, params: Any, tokens: Array, is_text: Array, rngs: Array
     ) -> Array:
-        def read(inputs: Array) -> Array:
-            def predict(model: MaskedLM) -> Array:
-                states = model.encode(inputs, masks.full(), deterministic=True)
-                return model.nll(states, tokens)
-
-            return self.apply({"params": params}, method=predict)
-
+        read = functools.partial(self._read_nll, params, tokens)
         return bound_nll(read, tokens, is_text, rngs, self.mask_id, self.bound_samples)
+
+    def _read_nll(self, params: Any, tokens: Array, inputs: Array) -> Array:
+        """-log p [B, T] of each token, from inputs with masks."""
+
+        def predict(model: MaskedLM) -> Array:
+            states = model.encode(inputs, masks.full(), deterministic=True)
+            return self.nll_at(model, states, tokens)
+
+        nll: Array = self.apply({"params": params}, method=predict)
+        return nll
+
+    @staticmethod
+    def nll_at(model: MaskedLM, states: Array, tokens: Array) -> Array:
+        """-log p [B, T] of each token at the position that predicts it."""
+        return model.nll(states, tokens)
 
 
 class ShiftedDiffusionLM(DiffusionLM):
@@ -49,22 +59,18 @@ class ShiftedDiffusionLM(DiffusionLM):
         logits = super().fill_logits(params, tokens)
         return jnp.pad(logits[:, :-1], ((0, 0), (1, 0), (0, 0)))
 
+    @staticmethod
+    def nll_at(model: MaskedLM, states: Array, tokens: Array) -> Array:
+        """0 at the first position."""
+        nll = model.nll(states[:, :-1], tokens[:, 1:])
+        return jnp.pad(nll, ((0, 0), (1, 0)))
+
     def nll_bound(
         self, params: Any, tokens: Array, is_text: Array, rngs: Array
     ) -> Array:
         """[B, T - 1]: of all tokens but the first."""
-
-        def read(inputs: Array) -> Array:
-            def predict(model: MaskedLM) -> Array:
-                states = model.encode(inputs, masks.full(), deterministic=True)
-                return model.nll(states[:, :-1], tokens[:, 1:])
-
-            nll = self.apply({"params": params}, method=predict)
-            return jnp.pad(nll, ((0, 0), (1, 0)))
-
         is_text = is_text & (jnp.arange(tokens.shape[1]) > 0)
-        samples = self.mask_id, self.bound_samples
-        return bound_nll(read, tokens, is_text, rngs, *samples)[:, 1:]
+        return super().nll_bound(params, tokens, is_text, rngs)[:, 1:]
 
 
 def bound_nll(
