@@ -33,7 +33,7 @@ class Shared:
 class Reader:
     """A part's network, whose states come from the pass that all parts share.
 
-    It is what the part's `loss` applies.
+    The part's `loss` applies it.
 
     Args:
       states: [B, T, D], of all rows.

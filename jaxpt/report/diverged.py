@@ -1,4 +1,4 @@
-"""Runs that diverged: which they are, and what the report leaves out for them."""
+"""Runs that diverged, and the values that a report leaves out for them."""
 
 from collections.abc import Collection, Iterable, Sequence
 

@@ -56,7 +56,7 @@ OF_HMM = (
     f"{BOTH}: mlm > clm_mlm",
     f"{BOTH}: mlm > span_corruption",
 )
-# By text: objectives, FLOPs, width, and what is expected.
+# By text: objectives, FLOPs, width, and the expected outcomes.
 STUDIES = {
     **{f"hmm-{seed}": (ALL, 4e11, 32, OF_HMM) for seed in range(3)},
     "pcfg": (ALL[:5], 1e11, 32, (f"{LEFT}: clm > mlm",)),
