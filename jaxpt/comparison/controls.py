@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxpt.config.plan import make_compare_spec, plan_as
 from jaxpt.config.settings import AnyConfig, to_dict
-from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives import OBJECTIVES, find_section
 
 
 def add_controls(config: AnyConfig, explicit_names: Collection[str] = ()) -> dict:
@@ -18,8 +18,10 @@ def add_controls(config: AnyConfig, explicit_names: Collection[str] = ()) -> dic
 
     A control that is the objective with other settings is called after both,
     "multi_token-off", and has the overrides of its objective too. One that is another
-    objective has the name it is declared with, once for all that declare it. A name
-    that the user has listed is left as it is.
+    objective has the name it is declared with, once for all that declare it; if its
+    objective has overrides of other sections, such as a model of two stacks, the
+    control has them too and is called after both, "bart-span_corruption". A name that
+    the user has listed is left as it is.
 
     Args:
       explicit_names: full names of the settings that the user has set
@@ -39,11 +41,12 @@ def add_controls(config: AnyConfig, explicit_names: Collection[str] = ()) -> dic
             declared = declared | {"scratch": {"train": {"init_from": ""}}}
         for short, sections in declared.items():
             other = sections.get("objective", plan.objective_name)
-            own = short
-            if other == plan.objective_name:
-                own = f"{name}-{short}"
-                named = {"objective": other}
-                sections = _merge(named | overrides.get(name, {}), sections)
+            base = {"objective": other} | overrides.get(name, {})
+            if other != plan.objective_name:
+                of_objective = {"objective", find_section(plan.objective_name)}
+                base = {k: v for k, v in base.items() if k not in of_objective}
+            own = f"{name}-{short}" if base else short
+            sections = _merge(base, sections)
             if own not in controls.setdefault(name, []):
                 controls[name].append(own)
             if own not in names:

@@ -96,6 +96,10 @@ class Spec(mlm.Spec):
         zeros = [jnp.zeros(vocab.size, jnp.int32) for _ in range(2)]
         return TokenState(weights, *zeros)
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        rates = {"mask_rate": self.mask_rate, "mask_rate_end": self.mask_rate_end}
+        return {"mlm-schedule": {"objective": "mlm", "mlm": rates}}
+
 
 class TokenState(NamedTuple):
     """What a run keeps of each token id.

@@ -100,6 +100,9 @@ class Spec(ObjectiveSpec):
     def terms(self) -> dict[str, Term]:
         return {"loss": Term("the clean text")}
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"span_corruption": {"objective": "span_corruption"}}
+
     def text_form(self, vocab: Vocab) -> TextForm:
         """A gap is a [MASK]; the decoder writes the whole text again."""
         return dataclasses.replace(super().text_form(vocab), rewrites=True)

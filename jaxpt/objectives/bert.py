@@ -94,6 +94,11 @@ class Spec(mlm.Spec):
             asked_by=f"bert.sentence_task={task}",
         )
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        if self.sentence_task == "none":
+            return {"mlm": {"objective": "mlm"}}
+        return {"no-pairs": {self.SECTION: {"sentence_task": "none"}}}
+
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":

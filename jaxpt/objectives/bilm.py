@@ -99,6 +99,9 @@ class Spec(ObjectiveSpec):
     def needs(self) -> Needs:
         return Needs(pieces=True)
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"clm": {"objective": "clm"}}
+
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":

@@ -244,9 +244,14 @@ class Spec(masked_diffusion.BoundSpec):
         return Predictions(self.row_length, {"loss": add(laws)})
 
     def controls(self) -> dict[str, dict[str, Any]]:
-        if not self.block_schedule:
-            return {}
-        return {"at_once": {self.SECTION: {"block_schedule": ()}}}
+        if self.block_schedule:
+            return {"at_once": {self.SECTION: {"block_schedule": ()}}}
+        controls: dict[str, dict[str, Any]] = {
+            "masked_diffusion": {"objective": "masked_diffusion"}
+        }
+        if self.block_size > 1:
+            controls["one-token"] = {self.SECTION: {"block_size": 1}}
+        return controls
 
     def text_form(self, vocab: Vocab) -> TextForm:
         note = (

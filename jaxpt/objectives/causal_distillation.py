@@ -52,6 +52,9 @@ class Spec(Teaching, clm.Spec):
             "clm_loss": Term("next token", self.clm_weight, is_likelihood=True),
         }
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"clm": {"objective": "clm"}}
+
     @property
     def needs(self) -> Needs:
         teacher = Teacher("causal", "clm", self.teacher, self.student_layers)

@@ -170,6 +170,16 @@ class Spec(ObjectiveSpec):
     def needs(self) -> Needs:
         return Needs(specials=("mask",))
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        controls: dict[str, dict[str, Any]] = {
+            "clm": {"objective": "clm"},
+            "mlm": {"objective": "mlm"},
+        }
+        if self.mlm_schedule:
+            constant = {"mlm_schedule": (), "mlm_share": self.mean_share}
+            controls["constant"] = {self.SECTION: constant}
+        return controls
+
     def text_form(self, vocab: Vocab) -> TextForm:
         return note_masks(super().text_form(vocab), self.mean_share)
 

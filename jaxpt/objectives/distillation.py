@@ -158,6 +158,9 @@ class Spec(Teaching, mlm.Spec):
         teacher = Teacher("masked", "mlm", self.teacher, self.student_layers)
         return dataclasses.replace(super().needs, teacher=teacher)
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"mlm": {"objective": "mlm"}}
+
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":

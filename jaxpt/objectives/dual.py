@@ -138,6 +138,11 @@ class Spec(masked_diffusion.BoundSpec):
         law = mix([(1 - share, exactly(num)), (share, masked)])
         return Predictions(num, {BOTH: law})
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: {"objective": name} for name in ("clm", "masked_diffusion", "clm_mlm")
+        }
+
     def text_form(self, vocab: Vocab) -> TextForm:
         return clm_mlm.note_masks(super().text_form(vocab), self.diffusion_share)
 

@@ -112,6 +112,12 @@ class Spec(Masking):
             self.second_term: Term(label, factor, targets=""),
         }
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        controls: dict[str, dict[str, Any]] = {"mlm": {"objective": "mlm"}}
+        if self.variant == "full":
+            controls["replace_mlm"] = {self.SECTION: {"variant": "replace_mlm"}}
+        return controls
+
     def text_form(self, vocab: Vocab) -> TextForm:
         """The generator fills [MASK]s; the second network, which is kept, sees none."""
         return TextForm(gap=(vocab.require("mask"),), reads_gap=False)

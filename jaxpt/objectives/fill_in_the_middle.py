@@ -170,6 +170,9 @@ class Spec(ObjectiveSpec):
     def needs(self) -> Needs:
         return Needs(specials=("eos",), num_sentinels=3)
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"clm": {"objective": "clm"}}
+
     def text_form(self, vocab: Vocab) -> TextForm:
         """A text is plain; the network itself writes a prompt with a gap."""
         return TextForm()

@@ -225,7 +225,7 @@ class Spec(BoundSpec):
             controls["at_once"] = {self.SECTION: {"mask_anneal": 0.0}}
         if self.shift:
             controls["unshifted"] = {self.SECTION: {"shift": False}}
-        return controls
+        return controls or {"mlm": {"objective": "mlm"}}
 
     def check_network(self, model_spec: ModelSpec, vocab: Vocab) -> "type[Network]":
         super().check_network(model_spec, vocab)

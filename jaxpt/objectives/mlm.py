@@ -60,6 +60,13 @@ class Spec(Masking):
     def terms(self) -> dict[str, Term]:
         return {"loss": MASKED}
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        all_masks = {"replace_mask": 1.0, "replace_random": 0.0}
+        mixed = {"replace_mask": 0.8, "replace_random": 0.1}
+        if self.replace_mask < 1:
+            return {"all-masks": {self.SECTION: all_masks}}
+        return {"80-10-10": {self.SECTION: mixed}}
+
 
 def check_fractions(spec: ObjectiveSpec, mask: float, random: float) -> None:
     """Raises UserError unless a spec's two `replace_` are fractions of one whole."""

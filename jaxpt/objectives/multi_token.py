@@ -72,6 +72,12 @@ class Spec(clm.Spec):
             "offset_loss": Term("tokens further ahead"),
         }
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        controls: dict[str, dict[str, Any]] = {"clm": {"objective": "clm"}}
+        if self.fade_end:
+            controls["constant"] = {self.SECTION: {"fade_end": 0.0}}
+        return controls
+
 
 def find_weights(spec: Spec, progress: Float[Array, "B"]) -> Float[Array, "B K"]:
     """The weights of the offsets 2, 3, ... at a fraction of the run.

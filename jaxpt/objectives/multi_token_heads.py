@@ -149,6 +149,12 @@ class Spec(clm.Spec):
         weight = self.weight_at(progress)
         return dict.fromkeys(self.terms, weight) | {"clm_loss": 1.0}
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {
+            "clm": {"objective": "clm"},
+            "multi_token": {"objective": "multi_token"},
+        }
+
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":

@@ -124,6 +124,10 @@ class Spec(PrefixSpec):
         """[PAD], with which the model starts, and for a decoder [EOS]."""
         return Needs(specials=("pad", "eos") if self.is_seq2seq else ("pad",))
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        other = "span_corruption" if self.is_seq2seq else "clm"
+        return {other: {"objective": other}}
+
     def text_form(self, vocab: Vocab) -> TextForm:
         note = (
             "Trained as a prefix LM: a text begins with a [PAD], which attends with "

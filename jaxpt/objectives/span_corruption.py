@@ -124,6 +124,9 @@ class Spec(ObjectiveSpec):
         num_spans = noise.count_spans(*self.noise)[1]
         return Needs(specials=("pad", "eos"), num_sentinels=num_spans)
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"prefix_lm": {"objective": "prefix_lm"}}
+
     def text_form(self, vocab: Vocab) -> TextForm:
         """[EOS] closes a text that the encoder reads; sentinels are its gaps."""
         after = (vocab.require("eos"),)

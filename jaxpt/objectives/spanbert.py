@@ -64,6 +64,9 @@ class Spec(mlm.Spec):
         )
         return {"mlm_loss": MASKED, "boundary_loss": edges}
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        return {"mlm-spans": {"objective": "mlm", "mlm": {"masking": "spans"}}}
+
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":

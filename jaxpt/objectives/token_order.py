@@ -120,6 +120,10 @@ class Spec(clm.Spec):
         order = Term("order of the next tokens", self.order_weight)
         return super().terms | {"order_loss": order}
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        constant = {"objective": "multi_token", "multi_token": {"fade_end": 0.0}}
+        return {"clm": {"objective": "clm"}, "multi_token-constant": constant}
+
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Shifts by one, as `clm` does; nothing is drawn.

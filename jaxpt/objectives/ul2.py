@@ -193,6 +193,12 @@ class Spec(prefix_lm.PrefixSpec):
             num_sentinels=self.max_spans,
         )
 
+    def controls(self) -> dict[str, dict[str, Any]]:
+        controls = {"short-spans": {self.SECTION: {"rates": (1.0, 0.0, 0.0)}}}
+        if self.is_seq2seq:
+            controls["span_corruption"] = {"objective": "span_corruption"}
+        return controls
+
     def text_form(self, vocab: Vocab) -> TextForm:
         """Texts are read in the mode of the first denoiser: R's, if it is drawn.
 

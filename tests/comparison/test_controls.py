@@ -19,8 +19,7 @@ MEAP = {
     "masked_input_clm": {"passes": "masked", "hide_rate": 0.15},
     "train": {"steps": 7},
 }
-HAVE_CONTROLS = ("masked_input_clm", "prefix_token", "future_summary", "next_latent")
-HAVE_CONTROLS += ("mixture",)
+NO_CONTROLS = ("clm", "skip_gram")  # they are controls of others
 
 
 def test_controls_are_names_of_the_comparison(tmp_path):
@@ -32,13 +31,14 @@ def test_controls_are_names_of_the_comparison(tmp_path):
     )
     compare = add_controls(config)["compare"]
     assert compare["objectives"] == [
-        *("clm", "meap", "clm-dropout", "meap-both", "meap-random")
+        *("clm", "meap", "meap-clm", "meap-clm-dropout", "meap-both", "meap-random")
     ]
-    controls = ["clm", "clm-dropout", "meap-both", "meap-random"]
+    controls = ["meap-clm", "meap-clm-dropout", "meap-both", "meap-random"]
     assert compare["controls"] == {"meap": controls}
     overrides = compare["overrides"]
-    dropout = {"objective": "clm", "model": {"dropout": 0.1}}
-    assert overrides["clm-dropout"] == dropout and overrides["meap"] == MEAP
+    clm = {"objective": "clm", "train": {"steps": 7}}
+    assert overrides["meap-clm"] == clm and overrides["meap"] == MEAP
+    assert overrides["meap-clm-dropout"] == clm | {"model": {"dropout": 0.1}}
     # The objective's own settings, and the control's in addition.
     section = {"passes": "both", "hide_rate": 0.15}
     assert overrides["meap-both"] == MEAP | {"masked_input_clm": section}
@@ -64,7 +64,26 @@ def test_declared_controls_can_be_planned(name, tmp_path):
     ]
     assert all(one not in kept[:i] for i, one in enumerate(kept))
     assert names[1:] == config["compare"]["controls"].get(name, [])
-    assert (len(names) == 1) == (name not in HAVE_CONTROLS)
+    assert (len(names) == 1) == (name in NO_CONTROLS)
+
+
+def test_another_objective_has_the_same_model(tmp_path):
+    """As a control: bart's two stacks are span_corruption's, one stack is not."""
+    two_stacks = {"model": {"num_layers": 1, "num_decoder_layers": 1}}
+    config = make_config(
+        tmp_path / "text.txt",
+        compare__objectives=("bart", "token_order"),
+        compare__amount=1e9,
+        compare__overrides={"bart": two_stacks | {"bart": {"mask_rate": 0.1}}},
+    )
+    compare = add_controls(config)["compare"]
+    assert compare["controls"] == {
+        "bart": ["bart-span_corruption"],
+        "token_order": ["clm", "multi_token-constant"],
+    }
+    other = {"objective": "span_corruption"}
+    assert compare["overrides"]["bart-span_corruption"] == two_stacks | other
+    assert "clm" not in compare["overrides"]
 
 
 def test_conversions_have_their_controls(tmp_path):
