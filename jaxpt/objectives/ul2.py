@@ -194,7 +194,8 @@ class Spec(prefix_lm.PrefixSpec):
         )
 
     def controls(self) -> dict[str, dict[str, Any]]:
-        controls = {"short-spans": {self.SECTION: {"rates": (1.0, 0.0, 0.0)}}}
+        short = {self.SECTION: {"rates": (1.0, 0.0, 0.0)}}
+        controls: dict[str, dict[str, Any]] = {"short-spans": short}
         if self.is_seq2seq:
             controls["span_corruption"] = {"objective": "span_corruption"}
         return controls
