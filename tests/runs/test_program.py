@@ -54,12 +54,14 @@ QUICK = {
     "span_corruption": SPLIT,
     "electra": SPLIT,
 }
+# Whose attention masks or blocks change while they train.
+CONVERTED = ("diffusion_from_causal", "growing_blocks")
 
 
 def list_cases():
     for objective, cases in QUICK.items():
         yield pytest.param(objective, cases, id=f"{objective}-some")
-    for objective in OBJECTIVES:
+    for objective in (*OBJECTIVES, *CONVERTED):
         yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 

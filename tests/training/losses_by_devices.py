@@ -4,6 +4,8 @@ Started by test_program, with XLA_FLAGS that make eight CPU devices. For each ca
 the share of every parameter and Adam moment that a device holds, and what is exchanged.
 
     losses_by_devices.py TEXT OBJECTIVE [CASE ...]     by default, all cases
+
+OBJECTIVE may be a name of tiny.VARIANTS, or end in "/schedules".
 """
 
 import dataclasses
@@ -17,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tiny import make_config, prepare
+from tiny import VARIANTS, make_config, prepare
 
 from jaxpt.evaluation.likelihood import add_up
 from jaxpt.ops import metrics
@@ -133,8 +135,10 @@ if __name__ == "__main__":
     path, objective, *names = sys.argv[1:]
     results, cases = {}, CASES | (MICROBATCHES if objective == "mlm" else {})
     objective, _, form = objective.partition("/")
-    if form == "schedules":
-        cases = {name: (num, c | SCHEDULES) for name, (num, c) in cases.items()}
+    objective, fields = VARIANTS.get(objective, (objective, {}))
+    more = {f"{objective}__{field}": value for field, value in fields.items()}
+    more |= SCHEDULES if form == "schedules" else {}
+    cases = {name: (num, changes | more) for name, (num, changes) in cases.items()}
     cases = {name: cases[name] for name in names or cases}
     first = None
     for name, case in cases.items():
