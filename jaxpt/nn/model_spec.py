@@ -7,9 +7,7 @@ is one that a named family needs.
 import dataclasses
 from typing import Annotated, ClassVar
 
-import jax
-
-from jaxpt.ops.kernel_choice import KERNELS
+from jaxpt.ops.kernel_choice import KERNELS, has_bfloat16
 from jaxpt.ops.losses import LogitOptions
 from jaxpt.setting_types import (
     BelowOne,
@@ -189,8 +187,9 @@ class ModelSpec(Settings):
         defaults: uniform in 1/sqrt(fan in); standard normal embeddings unless they are
         tied).
       init_std: the standard deviation of "normal", "truncated" and "gpt2".
-      dtype: of matrix products and of layers' outputs; "auto" is bfloat16 on GPU and
-        TPU, float32 on CPU. Parameters, softmax, norms and losses stay float32. A run
+      dtype: of matrix products and of layers' outputs; "auto" is bfloat16 on TPU
+        and GPU, float32 on CPU and on NVIDIA GPUs below compute capability 8.0, which
+        emulate bfloat16. Parameters, softmax, norms and losses stay float32. A run
         records the value of "auto", and keeps it on another device.
       attention: the kernel of attention; "auto" is the fastest possible one (table in
         `ops/kernel_choice.py`); "xla", "cudnn" or "splash" is that one, and an error in
@@ -454,7 +453,7 @@ class ModelSpec(Settings):
         """`dtype`, or what "auto" means on this machine."""
         if self.dtype != "auto":
             return self.dtype
-        return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+        return "bfloat16" if has_bfloat16() else "float32"
 
     @property
     def logit_options(self) -> LogitOptions:

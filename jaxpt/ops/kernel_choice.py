@@ -38,12 +38,14 @@ value; such a query must have no loss.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 
 from jaxpt.errors import DeviceError
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
+BFLOAT16_CAPABILITY = 8.0  # of NVIDIA's GPUs: Ampere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +166,21 @@ def find_platform() -> str:
     device = jax.local_devices()[0]
     if device.platform in ("cpu", "tpu"):
         return device.platform
+    return "nvidia" if read_capability(device) >= BFLOAT16_CAPABILITY else "other"
+
+
+def has_bfloat16() -> bool:
+    """Whether this machine's devices multiply in bfloat16, and do not emulate it.
+
+    TPUs do, AMD's GPUs too, NVIDIA's from compute capability 8.0 on (a T4 has 7.5).
+    """
+    if jax.default_backend() == "cpu":
+        return False
+    return not 0 < read_capability(jax.local_devices()[0]) < BFLOAT16_CAPABILITY
+
+
+def read_capability(device: Any) -> float:
+    """The compute capability of an NVIDIA GPU; 0 for other devices."""
     capability = str(getattr(device, "compute_capability", ""))  # "9.0"; AMD: "gfx90a"
     is_number = capability.replace(".", "", 1).isdigit()
-    return "nvidia" if is_number and float(capability) >= 8 else "other"
+    return float(capability) if is_number else 0.0

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import jax
 import pytest
@@ -16,10 +17,22 @@ def test_widths_follow_from_the_others():
 
 
 @pytest.mark.parametrize(
-    "backend, expected", [("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")]
+    "backend, capability, expected",
+    [
+        ("cpu", None, "float32"),
+        ("tpu", None, "bfloat16"),
+        ("gpu", "7.5", "float32"),  # T4
+        ("gpu", "8.0", "bfloat16"),
+        ("gpu", "12.0", "bfloat16"),
+        ("gpu", "gfx90a", "bfloat16"),  # AMD
+    ],
 )
-def test_the_dtype_follows_the_device_unless_it_is_said(backend, expected, monkeypatch):
+def test_the_dtype_follows_the_device_unless_it_is_said(
+    backend, capability, expected, monkeypatch
+):
+    device = types.SimpleNamespace(compute_capability=capability)
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
     assert ModelSpec().dtype == "auto" and ModelSpec().compute_dtype == expected
     for dtype in ("float32", "bfloat16"):
         assert ModelSpec(dtype=dtype).compute_dtype == dtype
