@@ -35,7 +35,7 @@ from jaxpt.report.wording import (
 )
 
 CHOICE = "choice_bayes_accuracy"  # has a chance level of 1 / eval.num_choices
-LEARNING_RATE = "optim.lr"
+LEARNING_RATES = ("optim.lr", "optim.muon_lr")
 CHANCE = "chance"
 UNIFORM, FLOOR = "uniform", "floor: the exact answers"  # of regret
 
@@ -227,20 +227,25 @@ def word_sizes(groups: Groups) -> str:
 
 
 def word_learning_rates(report: Report) -> str:
-    """Whether learning rates were tuned, and to which values."""
-    tuned = {
-        name: record
-        for name, record in (report.tuning or {}).items()
-        if record.trials and LEARNING_RATE in record.chosen
-    }
-    if tuned:
-        rates = {name: record.chosen[LEARNING_RATE] for name, record in tuned.items()}
+    """Which learning rates were tuned, and to which values."""
+    parts = []
+    for setting in LEARNING_RATES:
+        rates = {
+            name: record.chosen[setting]
+            for name, record in (report.tuning or {}).items()
+            if record.trials and setting in record.chosen
+        }
+        if not rates:
+            continue
         words = ", ".join(f"{name} {rate}" for name, rate in rates.items())
         if len(rates) > MAX_NAMES:
             words = f"{min(rates.values())} to {max(rates.values())}"
-        rest = [n for n in report.groups if n not in tuned]
+        rest = [n for n in report.groups if n not in rates]
         also = f"; not tuned for {join(rest)}" if rest else ""
-        return f"Learning rates were tuned per objective ({words}){also}."
+        of = "" if setting == LEARNING_RATES[0] else f"{setting}: "
+        parts.append(f"{of}{words}{also}")
+    if parts:
+        return f"Learning rates were tuned per objective ({'; '.join(parts)})."
     return "Learning rates were not tuned."
 
 

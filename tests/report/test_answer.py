@@ -213,6 +213,28 @@ def test_tuned_learning_rates_are_listed(names):
     assert ("not tuned for b" in sentence) == ("b" not in names)
 
 
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        ({"optim.muon_lr": 0.03}, "optim.muon_lr: a 0.03, b 0.03"),
+        (
+            {"optim.muon_lr": 0.03, "optim.lr": 0.01},
+            "a 0.01, b 0.01; optim.muon_lr: a 0.03, b 0.03",
+        ),
+        ({"optim.weight_decay": 0.1}, None),
+    ],
+)
+def test_the_rates_of_matrices_are_learning_rates(chosen, words):
+    trials = [{"settings": chosen, "value": 0.5}]
+    record = {"by": "valid_loss", "chosen": chosen, "flops": 1e9}
+    record |= {"trials": trials, "at_edge": []}
+    report = make_report(make_runs({"a": [0.9], "b": [0.1]}))
+    report = vary(report, tuning=dict.fromkeys("ab", record))
+    tuned = f"Learning rates were tuned per objective ({words})."
+    expected = tuned if words else "Learning rates were not tuned."
+    assert list_conclusions(report)[-1] == expected
+
+
 MANY = {"a": [0.9, 0.9001] * 2} | {f"tied_{i}": [0.7, 0.99, 0.8, 0.97] for i in "bcdef"}
 MANY |= {f"objective_{i}": [0.1 + i / 100, 0.1002 + i / 100] * 2 for i in range(16)}
 
