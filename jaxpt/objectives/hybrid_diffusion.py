@@ -29,7 +29,8 @@ Evaluation is always by the bound, so that `valid_loss` is comparable with that 
 `masked_diffusion`. Levels are from -9 to 9, with s evenly distributed, one a row and
 evenly spread over a batch; in evaluation little noise is drawn more often and counts
 less, which has the same mean (`token_noise.find_levels`). The range must be wide: over
-a shorter one the same integral is less than -log p. From -9 to 9 it is .1 % less.
+a shorter one the same integral is less than -log p. From -9 to 9 it is .1 % less, and
+more for x'(x) below e^-9 / N, of N ordinary ids.
 
 KL needs the whole distribution at every position, also where z = x: all positions meet
 the vocabulary, with `noise="mask"` too, so that the kinds of noise cost the same.

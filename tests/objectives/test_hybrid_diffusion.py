@@ -83,20 +83,31 @@ def test_the_loss_of_an_example(kind, weights, values, bounds):
         assert float(4 * w[0] * value[0]) == pytest.approx(1.386294, abs=1e-6)
 
 
-def integrate(predicted, token, noise, limit=9.0, num=20001):
-    """The bound of one token by sums over levels and over all z."""
-    edge = 1 / (1 + math.exp(limit))
+def integrate(predicted, noise, limit=14.0, num=4001):
+    """The bounds of all ordinary tokens by sums over levels and over all z."""
+    edge, ids = 1 / (1 + math.exp(limit)), noise.ordinary_ids
+    sums = read_levels(predicted, noise, limit, num)
+    return np.asarray(sums) / (1 - 2 * edge), -np.log(np.asarray(predicted)[ids])
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def read_levels(predicted, noise, limit, num):
     levels = jnp.linspace(-limit, limit, num)
+    ids = noise.ordinary_ids
     log_a, log_rest = noise.find_shares(levels)
     signal = jax.nn.sigmoid(levels)
-    total = 0.0
-    for z in (*noise.ordinary_ids.tolist(), noise.mask_id):
-        count = len(noise.ordinary_ids)
-        share = jnp.exp(log_rest if z == noise.mask_id else log_a - math.log(count))
-        q = signal * (z == token) + (1 - signal) * share
-        w, values = both(predicted, token, z, levels, noise)
-        total += q * w * values
-    return float(jnp.trapezoid(total, levels)) / (1 - 2 * edge)
+    shape = len(ids), len(ids) + 1, num  # x, z, level
+    tokens = jnp.broadcast_to(ids[:, None, None], shape)
+    noised = jnp.append(ids, noise.mask_id)[:, None]
+    noised = jnp.broadcast_to(noised, shape)
+    share = jnp.exp(jnp.where(noised == noise.mask_id, log_rest, log_a))
+    share /= jnp.where(noised == noise.mask_id, 1, len(ids))
+    q = signal * (noised == tokens) + (1 - signal) * share
+    logits = jnp.broadcast_to(jnp.log(predicted), (*shape, len(predicted)))
+    levels = jnp.broadcast_to(levels, shape)
+    values, _ = find_losses(logits, tokens, noised, levels, noise)
+    total = (q * noise.weigh(noised, tokens, levels) * values).sum(1)
+    return jnp.trapezoid(total, levels[:, 0])
 
 
 HYBRIDS = [("hybrid", shift, 1.0) for shift in (0.0, -2.0, -1000.0, 1000.0)]
@@ -110,57 +121,49 @@ def test_the_bound_is_exact_if_the_prediction_does_not_depend_on_z(kind, shift, 
     """For every noise, to the .1 % that levels beyond 9 would add."""
     noise = noise_of(kind, shift=shift, scale=scale)
     for predicted in ((0.5, 0.3, 0.2), (0.6, 0.3, 0.1)):
-        for token, p in enumerate(predicted):
-            result = integrate((*predicted, 1e-9), token, noise)
-            assert result == pytest.approx(-math.log(p), rel=1.5e-3)
-            wide = integrate((*predicted, 1e-9), token, noise, limit=14.0)
-            assert wide == pytest.approx(-math.log(p), rel=1e-4)
+        predicted = jnp.array([*predicted, 1e-9])
+        result, expected = integrate(predicted, noise, limit=9.0)
+        close(result, expected, rtol=1.5e-3)
+        close(*integrate(predicted, noise), rtol=1e-4)
 
 
 def test_it_is_exact_with_special_tokens():
     """Which are predicted, but are not noise; [MASK] is never predicted."""
     noise = noise_of("hybrid", 5, specials=(3,))
     assert noise.ordinary_ids.tolist() == [0, 1, 2]
-    for token, p in enumerate((0.5, 0.2, 0.1)):
-        result = integrate((0.5, 0.2, 0.1, 0.2, 0.7), token, noise, limit=14.0)
-        assert result == pytest.approx(-math.log(p), rel=1e-4)
+    close(*integrate(jnp.array([0.5, 0.2, 0.1, 0.2, 0.7]), noise), rtol=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
-    st.lists(st.floats(-8, 8), min_size=3, max_size=3),
-    st.sampled_from([("uniform", 0.0, 1.0), *HYBRIDS]),
-    st.integers(0, 2),
+    st.lists(st.floats(-3, 3), min_size=3, max_size=3),
+    st.sampled_from([("uniform", 0.0, 1.0), ("hybrid", -2.0, 1.0)]),
 )
-def test_it_is_exact_for_any_prediction(logits, kind, token):
+def test_it_is_exact_for_any_prediction(logits, kind):
     name, shift, scale = kind
     noise = noise_of(name, shift=shift, scale=scale)
-    p = np.asarray(jax.nn.softmax(jnp.array(logits)), np.float64)
-    result = integrate((*p.astype(np.float32), 1e-9), token, noise, limit=20.0)
-    assert result == pytest.approx(-math.log(p[token]), rel=2e-3, abs=1e-4)
+    predicted = jnp.append(jax.nn.softmax(jnp.array(logits)), 1e-9)
+    close(*integrate(predicted, noise), rtol=2e-3, atol=1e-4)
 
 
-def test_extreme_levels_are_finite_and_not_negative():
-    levels = jnp.array([-9.0, 9.0])
-    for kind, z in itertools.product(KINDS, range(4)):
-        noise = noise_of(kind)
-        for logits in (
-            (0.0, 0.0, 0.0, 0.0),
-            (200.0, -200.0, 0.0, 9.0),
-            (-99.0, 0, 0, 0),
-        ):
+@pytest.mark.parametrize("kind", KINDS)
+def test_extreme_levels_are_finite_and_not_negative(kind):
+    """Of certain and of impossible predictions, for every z."""
+    rows = jnp.array([(0, 0, 0, 0), (200, -200, 0, 9), (-99, 0, 0, 0)], jnp.float32)
+    logits = jnp.broadcast_to(rows, (2, 4, 3, 4))
+    levels = jnp.broadcast_to(jnp.array([-9.0, 9.0])[:, None, None], (2, 4, 3))
+    noised = jnp.broadcast_to(jnp.arange(4)[:, None], levels.shape)
+    tokens, noise = jnp.zeros(levels.shape, int), noise_of(kind)
 
-            def total(logits):
-                tokens, noised = jnp.zeros(2, int), jnp.full(2, z)
-                values, _ = find_losses(logits, tokens, noised, levels, noise)
-                weighted = noise.weigh(noised, tokens, levels) * values
-                return weighted.sum(), weighted
+    @functools.partial(jax.value_and_grad, has_aux=True)
+    def total(logits):
+        values, _ = find_losses(logits, tokens, noised, levels, noise)
+        weighted = noise.weigh(noised, tokens, levels) * values
+        return weighted.sum(), weighted
 
-            logits = jnp.broadcast_to(jnp.array(logits), (2, 4))
-            grad = jax.jit(jax.value_and_grad(total, has_aux=True))
-            (_, values), grads = grad(logits)
-            assert np.isfinite(values).all() and (np.asarray(values) > -1e-6).all()
-            assert np.isfinite(grads).all() and not np.asarray(grads)[:, 3].any()
+    (_, values), grads = jax.jit(total)(logits)
+    assert np.isfinite(values).all() and (np.asarray(values) > -1e-6).all()
+    assert np.isfinite(grads).all() and not np.asarray(grads)[..., 3].any()
 
 
 def test_the_mask_limit_is_masked_diffusion_term_by_term(make_case, make_rows):
@@ -372,14 +375,13 @@ def test_loss_and_bound_are_the_exact_bound_in_mean(kind):
 
 
 def test_a_uniform_model_is_bounded_by_the_size_of_its_vocabulary():
-    """By that of all tokens but [MASK], whatever the noise."""
-    for kind in KINDS:
-        _, model, params = make_tiny(noise=kind)
-        flat = jax.tree.map(jnp.zeros_like, params)
-        rngs = jax.random.split(jax.random.key(0), 4000)
-        rows = jnp.repeat(jnp.asarray(ROW), len(rngs), 0)
-        bound = jax.jit(model.nll_bound)(flat, rows, jnp.ones(rows.shape, bool), rngs)
-        assert bound.mean() == pytest.approx(math.log(3), rel=0.03), kind
+    """By that of all tokens but [MASK]."""
+    _, model, params = make_tiny()
+    flat = jax.tree.map(jnp.zeros_like, params)
+    rngs = jax.random.split(jax.random.key(0), 20_000)
+    rows = jnp.repeat(jnp.asarray(ROW), len(rngs), 0)
+    bound = jax.jit(model.nll_bound)(flat, rows, jnp.ones(rows.shape, bool), rngs)
+    assert bound.mean() == pytest.approx(math.log(3), rel=0.03)
 
 
 @pytest.mark.parametrize(
