@@ -60,6 +60,8 @@ class Batch(TypedDict, total=False):
     span_ends: Array
     original: Array
     inverse_rates: Array
+    noise_levels: Array
+    loss_limits: Array
     offset_weights: Array
     prefix_targets: Array
     prefix_weights: Array
@@ -107,6 +109,8 @@ BATCH_KEYS = {
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: the inputs before masking, if they are read too",
     "inverse_rates": "float32 [B, T]: weights of masked tokens, such as 1 / their rate",
+    "noise_levels": "float32 [B]: the level of a row's noise, log (signal / noise)",
+    "loss_limits": "float32 [B]: the most that the loss of a token is",
     "offset_weights": "float32 [B, K]: weights of targets at the offsets 2, 3, ...",
     "prefix_targets": "int32 [B, T]: second targets, prefixes of the first",
     "prefix_weights": "float32 [B, T]: their weights, 0 if there is none",

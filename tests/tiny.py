@@ -57,6 +57,7 @@ VARIANTS = {
     ),
     "diffusion_from_causal": ("masked_diffusion", {"shift": True, "mask_anneal": 0.5}),
     "growing_blocks": ("block_diffusion", {"block_schedule": ((0.25, 1), (0.75, 2))}),
+    "uniform_diffusion": ("hybrid_diffusion", {"noise": "uniform", "weight": "bound"}),
     "prefix_and_offsets": ("prefix_token", {"offset_weights": (0.5, 0.25)}),
     "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
@@ -220,6 +221,12 @@ TRAITS = {
     "diffusion_by_rank": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
     "block_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
     "diffusion_from_causal": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
+    "hybrid_diffusion": Traits(
+        {"loss": (LN_V, 0.3 * LN_V)}, specials=MASK, is_trained_by_progress=True
+    ),
+    "uniform_diffusion": Traits(
+        {"loss": (LN_V, 0.3 * LN_V)}, specials=MASK, is_trained_by_progress=True
+    ),
     "growing_blocks": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
 

@@ -87,6 +87,7 @@ OBJECTIVES = Objectives(
         "dual": "jaxpt.objectives.dual",
         "masked_diffusion": "jaxpt.objectives.masked_diffusion",
         "block_diffusion": "jaxpt.objectives.block_diffusion",
+        "hybrid_diffusion": "jaxpt.objectives.hybrid_diffusion",
         "mixture": "jaxpt.objectives.mixture",
     }
 )

@@ -87,15 +87,11 @@ def token_scores(
     chunks, the logits of each are recomputed for the gradient.
     """
 
-    def read(whole: tuple, rows: tuple) -> tuple[Array, Array]:
-        kernel, bias = whole
-        x, targets = rows
-        logits = find_logits((x, kernel, bias), options)
+    def read(logits: Array, targets: Array) -> tuple[Array, Array]:
         read = losses.nll_and_ranks(logits, targets, options.z_loss)
         return read.nll, read.ranks
 
-    num_chunks = _count_chunks(targets, kernel, chunk_rows)
-    return _map_chunks(read, (kernel, bias), (x, targets), targets.ndim, num_chunks)
+    return map_logits(read, (x, kernel, bias), (targets,), chunk_rows, options)
 
 
 # The x, W and b of logits x W + b.
@@ -189,15 +185,39 @@ def bag_losses(
     6.98537
     """
 
-    def read(whole: tuple, rows: tuple) -> Array:
-        (kernel,), (x, tokens, is_counted, weights) = whole, rows
-        logits = find_logits((x, kernel, None), PLAIN)
+    def read(logits: Array, tokens: Array, is_counted: Array, weights: Array) -> Array:
         picked = jnp.take_along_axis(logits, tokens, axis=-1) * is_counted
         return weights * (jax.nn.softplus(logits).sum(-1) - picked.sum(-1))
 
-    num_chunks = _count_chunks(weights, kernel, chunk_rows)
-    rows = x, tokens, is_counted, weights
-    return _map_chunks(read, (kernel,), rows, weights.ndim, num_chunks)
+    rows = tokens, is_counted, weights
+    return map_logits(read, (x, kernel, None), rows, chunk_rows)
+
+
+def map_logits(
+    function: Callable[..., Any],
+    head: HeadInputs,
+    rows: tuple[Array, ...],
+    chunk_rows: int = 0,
+    options: LogitOptions = PLAIN,
+) -> Any:
+    """function(logits, *rows), arrays [B, *T], of the logits x W + b in chunks.
+
+    Differentiable: with several chunks, the logits of each are recomputed for the
+    gradient.
+
+    Args:
+      head: x, W and b.
+      rows: arrays [B, *T, ...], the last [B, *T].
+    """
+    x, kernel, bias = head
+
+    def read(whole: tuple, rows: tuple) -> Any:
+        x, *more = rows
+        return function(find_logits((x, *whole), options), *more)
+
+    num_chunks = _count_chunks(rows[-1], kernel, chunk_rows)
+    whole = kernel, bias
+    return _map_chunks(read, whole, (x, *rows), rows[-1].ndim, num_chunks)
 
 
 def _map_chunks(

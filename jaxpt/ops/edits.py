@@ -187,8 +187,8 @@ def replace_tokens(
     tokens: Int[Array, "P"],
     mask_id: int,
     random_ids: Int[Array, "K"],
-    mask_probability: float,
-    random_probability: float,
+    mask_probability: float | Float[Array, ""],
+    random_probability: float | Float[Array, ""],
 ) -> Int[Array, "P"]:
     """BERT's 80/10/10: a token becomes [MASK], one of `random_ids`, or stays.
 
@@ -206,8 +206,8 @@ def replace_by(
     tokens: Int[Array, "P"],
     mask_id: int,
     words: Int[Array, "P"],
-    mask_probability: float,
-    random_probability: float,
+    mask_probability: float | Float[Array, ""],
+    random_probability: float | Float[Array, ""],
 ) -> Int[Array, "P"]:
     """`replace_tokens` for given samples: `uniform` in [0, 1), and random `words`.
 

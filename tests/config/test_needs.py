@@ -62,6 +62,7 @@ LACKS = {
         "dual": {"tokenizer.specials": ["mask"]},
         "mixture": {"tokenizer.specials": ["mask"]},
         "masked_diffusion": {"tokenizer.specials": ["mask"]},
+        "hybrid_diffusion": {"tokenizer.specials": ["mask"]},
         "block_diffusion": {"tokenizer.specials": ["mask"]},
     },
     "quickstart": {

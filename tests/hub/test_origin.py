@@ -62,6 +62,7 @@ RUNS = {
     ),
     "masked_diffusion": ("bert-base", {}, {"min_rate": 0.01, "bound_samples": 2}),
     "masked_diffusion/shift": ("gpt2", {}, {"shift": True, "mask_anneal": 0.5}),
+    "hybrid_diffusion": ("bert-base", {}, {"noise_shift": 1.0, "bound_samples": 2}),
     "block_diffusion": ("bert-base", {}, {"block_size": 8, "min_rate": 0.01}),
 }
 

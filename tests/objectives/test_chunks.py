@@ -39,6 +39,7 @@ HEADS = {
     "token_order": {"embedding_size": 16},
     "prefix_token": {"head_bias": True},
     "future_summary": {"embedding_size": 16},
+    "hybrid_diffusion": {"tie_embeddings": False, "head_bias": True},
     "next_latent": {"embedding_size": 16},
     "mixture": {"tie_embeddings": False, "positions": "relative"},
 }
@@ -63,6 +64,7 @@ PARTS = {
     "token_order": 2,
     "prefix_token": 2,
     "future_summary": 2,
+    "hybrid_diffusion": 2,
     "next_latent": 2,
     "mixture": 2,
 }
@@ -120,6 +122,7 @@ LOSSES = (
     "token_order",
     "prefix_token",
     "future_summary",
+    "hybrid_diffusion",
     "next_latent",
     "dual",
     "mixture",

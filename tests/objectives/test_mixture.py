@@ -421,6 +421,7 @@ REFUSED = {
     "spanbert": ("mlm", "spanbert has a head that mlm lacks (SpanMaskedLM)"),
     "token_order": ("clm", "token_order has a head that clm lacks (TokenOrderLM)"),
     "next_latent": ("mlm", "next_latent has a head that mlm lacks (NextLatentLM)"),
+    "hybrid_diffusion": ("mlm", "hybrid_diffusion has a head that mlm lacks (Hyb"),
     "multi_token_heads": ("clm", "multi_token_heads has a head that clm lacks (Mul"),
     "skip_gram": ("clm", "skip_gram has a head that clm lacks (SkipGram)"),
     "bilm": ("clm", "bilm reads a row in several passes (forward, backward)"),

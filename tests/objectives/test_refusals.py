@@ -108,6 +108,13 @@ MULTI_TOKEN_HEADS = """
     weight_schedule=((1.0, -0.1),); weight_schedule=((1.0, inf),)
     weight_schedule=((0.0, 0.3), (1.0, 0.1)); weight_schedule=((1.0, 'all'),)
 """
+HYBRID_DIFFUSION = """
+    noise=masks: must be one of mask, hybrid, uniform; noise_scale=0.0: must be above 0
+    noise_scale=1.5; noise_shift=2000.0: must be from -1000 to 1000; noise_shift=nan
+    noise_shift=1.0 & noise=uniform: must be 0 without noise=hybrid
+    noise_scale=0.5 & noise=mask: must be 1 without noise=hybrid
+    weight=mean: must be one of reweighted, bound; bound_samples=0: must be at least 1
+"""
 DIFFUSION = """
     average=sum: must be one of inverse_rate, mean, row_mean
     rates=linear: must be one of uniform, cosine, bimodal
@@ -164,6 +171,7 @@ TABLES = {
     "future_summary": FUTURE_SUMMARY,
     "token_order": "order_weight=0.0",
     "masked_diffusion": DIFFUSION,
+    "hybrid_diffusion": HYBRID_DIFFUSION,
     "dual": DUAL,
     "masked_input_clm": MASKED_INPUT,
     "mixture": MIXTURE,

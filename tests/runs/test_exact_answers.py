@@ -348,6 +348,7 @@ KINDS = {
     "clm": CAUSAL,
     "mlm": FAR,
     "masked_diffusion": FAR,
+    "hybrid_diffusion": FAR,
     "diffusion_from_causal": FAR,
     "clm_mlm": {LEFT: 0, BOTH: 1},
     "prefix_lm": {LEFT: 1, BOTH + BAYES: 3},

@@ -38,6 +38,7 @@ FORMS = {
     "future_summary": ["continuation"],
     "next_latent": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
+    "hybrid_diffusion": ["continuation", "fills"],
     "block_diffusion": ["continuation", "fills"],
     "skip_gram": [],
 }
