@@ -40,6 +40,7 @@ HEADS = {
     "prefix_token": {"head_bias": True},
     "future_summary": {"embedding_size": 16},
     "next_latent": {"embedding_size": 16},
+    "latent_prediction": {"embedding_size": 16},
     "mixture": {"tie_embeddings": False, "positions": "relative"},
 }
 
@@ -64,6 +65,7 @@ PARTS = {
     "prefix_token": 2,
     "future_summary": 2,
     "next_latent": 2,
+    "latent_prediction": 2,
     "mixture": 2,
 }
 
@@ -121,6 +123,7 @@ LOSSES = (
     "prefix_token",
     "future_summary",
     "next_latent",
+    "latent_prediction",
     "dual",
     "mixture",
 )
