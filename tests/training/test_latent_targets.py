@@ -1,6 +1,7 @@
 """The encoder of latent prediction in a run: stored, sharded, resumed, collapsed."""
 
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -98,7 +99,7 @@ def test_a_collapse_ends_the_run_with_one_line(speech, tmp_path):
 
 
 ON_DEVICES = """
-import json, sys
+import json
 import jax, numpy as np
 from tiny import make_config, prepare
 from jaxpt.runs.data import make_feed
@@ -146,8 +147,9 @@ print(json.dumps(results))
 
 
 def test_eight_devices_are_as_one(speech):
-    code = f"SPEECH = {str(speech)!r}\n{ON_DEVICES}"
-    results = json.loads(run_on_devices(8, code).splitlines()[-1])
+    folder = str(Path(__file__).resolve().parents[1])
+    names = f"import sys\nsys.path.insert(0, {folder!r})\nSPEECH = {str(speech)!r}\n"
+    results = json.loads(run_on_devices(8, names + ON_DEVICES).splitlines()[-1])
     one = results["one"]
     assert len(one["encoder"]) > 1000
     for name in ("fsdp", "pmap"):
