@@ -69,6 +69,7 @@ class Batch(TypedDict, total=False):
     prediction_pairs: Array
     bag_tokens: Array
     bag_weights: Array
+    other_rows: dict[str, Array]
     blocks: Array
     mask_seeds: Array
     later_shares: Array
@@ -118,6 +119,7 @@ BATCH_KEYS = {
     "prediction_pairs": "float32 [B, T, K]: 1 where its prediction is too",
     "bag_tokens": "int32 [B, T, K]: the tokens after the next one of each position",
     "bag_weights": "float32 [B, T, K]: 1 where one counts, 0 for a repeated one",
+    "other_rows": "{key: array}: inputs of other rows, whose states are targets",
     "blocks": "int32 [B, T]: the block of its document that each position is in",
     "mask_seeds": "uint32 [B]: of the mask's draw, the same in every row",
     "later_shares": "float32 [B]: of the later tokens that a token attends to",

@@ -198,6 +198,13 @@ TRAITS = {
         specials=(),
         is_trained_by_progress=True,
     ),
+    # Predictions are 0 at first, hence without a direction and a variance.
+    "latent_prediction": Traits(
+        {"loss": UNIFORM, "latent_loss": (1.0, 0.6), "variance_loss": (0.99, 0.05)},
+        drawn="",
+        specials=(),
+        is_trained_by_progress=True,
+    ),
     "masked_input_clm": Traits(
         {"loss": UNIFORM, "masked_loss": UNIFORM}, specials=MASK
     ),

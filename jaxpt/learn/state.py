@@ -17,8 +17,8 @@ class TrainState:
 
     Attributes:
       ema: the float32 exponential moving average of the parameters, or None.
-      objective_state: arrays that the objective's train step updates, replicated over
-        all devices (`ObjectiveSpec.init_state`); None for most objectives.
+      objective_state: arrays that the objective's train step updates, replicated or
+        sharded as parameters (`ObjectiveSpec.init_state`); None for most objectives.
       skips: the skipped updates; None if none may be skipped.
       skipped_batches: ranges (first, end) of batches that are not read, then zeros
         (`text.feed`); None if all are read.

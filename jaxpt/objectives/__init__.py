@@ -80,6 +80,7 @@ OBJECTIVES = Objectives(
         "token_order": "jaxpt.objectives.token_order",
         "next_latent": "jaxpt.objectives.next_latent",
         "future_summary": "jaxpt.objectives.future_summary",
+        "latent_prediction": "jaxpt.objectives.latent_prediction",
         "fill_in_the_middle": "jaxpt.objectives.fill_in_the_middle",
         "bilm": "jaxpt.objectives.bilm",
         "skip_gram": "jaxpt.objectives.skip_gram",

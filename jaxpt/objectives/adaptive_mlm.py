@@ -90,7 +90,7 @@ class Spec(mlm.Spec):
         self.check("masking", self.masking == "tokens", "tokens")
         self.check("static_masks", self.static_masks == 0, "0")
 
-    def init_state(self, vocab: Vocab) -> "TokenState":
+    def init_state(self, vocab: Vocab, params: Any) -> "TokenState":
         weights = jnp.full(vocab.size, self.mask_rate, jnp.float32)
         # Two arrays, which are donated separately.
         zeros = [jnp.zeros(vocab.size, jnp.int32) for _ in range(2)]

@@ -231,15 +231,27 @@ class ObjectiveSpec(Settings):
         """
         return {}
 
-    def init_state(self, vocab: Vocab) -> PyTree:
+    def init_state(self, vocab: Vocab, params: PyTree) -> PyTree:
         """What the objective keeps from step to step, at the first one: arrays or None.
 
         It is `TrainState.objective_state`: `train_step` returns the next one, in the
         same shapes and dtypes and equal on all devices (counts of a batch are summed by
         `Update` if the loss returns them as a metric). Checkpoints hold it. Evaluation
         neither reads nor changes it.
+
+        Args:
+          params: the initial parameters. Arrays whose path ends with that of a
+            parameter of their shape are sharded like it; what is kept must be a copy.
         """
         return None
+
+    @property
+    def floors(self) -> dict[str, str]:
+        """Metrics of `train_step` below whose floor a run ends, as after a divergence.
+
+        By name, the setting that has the floor.
+        """
+        return {}
 
     def text_form(self, vocab: Vocab) -> TextForm:
         """How a text, a gap and a continuation are written for the network.

@@ -129,7 +129,7 @@ class Task:
             params,
             self.optimizer,
             self.has_ema,
-            self.spec.init_state(self.vocab),
+            self.spec.init_state(self.vocab, params),
             rule.init() if rule else None,
             skipped_batches,
         )

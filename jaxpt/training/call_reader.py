@@ -71,6 +71,7 @@ class CallReader:
         steps = self._list_steps(call, metrics)
         self._warn_empty(call, steps.is_empty)
         self._refuse_bad(call, steps)
+        self._refuse_low(call, metrics)
         self._warn_skipped(call, steps)
         if steps.is_skipped.any():
             self._num_skipped = int(steps.num_skipped[-1])
@@ -133,6 +134,19 @@ class CallReader:
             is_counted = not (steps.is_skipped[i] or steps.is_empty[i])
             if is_counted and not math.isfinite(loss):
                 self._run.rewinder.refuse(f"the loss is {loss}", cost)
+
+    def _refuse_low(self, call: Call, metrics: dict) -> None:
+        """Refuses the first step with a metric below its floor, if there is one."""
+        spec = self.task.spec
+        for name, setting in spec.floors.items():
+            values, weights = metrics.get(name, np.zeros((2, 0)))
+            floor = getattr(spec, setting)
+            for i in np.flatnonzero(values < floor * weights)[:1].tolist():
+                self._run.rewinder.refuse(
+                    f"{name} is {values[i] / weights[i]:.4g}, below "
+                    f"{spec.full_name(setting)}={floor}",
+                    self.count_cost(call.first + i + 1),
+                )
 
     def _warn_skipped(self, call: Call, steps: _Steps) -> None:
         for i in np.flatnonzero(steps.is_skipped).tolist():

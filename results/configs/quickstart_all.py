@@ -4,7 +4,8 @@
 
 Five seeds each, with the quickstart's text, model and learning rates, which are tuned
 for four of them. About 60 minutes on 2 cores. The study in results/all is older than
-prefix_token, next_latent, future_summary and mixture: it has the other 22.
+prefix_token, next_latent, latent_prediction, future_summary and mixture: it has the
+other 22.
 """
 
 from jaxpt.config.config_files import read_config_file

@@ -38,6 +38,7 @@ OBJECTIVES = (
     "token_order",
     "prefix_token",
     "next_latent",
+    "latent_prediction",
     "future_summary",
     "fill_in_the_middle",
     "bilm",

@@ -204,6 +204,7 @@ READING = {
     ("adaptive_mlm", "mask_rate_end=0.0"): False,
     ("masked_input_clm", ""): False,
     ("next_latent", ""): False,
+    ("latent_prediction", ""): False,
     ("future_summary", ""): False,
     ("multi_token", ""): True,
     ("masked_diffusion", ""): False,

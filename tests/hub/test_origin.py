@@ -51,6 +51,7 @@ RUNS = {
     "token_order": ("gpt2", {}, {"order_weight": 0.5}),
     "future_summary": ("gpt2", {}, {"horizon": 5, "summary_weight": 0.5}),
     "next_latent": ("gpt2", {}, {"horizon": 2, "latent_weight": 0.5}),
+    "latent_prediction": ("gpt2", {}, {"horizon": 4, "target": "frozen"}),
     "prefix_token": ("gpt2", {}, {"prefix_weight": 0.5, "offset_weights": (0.25,)}),
     "masked_input_clm": ("gpt2", {}, {"max_rate": 0.3}),
     "mixture": ("gpt2", {}, {"shares": (0.75, 0.25)}),

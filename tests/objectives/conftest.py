@@ -52,6 +52,8 @@ SETTINGS = {
     # T5's own numbers give one span, always the last.
     "span_corruption": {"noise_density": 0.3, "mean_span_length": 2.0},
     "skip_gram": {"subsample": 0.02},
+    # The covariance of predictions is 0 at first, when they are.
+    "latent_prediction": {"horizon": 4, "covariance_weight": 0.0},
     "future_summary": {"horizon": 4},  # within documents of ten tokens
     "bilm": {"num_chars": 6, "char_width": 4, "filters": (4, 8, 4)},
 }
@@ -141,7 +143,7 @@ KEEP = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
 
 def init_state(spec, optimizer, params, vocab=VOCAB):
     """The state of a run with these parameters before the first step."""
-    return make_state(params, optimizer, objective_state=spec.init_state(vocab))
+    return make_state(params, optimizer, objective_state=spec.init_state(vocab, params))
 
 
 def make_step(module, model, spec, update, vocab=None):

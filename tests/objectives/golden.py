@@ -16,8 +16,8 @@ NUM_STEPS, NUM_ROWS, LR = 50, 8, 3e-3
 # Forms that read clean rows, or leave out a term, without the progress of a training.
 IN_TRAINING = ("meap", "diffusion_means", "diffusion_by_rank", "prefix_token")
 IN_TRAINING += ("prefix_and_offsets", "future_summary", "next_latent")
-IN_TRAINING += ("diffusion_from_causal", "growing_blocks")
 IN_TRAINING += ("hybrid_diffusion", "uniform_diffusion")
+IN_TRAINING += ("diffusion_from_causal", "growing_blocks", "latent_prediction")
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 

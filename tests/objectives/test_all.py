@@ -648,7 +648,7 @@ def costed(name, values, settings):
     counted = model.count_flops(spec.lengths, spec.predictions.mean(2))
     state = jax.eval_shape(
         lambda params: make_state(
-            params, update.optimizer, objective_state=spec.init_state(vocab)
+            params, update.optimizer, objective_state=spec.init_state(vocab, params)
         ),
         params,
     )

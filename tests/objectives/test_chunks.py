@@ -41,6 +41,7 @@ HEADS = {
     "future_summary": {"embedding_size": 16},
     "hybrid_diffusion": {"tie_embeddings": False, "head_bias": True},
     "next_latent": {"embedding_size": 16},
+    "latent_prediction": {"embedding_size": 16},
     "mixture": {"tie_embeddings": False, "positions": "relative"},
 }
 
@@ -66,6 +67,7 @@ PARTS = {
     "future_summary": 2,
     "hybrid_diffusion": 2,
     "next_latent": 2,
+    "latent_prediction": 2,
     "mixture": 2,
 }
 
@@ -124,6 +126,7 @@ LOSSES = (
     "future_summary",
     "hybrid_diffusion",
     "next_latent",
+    "latent_prediction",
     "dual",
     "mixture",
 )

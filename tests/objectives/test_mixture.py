@@ -430,6 +430,7 @@ REFUSED = {
     "bert": ("mlm", "bert needs rows of pairs"),
     "distillation": ("mlm", "distillation learns from another run"),
     "adaptive_mlm": ("mlm", "adaptive_mlm keeps a state from step to step"),
+    "latent_prediction": ("clm", "latent_prediction keeps a state from step to step"),
     "clm_mlm": ("clm", "clm_mlm is itself a mixture, whose parts can be named"),
     "dual": ("clm", "dual is itself a mixture, whose parts can be named"),
 }

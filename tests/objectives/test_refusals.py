@@ -96,6 +96,12 @@ NEXT_LATENT = """
     step_width=-1: must be at least 0; latent_weight=-1.0; divergence_weight=nan
     latent_weight=0.0 & divergence_weight=0.0: must be above 0 with next_latent.div
 """
+LATENT_PREDICTION = """
+    horizon=0: must be at least 1; horizon=24: must be at most 23, the states
+    latent_weight=-1.0: must be at least 0; variance_weight=nan; covariance_weight=-1.0
+    decay=1.5: must be from 0 to 1; target=mean: must be one of ema, frozen, shuffle
+    min_rank=1.0: must be at least 0 and below 1; min_rank=nan
+"""
 PREFIX_TOKEN = """
     prefix_weight=-0.1: must be at least 0; prefix_weight=nan; offset_weights=(-1.0,)
     prefix_fade=(0.5, 0.2): must be two fractions; prefix_fade=(0.5,)
@@ -168,6 +174,7 @@ TABLES = {
     "multi_token_heads": MULTI_TOKEN_HEADS,
     "prefix_token": PREFIX_TOKEN,
     "next_latent": NEXT_LATENT,
+    "latent_prediction": LATENT_PREDICTION,
     "future_summary": FUTURE_SUMMARY,
     "token_order": "order_weight=0.0",
     "masked_diffusion": DIFFUSION,

@@ -377,6 +377,7 @@ KINDS = {
     "prefix_token": CAUSAL,
     "future_summary": CAUSAL,
     "next_latent": CAUSAL,
+    "latent_prediction": CAUSAL,
     "fill_in_the_middle/psm": {LEFT: 0, BOTH: 3},
     "fill_in_the_middle/spm": {LEFT: 0, BOTH: 3},
     "ul2/one_stack": {LEFT: 1, BOTH + BAYES: 3},

@@ -37,6 +37,7 @@ FORMS = {
     "prefix_token": ["continuation"],
     "future_summary": ["continuation"],
     "next_latent": ["continuation"],
+    "latent_prediction": ["continuation"],
     "masked_diffusion": ["continuation", "fills"],
     "hybrid_diffusion": ["continuation", "fills"],
     "block_diffusion": ["continuation", "fills"],

@@ -48,7 +48,7 @@ def test_it_is_counted_and_updated_during_the_run(whole):
     assert not middle.num_hidden.any()  # just updated
     assert np.unique(middle.weights).size > 2
     assert (middle.weights != last.weights).any()
-    initial = task.spec.init_state(task.vocab).weights
+    initial = task.spec.init_state(task.vocab, None).weights
     assert (initial != middle.weights).all()
 
 
