@@ -19,12 +19,7 @@ MEAP = {
     "masked_input_clm": {"passes": "masked", "hide_rate": 0.15},
     "train": {"steps": 7},
 }
-<<<<<<< HEAD
 NO_CONTROLS = ("clm", "skip_gram")  # they are controls of others
-=======
-HAVE_CONTROLS = ("masked_input_clm", "prefix_token", "future_summary", "next_latent")
-HAVE_CONTROLS += ("mixture", "latent_prediction")
->>>>>>> latent
 
 
 def test_controls_are_names_of_the_comparison(tmp_path):
