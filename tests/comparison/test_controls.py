@@ -20,7 +20,7 @@ MEAP = {
     "train": {"steps": 7},
 }
 HAVE_CONTROLS = ("masked_input_clm", "prefix_token", "future_summary", "next_latent")
-HAVE_CONTROLS += ("mixture",)
+HAVE_CONTROLS += ("mixture", "selective_clm")
 
 
 def test_controls_are_names_of_the_comparison(tmp_path):
