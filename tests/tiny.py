@@ -59,6 +59,7 @@ VARIANTS = {
     "growing_blocks": ("block_diffusion", {"block_schedule": ((0.25, 1), (0.75, 2))}),
     "uniform_diffusion": ("hybrid_diffusion", {"noise": "uniform", "weight": "bound"}),
     "prefix_and_offsets": ("prefix_token", {"offset_weights": (0.5, 0.25)}),
+    "random_selection": ("selective_clm", {"select": "random"}),
     "meap": ("masked_input_clm", {"passes": "masked", "hide_rate": 0.15}),
     "clm_then_mlm": ("clm_mlm", {"mlm_schedule": ((0.5, 0.0), (0.75, 1.0))}),
     "mixture_of_three": (
@@ -99,6 +100,8 @@ class Traits:
       soft: loss terms whose targets are distributions.
       is_trained_by_progress: a term is in the loss of training alone, which has rows
         with the progress.
+      selects: a step trains on some tokens of each microbatch, which it chooses by a
+        second network.
     """
 
     first_losses: dict = dataclasses.field(default_factory=lambda: {"loss": UNIFORM})
@@ -107,6 +110,7 @@ class Traits:
     feature_widths: int = 1
     soft: tuple[str, ...] = ()
     is_trained_by_progress: bool = False
+    selects: bool = False
 
 
 MASK = ("mask",)
@@ -157,6 +161,8 @@ TRAITS = {
     "causal_distillation": Traits(
         {"kl_loss": AGREED, "clm_loss": UNIFORM}, drawn="", specials=()
     ),
+    "selective_clm": Traits(drawn="", specials=(), selects=True),
+    "random_selection": Traits(drawn="", specials=(), selects=True),
     "bilm": Traits(
         {"forward_loss": UNIFORM, "backward_loss": UNIFORM},
         drawn="",

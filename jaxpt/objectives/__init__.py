@@ -73,6 +73,7 @@ OBJECTIVES = Objectives(
         "ul2": "jaxpt.objectives.ul2",
         "distillation": "jaxpt.objectives.distillation",
         "causal_distillation": "jaxpt.objectives.causal_distillation",
+        "selective_clm": "jaxpt.objectives.selective_clm",
         "adaptive_mlm": "jaxpt.objectives.adaptive_mlm",
         "multi_token": "jaxpt.objectives.multi_token",
         "multi_token_heads": "jaxpt.objectives.multi_token_heads",

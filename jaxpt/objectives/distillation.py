@@ -59,13 +59,61 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Teaching(ObjectiveSpec):
-    """The teacher, and the student's initial parameters.
+class WithTeacher(ObjectiveSpec):
+    """Another run that takes part in training, if the objective `needs` it.
 
     Attributes:
       teacher: folder of the teacher's run: its newest parameters, or their average.
       teacher_model: the teacher's `model` section, written by the run itself, so that
         it resumes without that folder; {} is the student's model.
+    """
+
+    _: dataclasses.KW_ONLY
+    teacher: str = ""
+    teacher_model: ModelSpec | dict | None = model_of("teacher")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.teacher_model, dict):  # from a config
+            is_good = {*self.teacher_model} <= {*list_types(ModelSpec)}
+            self.check("teacher_model", is_good, "the model section of a run")
+            teacher = ModelSpec(**self.teacher_model) if self.teacher_model else None
+            object.__setattr__(self, "teacher_model", teacher)
+        super().__post_init__()
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        lengths = super().lengths
+        if self.needs.teacher is None:
+            return lengths
+        (length,) = lengths.values()
+        return {"student": length, "teacher": length}
+
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> "Network":
+        """Both networks, or the student alone without a teacher."""
+        if self.needs.teacher is None:
+            return super().make_network(model_spec, vocab, **fields)
+        kind = self.check_network(model_spec, vocab)
+        student = model_spec.direct(kind.READS_AHEAD)
+        teacher = self.teacher_spec(model_spec).direct(kind.READS_AHEAD)
+        check_teacher(self, student, teacher)
+        return kind(student, teacher, **fields)  # type: ignore[call-arg]
+
+    def teacher_spec(self, model_spec: ModelSpec) -> ModelSpec:
+        """The teacher's sizes, computed as the student's model is."""
+        stored = self.teacher_model
+        teacher = stored if isinstance(stored, ModelSpec) else model_spec
+        how = {name: getattr(model_spec, name) for name in COMPUTING}
+        size = teacher.vocab_size or model_spec.vocab_size
+        return dataclasses.replace(teacher, vocab_size=size, **how)
+
+
+@dataclasses.dataclass(frozen=True)
+class Teaching(WithTeacher):
+    """A teacher of distributions (see `WithTeacher`), and the student's first layers.
+
+    Attributes:
       student_layers: the teacher's layers that the student's start from (DistilBERT's
         are 0 2 4 7 9 11 of 12), with all other parameters that both have; () starts
         from random initialization.
@@ -78,44 +126,21 @@ class Teaching(ObjectiveSpec):
     LOSS_FREE: ClassVar = frozenset({"student_layers", "freeze_positions"})
 
     _: dataclasses.KW_ONLY
-    teacher: str = ""
-    teacher_model: ModelSpec | dict | None = model_of("teacher")
     student_layers: tuple[NonNegativeInt, ...] = ()
     freeze_positions: bool = False
     temperature: PositiveFloat = 2.0
     kl_weight: PositiveFloat = 5.0
 
-    def __post_init__(self) -> None:
-        if isinstance(self.teacher_model, dict):  # from a config
-            is_good = {*self.teacher_model} <= {*list_types(ModelSpec)}
-            self.check("teacher_model", is_good, "the model section of a run")
-            teacher = ModelSpec(**self.teacher_model) if self.teacher_model else None
-            object.__setattr__(self, "teacher_model", teacher)
-        super().__post_init__()
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        (length,) = super().lengths.values()
-        return {"student": length, "teacher": length}
-
     def make_network(
         self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
     ) -> "Network":
-        """Both networks."""
-        kind = self.check_network(model_spec, vocab)
-        student = model_spec.direct(kind.READS_AHEAD)
-        teacher = self.teacher_spec(model_spec).direct(kind.READS_AHEAD)
-        check_teacher(self, student, teacher)
-        fields = fields | {"freezes_positions": self.freeze_positions}
-        return kind(student, teacher, self.temperature, **fields)  # type: ignore[call-arg]
-
-    def teacher_spec(self, model_spec: ModelSpec) -> ModelSpec:
-        """The teacher's sizes, computed as the student's model is."""
-        stored = self.teacher_model
-        teacher = stored if isinstance(stored, ModelSpec) else model_spec
-        how = {name: getattr(model_spec, name) for name in COMPUTING}
-        size = teacher.vocab_size or model_spec.vocab_size
-        return dataclasses.replace(teacher, vocab_size=size, **how)
+        fields |= {
+            "temperature": self.temperature,
+            "freezes_positions": self.freeze_positions,
+        }
+        network: Any = super().make_network(model_spec, vocab, **fields)
+        check_layers(self, network.student_spec, network.teacher_spec)
+        return network
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +202,8 @@ class Spec(Teaching, mlm.Spec):
         return super().make_network(model_spec, vocab, **fields)
 
 
-def check_teacher(spec: Teaching, model_spec: ModelSpec, teacher: ModelSpec) -> None:
-    """Raises UserError if a teacher and a student, or its layers, do not agree."""
+def check_teacher(spec: WithTeacher, model_spec: ModelSpec, teacher: ModelSpec) -> None:
+    """Raises UserError if a teacher cannot read the student's rows."""
     name, length = spec.SECTION, spec.lengths["teacher"]
     if model_spec.vocab_size != teacher.vocab_size:
         raise ConfigError(
@@ -190,7 +215,11 @@ def check_teacher(spec: Teaching, model_spec: ModelSpec, teacher: ModelSpec) -> 
             f"{name}.teacher={spec.teacher}: reads {teacher.max_len} tokens at once; "
             f"must read the {length} of a row"
         )
-    layers = spec.student_layers
+
+
+def check_layers(spec: Teaching, model_spec: ModelSpec, teacher: ModelSpec) -> None:
+    """Raises UserError if a student cannot start from layers of its teacher."""
+    name, layers = spec.SECTION, spec.student_layers
     if not layers:
         return
     # `begin` compares the shapes of parameters.

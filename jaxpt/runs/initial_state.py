@@ -39,6 +39,9 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     if _is_split(task, other_task):
         load_place(f"{CONVERSIONS}:check_split")(task, name)
         other_shapes = load_place(f"{CONVERSIONS}:align_shapes")(shapes, other_shapes)
+    if _is_of_student(task, other_task):  # the teacher is another run's
+        own = {p: x for p, x in shapes.items() if p.startswith("student/")}
+        shapes = {path.removeprefix("student/"): x for path, x in own.items()}
     for leaf in sorted(shapes.keys() | other_shapes.keys()):
         if shapes.get(leaf) != other_shapes.get(leaf):
             raise CheckpointError(
@@ -60,6 +63,11 @@ def _is_split(task: Task, other_task: Task) -> bool:
     return task.model.HAS_DECODER and not other_task.model.HAS_DECODER
 
 
+def _is_of_student(task: Task, other_task: Task) -> bool:
+    """Whether a task's student starts from a network without a teacher."""
+    return bool(task.spec.needs.teacher and not other_task.spec.needs.teacher)
+
+
 def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, object]]:
     """Settings that change what a network computes from the same parameters.
 
@@ -69,6 +77,8 @@ def _compare_networks(task: Task, other_task: Task) -> list[tuple[str, object, o
       (name, this task's value, the other's value) of each setting that differs.
     """
     differences, other_specs = [], list_specs(other_task.model)
+    if _is_of_student(task, other_task) and "spec" in other_specs:
+        other_specs["student_spec"] = other_specs["spec"]
     for network, spec in list_specs(task.model).items():
         if (
             network.removesuffix("_spec") in task.model.frozen
@@ -152,6 +162,10 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
         name = f"train.init_from={spec.init_from}"
         if _is_split(program.task, start_task):
             params = _restore_split(program, name, spec.init_from, start_task)
+        elif _is_of_student(program.task, start_task):
+            template = program.abstract_state().params["student"]
+            student = _restore(name, spec.init_from, start_task, template)
+            params = params | {"student": student}
         else:
             template = program.abstract_state().params
             params = _restore(name, spec.init_from, start_task, template)

@@ -45,6 +45,7 @@ RUNS = {
     "ul2": ("t5-small", T5, {"rates": (1.0, 1.0, 1.0), "random_roll": False}),
     "distillation": ("bert-base", {}, {"temperature": 3.0, "student_layers": (0,)}),
     "causal_distillation": ("gpt2", {}, {"clm_weight": 0.25}),
+    "selective_clm": ("gpt2", {}, {"share": 0.5}),
     "adaptive_mlm": ("bert-base", {}, {"mask_rate": 0.3, "update_every": 50}),
     "fill_in_the_middle": ("gpt2", {}, {"rate": 0.75, "spm_share": 0.25}),
     "multi_token": ("gpt2", {}, {"offset_weights": (0.25,), "fade_end": 0.5}),

@@ -429,6 +429,7 @@ REFUSED = {
     "masked_input_clm": ("clm", "masked_input_clm reads a row in several passes (cl"),
     "bert": ("mlm", "bert needs rows of pairs"),
     "distillation": ("mlm", "distillation learns from another run"),
+    "selective_clm": ("clm", "selective_clm has selective_clm.share=0.6"),
     "adaptive_mlm": ("mlm", "adaptive_mlm keeps a state from step to step"),
     "latent_prediction": ("clm", "latent_prediction keeps a state from step to step"),
     "clm_mlm": ("clm", "clm_mlm is itself a mixture, whose parts can be named"),

@@ -72,6 +72,10 @@ DISTILLATION = """
     mask_rate=1.0; replace_mask=-0.1
     replace_mask=0.8 & replace_random=0.3 ... their sum must
 """
+SELECTIVE = """
+    share=0.0: must be above 0, at most 1; share=1.5; share=nan
+    select=threshold: must be one of excess, reference, loss, random
+"""
 BILM = """
     num_chars=6; char_width=0; filters=(); filters=(4, 0); num_highway=-1
     cell_clip=0.0; proj_clip=nan
@@ -167,6 +171,7 @@ TABLES = {
     "clm_mlm": CLM_MLM,
     "distillation": DISTILLATION,
     "causal_distillation": "temperature=-1.0; clm_weight=-0.1",
+    "selective_clm": SELECTIVE,
     "bilm": BILM,
     "skip_gram": SKIP_GRAM,
     "fill_in_the_middle": FIM,
@@ -208,6 +213,7 @@ def test_bad_settings_are_refused(make, parts, refuses):
 
 OF_ROWS = ["bilm", "causal_distillation", "clm", "clm_mlm", "multi_token"]
 OF_ROWS += ["prefix_lm", "skip_gram", "prefix_token", "token_order"]
+OF_ROWS += ["selective_clm"]
 OF_ROWS += ["dual", "masked_input_clm", "mixture"]
 SPANS = ["span_corruption", "ul2"]
 

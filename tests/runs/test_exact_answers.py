@@ -374,6 +374,7 @@ KINDS = {
     "bert": FAR,
     "distillation": FAR,
     "causal_distillation": CAUSAL,
+    "selective_clm": CAUSAL,
     "prefix_token": CAUSAL,
     "future_summary": CAUSAL,
     "next_latent": CAUSAL,

@@ -29,6 +29,7 @@ FORMS = {
     "dual": ["continuation", "fills"],
     "mixture": ["continuation", "fills"],
     "bilm": [],
+    "selective_clm": ["continuation"],
     "adaptive_mlm": ["fills"],
     "fill_in_the_middle": ["gaps", "continuation"],
     "multi_token": ["continuation"],

@@ -281,6 +281,32 @@ def test_a_teacher_that_cannot_teach_is_one_line(
 # Without a teacher.
 
 
+def test_a_student_starts_from_a_run_without_a_teacher(
+    teachers, tmp_path, speech, refuses
+):
+    """All of it, if both networks compute the same; the teacher is the one named."""
+    write_run(make_config(speech, "clm", train__seed=5), tmp_path / "first")
+    source, tokenizer, source_params, _ = load_run(tmp_path / "first")
+    changes = {
+        "selective_clm__teacher": str(teachers / "clm"),
+        "train__init_from": str(tmp_path / "first"),
+    }
+    plan = make_plan(make_config(speech, "selective_clm", **changes))
+    task = make_task(plan, source.task.vocab)
+    check_start(task, tokenizer)
+    start = make_start(Program(task), plan.train).params
+    same(start["student"], source_params)
+    same(start["teacher"], load_run(teachers / "clm")[2])
+    other = {"model__d_ff": 16}
+    plan = make_plan(make_config(speech, "selective_clm", **changes, **other))
+    with refuses("train.init_from=", "model has encoder/layer_0/mlp/down/kernel [32, "):
+        check_start(make_task(plan, source.task.vocab), tokenizer)
+    other = {"model__norm_epsilon": 1e-3}
+    plan = make_plan(make_config(speech, "selective_clm", **changes, **other))
+    with refuses("train.init_from=", "model has model.norm_epsilon="):
+        check_start(make_task(plan, source.task.vocab), tokenizer)
+
+
 ALONE = {"train__steps": 4, "train__checkpoint_every": 2}
 
 

@@ -35,7 +35,7 @@ class StudentTeacher(Network, nn.Module):
 
     student_spec: ModelSpec
     teacher_spec: ModelSpec
-    temperature: float
+    temperature: float = 1.0
     is_restricted: bool = False
     has_cosine: bool = False
     freezes_positions: bool = False
