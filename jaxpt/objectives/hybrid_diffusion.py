@@ -251,7 +251,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     >>> spec = Spec(row_length=3)
     >>> batch = corrupt(jax.random.key(4), rows, Vocab(size=10, mask=4), spec)
     >>> batch["inputs"].tolist(), batch["targets"].tolist()
-    ([[7, 4, 2]], [[7, 8, 9]])
+    ([[7, 4, 9]], [[7, 8, 9]])
     """
     is_training = "progress" in rows
     by_bound = not is_training or spec.weight == "bound"
