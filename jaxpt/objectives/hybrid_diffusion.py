@@ -69,7 +69,6 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.token_noise import TokenNoise, find_levels, inverse_density
 from jaxpt.setting_types import Limits, OneOf, PositiveFraction, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.network import Network
@@ -218,16 +217,6 @@ class Spec(ObjectiveSpec):
         if self.noise == "mask":
             del controls["mask"]
         return controls
-
-    def text_form(self, vocab: Vocab) -> TextForm:
-        form = super().text_form(vocab)
-        if self.noise != "uniform":
-            return form
-        note = (
-            "Trained by diffusion with random tokens: every token attended to all, and "
-            "no [MASK] was read. To predict a token, put a random one in its place."
-        )
-        return dataclasses.replace(form, mask_note=note)
 
     def find_noise(self, vocab: Vocab) -> TokenNoise:
         """The noise over a vocabulary."""
