@@ -69,7 +69,6 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.token_noise import TokenNoise, find_levels, inverse_density
 from jaxpt.setting_types import Limits, OneOf, PositiveFraction, PositiveInt
 from jaxpt.text.tokens.vocab import Vocab
-from jaxpt.text_form import TextForm
 
 if TYPE_CHECKING:
     from jaxpt.nn.networks.network import Network
@@ -219,16 +218,6 @@ class Spec(ObjectiveSpec):
             del controls["mask"]
         return controls
 
-    def text_form(self, vocab: Vocab) -> TextForm:
-        form = super().text_form(vocab)
-        if self.noise != "uniform":
-            return form
-        note = (
-            "Trained by diffusion with random tokens: every token attended to all, and "
-            "no [MASK] was read. To predict a token, put a random one in its place."
-        )
-        return dataclasses.replace(form, mask_note=note)
-
     def find_noise(self, vocab: Vocab) -> TokenNoise:
         """The noise over a vocabulary."""
         ids = tuple(np.flatnonzero(vocab.is_special).tolist())
@@ -251,7 +240,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     >>> spec = Spec(row_length=3)
     >>> batch = corrupt(jax.random.key(4), rows, Vocab(size=10, mask=4), spec)
     >>> batch["inputs"].tolist(), batch["targets"].tolist()
-    ([[7, 4, 2]], [[7, 8, 9]])
+    ([[7, 4, 9]], [[7, 8, 9]])
     """
     is_training = "progress" in rows
     by_bound = not is_training or spec.weight == "bound"
