@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 import jax
 
+from jaxpt.by_name import load_place
 from jaxpt.ops.kernel_choice import KERNELS
 from jaxpt.ops.losses import LogitOptions
 from jaxpt.setting_types import (
@@ -34,6 +35,8 @@ POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
+# By parametrization, alpha: residual branches have the factor depth^-alpha.
+DEPTH_EXPONENTS = {"standard": 0.0, "mup": 0.0, "depth_mup": 0.5, "completep": 1.0}
 DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
 MAX_LAYERS = 1000  # of a stack
@@ -189,6 +192,14 @@ class ModelSpec(Settings):
         defaults: uniform in 1/sqrt(fan in); standard normal embeddings unless they are
         tied).
       init_std: the standard deviation of "normal", "truncated" and "gpt2".
+      parametrization: how initial values, learning rates, weight decay, Adam's epsilon
+        and the factors of residual branches and logits depend on the width and depth
+        (`jaxpt.nn.parametrization`): "standard" (they do not), "mup" (on the width),
+        "completep" (on both) or "depth_mup" (the same with alpha = 1/2). Settings that
+        are tuned at `base_width` and `base_depth` then apply at other sizes.
+      base_width: the width for which settings are tuned, if not "standard".
+      base_depth: the number of layers of a stack for which settings are tuned, with
+        "completep" and "depth_mup".
       dtype: of matrix products and of layers' outputs; "auto" is bfloat16 on GPU and
         TPU, float32 on CPU. Parameters, softmax, norms and losses stay float32. A run
         records the value of "auto", and keeps it on another device.
@@ -262,6 +273,9 @@ class ModelSpec(Settings):
     attention_dropout: BelowOne = 0.0
     init: Annotated[str, OneOf(*INITS)] = "normal"
     init_std: PositiveFloat = 0.02
+    parametrization: Annotated[str, OneOf(*DEPTH_EXPONENTS)] = "standard"
+    base_width: Width = 256
+    base_depth: NumLayers = 2
     dtype: Annotated[str, OneOf(*DTYPES)] = "auto"
     attention: Annotated[str, OneOf(*KERNELS)] = "auto"
     loss_chunk: NonNegativeInt = 0
@@ -271,6 +285,8 @@ class ModelSpec(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_together()
+        if self.parametrization != "standard":
+            load_place("jaxpt.nn.parametrization:check_model")(self)
 
     def _check_together(self) -> None:
         """Raises UserError for settings that exclude each other."""
@@ -413,6 +429,21 @@ class ModelSpec(Settings):
         return int(self.head_width * self.rotary_fraction)
 
     @property
+    def width_ratio(self) -> float:
+        """m_N: the width over the one for which settings are tuned."""
+        is_scaled = self.parametrization != "standard"
+        return self.d_model / self.base_width if is_scaled else 1.0
+
+    def residual_scale(self, num_layers: int) -> float:
+        """m_L^-alpha: the factor of the branches of a stack of `num_layers` layers.
+
+        >>> ModelSpec(parametrization="completep", base_depth=2).residual_scale(16)
+        0.125
+        """
+        exponent = DEPTH_EXPONENTS[self.parametrization]
+        return float((num_layers / self.base_depth) ** -exponent)
+
+    @property
     def has_qkv_bias(self) -> bool:
         """Whether the dense layers of queries, keys and values have biases."""
         return self.use_bias if self.qkv_bias == "auto" else self.qkv_bias == "yes"
@@ -547,5 +578,7 @@ def _normal(spec: ModelSpec) -> dict:
         "global_last": not values["window"] or values["global_every"] in (0, 1),
         "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",
+        "base_width": spec.parametrization == "standard",
+        "base_depth": not DEPTH_EXPONENTS[spec.parametrization],
     }
     return {key: value for key, value in values.items() if not is_idle.get(key)}
