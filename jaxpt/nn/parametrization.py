@@ -94,7 +94,7 @@ def find_scale(spec: ModelSpec, path: str) -> LeafScale:
     elif not is_kernel and not UNSCALED.search(path):
         raise ConfigError(
             f"model.parametrization={spec.parametrization}: must be standard for this "
-            f"network: there is no rule for its parameter {path}"
+            f"network: the rules do not cover its parameter {path}"
         )
     return LeafScale(1 / spec.width_ratio if is_kernel else 1.0, depth, epsilon)
 

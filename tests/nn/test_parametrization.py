@@ -1,7 +1,6 @@
-"""muP and CompleteP: initial values, factors, and activations over widths and depths."""
+"""muP and CompleteP: initial values, factors, activations over widths and depths."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,6 @@ import optax
 import pytest
 from tiny_refusals import check_refusal, refused
 
-from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.scales import make_scales
@@ -20,7 +18,7 @@ from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PairMaskedLM, SpanMaskedLM
 from jaxpt.nn.parametrization import LeafScale, find_scale, fold, standardise
-from jaxpt.nn.stacks import INTERMEDIATES, list_states
+from jaxpt.nn.stacks import INTERMEDIATES
 from jaxpt.ops import masks
 
 SIZES = {
@@ -46,9 +44,11 @@ def draw_params(model, seed=0, std=0.3):
     shapes = jax.eval_shape(model.init_params, jax.random.key(0))
     rng = np.random.default_rng(seed)
     return jax.tree.map(
-        lambda x: jnp.asarray(1 + rng.normal(0, std, x.shape), jnp.float32)
-        if x.ndim == 1
-        else jnp.asarray(rng.normal(0, std, x.shape), jnp.float32),
+        lambda x: (
+            jnp.asarray(1 + rng.normal(0, std, x.shape), jnp.float32)
+            if x.ndim == 1
+            else jnp.asarray(rng.normal(0, std, x.shape), jnp.float32)
+        ),
         shapes,
     )
 
@@ -235,7 +235,10 @@ def test_all_readers_of_logits_read_the_same(tied):
     close(call("score", states[:, :-1], IDS[:, 1:], ones).loss[0], nll.sum())
     close(call("token_scores", states[:, :-1], IDS[:, 1:])[0], nll)
     decoder = model.make_decoder()
-    close(decoder.next_logits(params, IDS) if hasattr(decoder, "next_logits") else logits, logits)
+    converted, lengths = decoder.convert_params(params), jnp.full(2, 11)
+    last, cache = decoder.prefill(converted, IDS[:, :11], lengths, 1)
+    close(last, logits[:, 10])
+    close(decoder.step(converted, IDS[:, 11], cache)[0], logits[:, 11])
     x, kernel, bias = call("read", states)
     capped = 3 * jnp.tanh((x @ kernel + bias) / 3)
     close(capped, logits)
@@ -287,7 +290,9 @@ def test_folded_parts_of_electra():
     scales = make_scales(model)
     key = jax.tree_util.DictKey
     by_part = {
-        part: scales.find((key(part), *map(key, "encoder/layer_0/mlp/up/kernel".split("/"))))
+        part: scales.find(
+            (key(part), *map(key, "encoder/layer_0/mlp/up/kernel".split("/")))
+        )
         for part in ("generator", "discriminator")
     }
     assert by_part["generator"] == (0.5, 1, 1 / 16)
@@ -349,6 +354,87 @@ def test_parameters_without_a_rule_are_refused(refuses):
     with refuses("model.parametrization=completep", "latent/first/kernel"):
         find_scale(make_spec(), "latent/first/kernel")
     for name, (kind, changes) in NETWORKS.items():  # and all others have one
-        params = names(jax.eval_shape(kind(make_spec(**changes)).init_params, jax.random.key(0)))
+        params = names(
+            jax.eval_shape(kind(make_spec(**changes)).init_params, jax.random.key(0))
+        )
         for path in params:
             find_scale(make_spec(**changes), path)
+
+
+COORDINATES = {"widths": (32, 96, 256), "depths": (2, 6, 16)}
+NUM_SEEDS, NUM_STEPS, RATE = 3, 10, 4e-3
+
+
+def train_briefly(parametrization, width, depth):
+    """The mean |last residual| after 10 steps of AdamW, tuned at width 32, depth 2.
+
+    NumPy draws the parameters; that the network draws the same ones is tested above.
+    """
+    spec = ModelSpec(
+        vocab_size=64,
+        d_model=width,
+        num_layers=depth,
+        num_heads=width // 16,
+        d_ff=2 * width,
+        positions="none",
+        parametrization=parametrization,
+        base_width=32,
+        base_depth=2,
+        scan_layers=True,
+    )
+    model, rng = CausalLM(spec), np.random.default_rng(0)
+    optim = OptimSpec(lr=RATE, schedule="constant", weight_decay=0.1, beta2=0.95)
+    scales = None if parametrization == "standard" else make_scales(model)
+    optimizer = make_optimizer(optim, NUM_STEPS + 1, (), scales)
+    ids = jnp.asarray(rng.integers(0, 64, (4, 8)))
+
+    def draw(path, leaf):
+        name, shape = scan.path_name(path), (NUM_SEEDS, *leaf.shape)
+        if not name.endswith(("kernel", "tokens")):
+            return jnp.full(shape, float(name.endswith("scale")))
+        std = 0.02 / (spec.width_ratio**0.5 if "kernel" in name else 1)
+        return jnp.asarray(rng.normal(0, std, shape), jnp.float32)
+
+    def loss(params):
+        logits, captured = model.apply(
+            {"params": params},
+            ids,
+            {"self": masks.causal()},
+            deterministic=True,
+            mutable=[INTERMEDIATES],
+        )
+        states = captured[INTERMEDIATES]["encoder"]["layers"]["states"][0]
+        nll = optax.softmax_cross_entropy_with_integer_labels(
+            logits[:, :-1], ids[:, 1:]
+        )
+        return nll.mean(), jnp.abs(states[-1]).mean()
+
+    def step(carry, _):
+        params, opt_state = carry
+        grads, size = jax.grad(loss, has_aux=True)(params)
+        updates, opt_state = optimizer.update(grads, opt_state, params)
+        return (optax.apply_updates(params, updates), opt_state), size
+
+    @jax.jit
+    @jax.vmap
+    def train(params):
+        start = params, optimizer.init(params)
+        return jax.lax.scan(step, start, None, NUM_STEPS + 1)[1][-1]
+
+    shapes = jax.eval_shape(model.init_params, jax.random.key(0))
+    return float(train(jax.tree_util.tree_map_with_path(draw, shapes)).mean())
+
+
+def test_activations_do_not_grow_with_the_size():
+    """Slopes of log2 mean |last residual| at step 10: below .1; standard: above .5."""
+    base = train_briefly("standard", 32, 2)  # of all, as m_N = m_L = 1
+    slopes = {}
+    for name in ("standard", "completep"):
+        for axis, sizes in COORDINATES.items():
+            points = [(n, 2) if axis == "widths" else (32, n) for n in sizes[1:]]
+            values = [base, *(train_briefly(name, *point) for point in points)]
+            slopes[name, axis] = np.polyfit(np.log2(sizes), np.log2(values), 1)[0]
+    print(slopes)
+    for (name, axis), slope in slopes.items():
+        is_good = slope > 0.5 if name == "standard" else abs(slope) < 0.1
+        assert is_good, (name, axis, slope)
