@@ -291,51 +291,39 @@ class ModelSpec(Settings):
     def _check_together(self) -> None:
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
-        unrolled = f"at most {MAX_UNROLLED} with model.scan_layers=False"
-        for name, value, is_good, allowed in (
-            (
-                "num_layers",
-                self.num_layers,
-                self.scan_layers or self.num_layers <= MAX_UNROLLED,
-                unrolled,
-            ),
-            (
-                "num_decoder_layers",
-                self.num_decoder_layers,
-                self.scan_layers or self.num_decoder_layers <= MAX_UNROLLED,
-                unrolled,
+        most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
+        for name, is_good, allowed, *value in (
+            *(
+                (name, self.scan_layers or getattr(self, name) <= MAX_UNROLLED, most)
+                for name in ("num_layers", "num_decoder_layers")
             ),
             (
                 "num_heads",
-                self.num_heads,
                 self.head_dim > 0 or self.d_model % self.num_heads == 0,
                 f"a divisor of model.d_model={self.d_model}",
             ),
             (
                 "num_kv_heads",
-                self.num_kv_heads,
                 self.num_heads % self.kv_heads == 0,
                 f"a divisor of model.num_heads={self.num_heads}",
             ),
             (
                 "head_dim",
-                self.head_width,
                 self.positions != "rotary"
                 or self.head_width % 2 == 0
                 or self.rotary_fraction < 1,
                 "even with rotary positions",
+                self.head_width,
             ),
             (
                 "rotary_fraction",
-                self.rotary_fraction,
-                (self.rotary_width > 0 or self.positions != "rotary")
-                and (self.rotary_width % 2 == 0 or self.positions != "rotary"),
+                self.positions != "rotary"
+                or (self.rotary_width > 0 and self.rotary_width % 2 == 0),
                 "above 0 and at most 1, and with rotary positions that times "
                 f"{self.head_width}, a head's width, rounded down, even and at least 2",
             ),
             (
                 "parallel_residual",
-                self.parallel_residual,
                 not self.parallel_residual
                 or (self.norm_position == "pre" and not self.num_decoder_layers),
                 "False with model.norm_position other than pre, or "
@@ -343,75 +331,62 @@ class ModelSpec(Settings):
             ),
             (
                 "shared_norm",
-                self.shared_norm,
                 not self.shared_norm
                 or (self.parallel_residual and not self.embed_norm),
                 "False with model.parallel_residual=False or model.embed_norm=True",
             ),
             (
                 "embed_norm",
-                self.embed_norm,
                 not self.embed_norm or self.norm_position == "pre",
                 "False with model.norm_position other than pre",
             ),
             (
                 "attention_scalar",
-                self.attention_scalar,
                 not self.attention_scalar or self.scale_attention,
                 "0 with model.scale_attention=False",
             ),
             (
                 "scale_logits",
-                self.scale_logits,
                 not self.scale_logits or self.tie_embeddings,
                 "False with model.tie_embeddings=False",
             ),
             (
                 table,
-                self.embedding_dim,
                 self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
                 "even with sinusoidal positions",
+                self.embedding_dim,
             ),
             (
                 "relative_bias",
-                self.relative_bias,
                 not self.relative_bias or self.positions != "relative",
                 "False with model.positions=relative, which are that bias",
             ),
-            (
-                "relative_buckets",
-                self.relative_buckets,
-                self.relative_buckets % 4 == 0,
-                "a multiple of 4",
-            ),
+            ("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4"),
             (
                 "global_every",
-                self.global_every,
                 self.window > 0 or self.global_every == 0,
                 "0 with model.window=0",
             ),
             (
                 "scan_layers",
-                self.scan_layers,
                 not self.scan_layers or not (self.global_every or self.unrotated_every),
                 "False with model.global_every or model.unrotated_every, whose layers "
                 "differ",
             ),
             (
                 "scan_layers",
-                self.scan_layers,
                 not self.scan_layers or not self.value_embeddings,
                 "False with model.value_embeddings=True, whose layers differ",
             ),
             (
                 "relative_max_distance",
-                self.relative_max_distance,
                 self.relative_max_distance > self.relative_buckets // 2,
                 "more than half of model.relative_buckets",
             ),
         ):
             if not is_good:
-                raise refuse(self.full_name(name), value, allowed)
+                shown = value[0] if value else getattr(self, name)
+                raise refuse(self.full_name(name), shown, allowed)
 
     @property
     def embedding_dim(self) -> int:
