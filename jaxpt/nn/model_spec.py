@@ -292,7 +292,7 @@ class ModelSpec(Settings):
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
         most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
-        for name, is_good, allowed, *value in (
+        for name, is_good, allowed in (
             *(
                 (name, self.scan_layers or getattr(self, name) <= MAX_UNROLLED, most)
                 for name in ("num_layers", "num_decoder_layers")
@@ -313,7 +313,6 @@ class ModelSpec(Settings):
                 or self.head_width % 2 == 0
                 or self.rotary_fraction < 1,
                 "even with rotary positions",
-                self.head_width,
             ),
             (
                 "rotary_fraction",
@@ -354,7 +353,6 @@ class ModelSpec(Settings):
                 table,
                 self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
                 "even with sinusoidal positions",
-                self.embedding_dim,
             ),
             (
                 "relative_bias",
@@ -385,8 +383,9 @@ class ModelSpec(Settings):
             ),
         ):
             if not is_good:
-                shown = value[0] if value else getattr(self, name)
-                raise refuse(self.full_name(name), shown, allowed)
+                own = {"head_dim": self.head_width, table: self.embedding_dim}
+                value = own.get(name, getattr(self, name))
+                raise refuse(self.full_name(name), value, allowed)
 
     @property
     def embedding_dim(self) -> int:

@@ -5,7 +5,7 @@
 
 Each objective is trained with both parametrizations at three widths and eight learning
 rates of AdamW, a factor of 1.5 apart: 192 runs of 600 steps, with two seeds. These are
-9.7e14 FLOPs: about 200 minutes of 2 cores at 80 GFLOP/s. Settings are those of width
+1e15 FLOPs: about 220 minutes of 2 cores at 80 GFLOP/s. Settings are those of width
 64, where both parametrizations are the same model. The second command prints the best
 rate of each width (by the mean validation loss of both seeds) and checks what is
 expected:
@@ -14,7 +14,7 @@ expected:
     standard    they are not, and the best rate falls as the width grows
 
 A best rate at an edge of the grid counts as not found. `:512` adds that width, `:128`
-leaves out larger ones. There is no test of significance.
+leaves out larger ones. Differences are not tested.
 """
 
 import itertools

@@ -78,7 +78,7 @@ def by_hand(params, extra, spec, position, scale):
     )
 
 
-@pytest.mark.slow_cases("houlsby-pre", "houlsby-2")
+@pytest.mark.slow_cases("houlsby-pre-1", "houlsby-pre-2")
 @pytest.mark.parametrize("position, scale", [("pre", 1), ("post", 1), ("pre", 2)])
 @pytest.mark.parametrize("spec", [HOULSBY, PFEIFFER], ids=lambda spec: spec.method)
 def test_a_layer_by_hand(spec, position, scale):
