@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from jaxpt.by_name import load_place
 from jaxpt.config.needs import (
     Filler,
     fill_answers,
@@ -256,6 +257,8 @@ def replace_filled(spec: ObjectiveSpec, values: dict[str, Any]) -> ObjectiveSpec
 def _derive(name: str, config: dict, filled: str) -> Plan:
     parts, spec = read_sections(config), _make_spec(name, config)
     optim, model = OptimSpec(**parts["optim"]), ModelSpec(**parts["model"])
+    if model.parametrization != "standard":
+        load_place("jaxpt.learn.scales:check_optim")(optim, model.parametrization)
     if kind := spec.kind(model.num_decoder_layers):
         model = model.direct(kind.READS_AHEAD)
     # The stored config has the optimizer's defaults in place of -1.

@@ -38,6 +38,7 @@ from jaxpt.hub.task_heads import (
 )
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.parametrization import fold, standardise
 from jaxpt.runs.checkpoint import Checkpointer
 
 IDENTITY = "identity.json"
@@ -141,9 +142,11 @@ def _export(
     plan, base = tuned.program.plan, tuned.program.base
     target = find_target(plan, base, family)
     network: Any = base.network
-    export_spec = target.family.lay_out(network.spec, base.tokenizer.vocab.pad)
     merged = merge(plan.adapt, tuned.params["network"], tuned.params["extra"])
-    moved = move_places(merged, network.spec, export_spec)
+    # A task's head reads the states, whose size must not change.
+    spec, merged = fold(network.spec, merged, "" if target.names else target.purpose)
+    export_spec = target.family.lay_out(spec, base.tokenizer.vocab.pad)
+    moved = move_places(merged, spec, export_spec)
     make = _make_reader if target.names else _make_writer
     model = make(tuned, target, export_spec, moved)
     check_range({target.purpose: model}, options.dtype)
@@ -178,7 +181,7 @@ def find_target(plan: FinetunePlan, base: Base, family: str = "") -> Target:
     if plan.spec.READS and not class_suffix:
         raise CheckpointError(f"transformers has no class for {plan.task_name}")
     purpose, vocab = find_purpose(task, network, family), base.tokenizer.vocab
-    spec = cast(Any, network).spec
+    spec = standardise(cast(Any, network).spec)
     kind, config = write_config(spec, purpose, family, vocab)
     if not plan.spec.READS:
         return Target(kind, purpose, config)

@@ -35,6 +35,7 @@ from jaxpt.nn.networks.one_stack import (
     PairMaskedLM,
 )
 from jaxpt.nn.networks.student_teacher import StudentTeacher
+from jaxpt.nn.parametrization import standardise
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.runs.task import Task
 
@@ -91,7 +92,7 @@ def _find_form(task: Task) -> str:
 def _keeps_lm_head(task: Task) -> bool:
     """Whether the class for texts has what is before the vocabulary (ModernBERT)."""
     try:
-        family, _ = write_config(task.model_spec, "masked")
+        family, _ = write_config(standardise(task.model_spec), "masked")
     except UserError:
         return False
     heads = family.task_heads.get(TEXTS, ())
@@ -123,7 +124,8 @@ def _prefer_export(task: Task, network: Any, form: str, class_suffix: str) -> st
     """The form, or the one of transformers' class that pools the same states."""
     try:
         purpose = find_purpose(task, network)
-        family, _ = write_config(network.spec, purpose, vocab=task.vocab)
+        spec = standardise(network.spec)
+        family, _ = write_config(spec, purpose, vocab=task.vocab)
     except UserError:
         return form
     known = family.task_heads.get(class_suffix, ())

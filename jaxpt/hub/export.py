@@ -20,6 +20,7 @@ from jaxpt.hub.origin import read_base_model, write_origin
 from jaxpt.hub.source_folder import main_folder
 from jaxpt.hub.specials import write_generation
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.parametrization import fold
 from jaxpt.runs.random_parts import list_missing
 from jaxpt.runs.result import load_result
 from jaxpt.runs.task import Task
@@ -128,6 +129,7 @@ def write_export(
         )
     models, form = {}, task.text_form
     for head, (spec, part) in parts.items():
+        spec, part = fold(spec, part, head)
         kind, config = write_config(spec, head, family, tokenizer.vocab)
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)

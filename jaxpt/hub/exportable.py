@@ -5,6 +5,7 @@ import jax
 from jaxpt.errors import UserError
 from jaxpt.hub.configs import write_config
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.parametrization import standardise
 from jaxpt.runs.task import Task
 
 
@@ -16,7 +17,7 @@ def name_families(task: Task) -> str:
     families = []
     try:
         for head, spec in list_parts(task).items():
-            kind, _ = write_config(spec, head, "", task.vocab)
+            kind, _ = write_config(standardise(spec), head, "", task.vocab)
             families.append(kind.name)
     except UserError as error:
         reason = str(error).removeprefix("no family of transformers has such a model; ")

@@ -120,7 +120,8 @@ def write_origin(
         for path, leaf in flatten(params).items()
         if path not in known and not is_under(path, unsaved)
     }
-    if rest:
+    # The networks are written with standard factors, which these do not have.
+    if rest and task.plan.model.parametrization == "standard":
         write_tensors(folder / FOLDER, rest)
 
 

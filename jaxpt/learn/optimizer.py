@@ -8,7 +8,7 @@ single layers, scanned or not.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,9 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.nn.scan import is_stacked, path_name
 from jaxpt.ops import layout
+
+if TYPE_CHECKING:
+    from jaxpt.learn.scales import Scales
 
 # T5X's: the smallest side of a matrix with a factored second moment, the exponent of
 # the moment's decay, and the maximum RMS of an update.
@@ -159,16 +162,16 @@ def scale_by_adam(spec: OptimSpec) -> optax.GradientTransformation:
     return optax.GradientTransformation(corrected.init, update)
 
 
-def make_adamw(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
+def make_adamw(
+    spec: OptimSpec, schedules: dict, scales: "Scales | None" = None
+) -> optax.GradientTransformation:
     """Adam's update, weight decay and learning rate, in that order (AdamW).
 
     Loshchilov & Hutter 2019.
     """
-    return optax.chain(
-        scale_by_adam(spec),
-        make_decay(spec),
-        optax.scale_by_learning_rate(schedules["lr"]),
-    )
+    rate = optax.scale_by_learning_rate(schedules["lr"])
+    parts = scale_by_adam(spec), make_decay(spec), rate
+    return scales.scale_adamw(*parts) if scales else optax.chain(*parts)
 
 
 def make_lamb(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
@@ -222,7 +225,9 @@ def make_adafactor(spec: OptimSpec, schedules: dict) -> optax.GradientTransforma
     return optax.chain(*steps, optax.scale(-1.0))
 
 
-def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
+def make_muon(
+    spec: OptimSpec, schedules: dict, scales: "Scales | None" = None
+) -> optax.GradientTransformation:
     """Orthogonalised momentum for the layers' matrices, AdamW for the rest.
 
     Keller Jordan's: 5 Newton-Schulz iterations, Nesterov momentum, steps multiplied by
@@ -236,15 +241,16 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     def label(path: KeyPath, leaf: Array) -> str:
         return "muon" if is_layer_matrix(path, leaf) else "adamw"
 
-    muon = optax.chain(
+    parts = [
         scale_by_muon(spec.momentum),
         *([scale_by_normuon(spec.normuon_beta)] if spec.name == "normuon" else []),
         optax.stateless_with_tree_map(shape),
         make_decay(spec),
         optax.scale_by_learning_rate(schedules["muon_lr"]),
-    )
+    ]
+    muon = scales.scale_muon(parts) if scales else optax.chain(*parts)
     return optax.partition(
-        {"muon": muon, "adamw": make_adamw(spec, schedules)},
+        {"muon": muon, "adamw": make_adamw(spec, schedules, scales)},
         functools.partial(jax.tree_util.tree_map_with_path, label),
     )
 
@@ -396,16 +402,21 @@ def check_overrides(
 
 
 def make_optimizer(
-    spec: OptimSpec, num_steps: int, frozen: tuple[str, ...] = ()
+    spec: OptimSpec,
+    num_steps: int,
+    frozen: tuple[str, ...] = (),
+    scales: "Scales | None" = None,
 ) -> optax.GradientTransformation:
     """Gradient clipping followed by the optimizer.
 
     Args:
       frozen: paths of parameters without updates and moments.
+      scales: the factors of `jaxpt.nn.parametrization`; None for 1.
     """
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     maker = MAKERS[spec.name]
-    optimizer = optax.chain(*parts, maker(spec, make_schedules(spec, num_steps)))
+    more = () if scales is None else (scales,)
+    optimizer = optax.chain(*parts, maker(spec, make_schedules(spec, num_steps), *more))
     if spec.decay_overrides:
         optimizer = check_overrides(optimizer, spec)
     if not frozen:

@@ -100,6 +100,11 @@ class Embedder(nn.Module):
         return self.dropout(x, deterministic=deterministic).astype(spec.compute_dtype)
 
 
+def scale_state(x: Float[Array, "*B D"], spec: ModelSpec) -> Float[Array, "*B D"]:
+    """x / m_N: what the product with a head's weights reads, but not its bias."""
+    return x if spec.width_ratio == 1 else x / spec.width_ratio
+
+
 class VocabHead(nn.Module):
     """Hidden states to float32 logits of the vocabulary, and their losses.
 
@@ -120,9 +125,10 @@ class VocabHead(nn.Module):
             x = Norm(spec, name="norm")(kernels.activate(spec.activation, x))
         elif x.shape[-1] != spec.embedding_dim and spec.tie_embeddings:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)
-        x = x.astype(spec.compute_dtype)
+        x = scale_state(x, spec).astype(spec.compute_dtype)
         if not spec.tie_embeddings:
-            out = Dense(spec.vocab_size, spec, use_bias=spec.head_bias, name="out")
+            how = {"use_bias": spec.head_bias, "is_head": True}
+            out = Dense(spec.vocab_size, spec, **how, name="out")
             return x, *out.read(x.shape[-1])
         if tokens is None:
             raise ValueError("tied embeddings need the token table")
@@ -182,7 +188,8 @@ class TokenScore(nn.Module):
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T"]:
         x = Dense(self.spec.d_model, self.spec)(x)
         x = kernels.activate(self.spec.activation, x)
-        kernel, bias = Dense(1, self.spec, name="out").read(x.shape[-1])
+        x = scale_state(x, self.spec)
+        kernel, bias = Dense(1, self.spec, is_head=True, name="out").read(x.shape[-1])
         return kernels.dense(x, kernel, bias, jnp.float32)[..., 0]
 
 
@@ -194,7 +201,8 @@ class PairScore(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B 2"]:
         pooled = jnp.tanh(Dense(self.spec.d_model, self.spec, name="pool")(x[:, 0]))
-        kernel, bias = Dense(2, self.spec, name="out").read(x.shape[-1])
+        pooled = scale_state(pooled, self.spec)
+        kernel, bias = Dense(2, self.spec, is_head=True, name="out").read(x.shape[-1])
         return kernels.dense(pooled, kernel, bias, jnp.float32)
 
 
@@ -229,6 +237,6 @@ class BoundaryHead(nn.Module):
             x = Dense(width, spec, name=f"transform_{i}")(x)
             x = Norm(spec, name=f"out_{i}_norm")(kernels.activate(spec.activation, x))
         bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
-        head = x.astype(spec.compute_dtype), tokens.T, bias
+        head = scale_state(x, spec).astype(spec.compute_dtype), tokens.T, bias
         how = spec.loss_chunk, None, spec.logit_options
         return chunked_loss.score(*head, targets, weights, *how)

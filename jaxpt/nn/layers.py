@@ -17,12 +17,16 @@ from jaxpt.ops.dropout import dropout
 
 
 def kernel_init(
-    spec: ModelSpec, is_residual: bool = False, t5_scale: float = 1.0
+    spec: ModelSpec,
+    is_residual: bool = False,
+    t5_scale: float = 1.0,
+    is_head: bool = False,
 ) -> Initializer:
     """The initialiser of a dense kernel [in, out].
 
     Args:
       is_residual: the output is added to the residual stream.
+      is_head: the output are logits, whose std does not depend on the width.
       t5_scale: a factor of the initial values if `init` is "t5".
     """
     if spec.init == "torch":
@@ -30,11 +34,12 @@ def kernel_init(
         return nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
     if spec.init == "t5":
         return nn.initializers.variance_scaling(t5_scale**2, "fan_in", "normal")
+    std = spec.init_std / math.sqrt(1 if is_head else spec.width_ratio)
     if spec.init == "truncated":
-        return nn.initializers.truncated_normal(spec.init_std)
+        return nn.initializers.truncated_normal(std)
     # Radford et al. 2019: 1 / sqrt(N), "where N is the number of residual layers".
     times = 2 * spec.num_layers if spec.init == "gpt2" and is_residual else 1
-    return nn.initializers.normal(spec.init_std / math.sqrt(times))
+    return nn.initializers.normal(std / math.sqrt(times))
 
 
 def bias_init(spec: ModelSpec, fan_in: int) -> Callable[..., Array]:
@@ -92,11 +97,13 @@ class Dense(nn.Module):
     use_bias: bool | None = None  # None: by the spec
     is_residual: bool = False
     t5_scale: float = 1.0
+    is_head: bool = False
 
     @nn.compact
     def read(self, fan_in: int) -> tuple[Float[Array, "I O"], Float[Array, "O"] | None]:
         """W and b."""
-        init = kernel_init(self.spec, self.is_residual, self.t5_scale)
+        how = self.is_residual, self.t5_scale, self.is_head
+        init = kernel_init(self.spec, *how)
         kernel = draw(self, "kernel", init, (fan_in, self.features))
         bias = None
         if self.spec.use_bias if self.use_bias is None else self.use_bias:

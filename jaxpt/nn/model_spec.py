@@ -7,6 +7,7 @@ is one that a named family needs.
 import dataclasses
 from typing import Annotated, ClassVar
 
+from jaxpt.by_name import load_place
 from jaxpt.ops.kernel_choice import KERNELS, has_bfloat16
 from jaxpt.ops.losses import LogitOptions
 from jaxpt.setting_types import (
@@ -32,6 +33,8 @@ POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
+# By parametrization, alpha: residual branches have the factor depth^-alpha.
+DEPTH_EXPONENTS = {"standard": 0.0, "mup": 0.0, "depth_mup": 0.5, "completep": 1.0}
 DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
 MAX_LAYERS = 1000  # of a stack
@@ -187,6 +190,14 @@ class ModelSpec(Settings):
         defaults: uniform in 1/sqrt(fan in); standard normal embeddings unless they are
         tied).
       init_std: the standard deviation of "normal", "truncated" and "gpt2".
+      parametrization: how initial values, learning rates, weight decay, Adam's epsilon
+        and the factors of residual branches and logits depend on the width and depth
+        (`jaxpt.nn.parametrization`): "standard" (they do not), "mup" (on the width),
+        "completep" (on both) or "depth_mup" (the same with alpha = 1/2). Settings that
+        are tuned at `base_width` and `base_depth` then apply at other sizes.
+      base_width: the width for which settings are tuned, if not "standard".
+      base_depth: the number of layers of a stack for which settings are tuned, with
+        "completep" and "depth_mup".
       dtype: of matrix products and of layers' outputs; "auto" is bfloat16 on TPU
         and GPU, float32 on CPU and on NVIDIA GPUs below compute capability 8.0, which
         emulate bfloat16. Parameters, softmax, norms and losses stay float32. A run
@@ -261,6 +272,9 @@ class ModelSpec(Settings):
     attention_dropout: BelowOne = 0.0
     init: Annotated[str, OneOf(*INITS)] = "normal"
     init_std: PositiveFloat = 0.02
+    parametrization: Annotated[str, OneOf(*DEPTH_EXPONENTS)] = "standard"
+    base_width: Width = 256
+    base_depth: NumLayers = 2
     dtype: Annotated[str, OneOf(*DTYPES)] = "auto"
     attention: Annotated[str, OneOf(*KERNELS)] = "auto"
     loss_chunk: NonNegativeInt = 0
@@ -270,39 +284,30 @@ class ModelSpec(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_together()
+        if self.parametrization != "standard":
+            load_place("jaxpt.nn.parametrization:check_model")(self)
 
     def _check_together(self) -> None:
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
-        unrolled = f"at most {MAX_UNROLLED} with model.scan_layers=False"
-        for name, value, is_good, allowed in (
-            (
-                "num_layers",
-                self.num_layers,
-                self.scan_layers or self.num_layers <= MAX_UNROLLED,
-                unrolled,
-            ),
-            (
-                "num_decoder_layers",
-                self.num_decoder_layers,
-                self.scan_layers or self.num_decoder_layers <= MAX_UNROLLED,
-                unrolled,
+        most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
+        for name, is_good, allowed in (
+            *(
+                (name, self.scan_layers or getattr(self, name) <= MAX_UNROLLED, most)
+                for name in ("num_layers", "num_decoder_layers")
             ),
             (
                 "num_heads",
-                self.num_heads,
                 self.head_dim > 0 or self.d_model % self.num_heads == 0,
                 f"a divisor of model.d_model={self.d_model}",
             ),
             (
                 "num_kv_heads",
-                self.num_kv_heads,
                 self.num_heads % self.kv_heads == 0,
                 f"a divisor of model.num_heads={self.num_heads}",
             ),
             (
                 "head_dim",
-                self.head_width,
                 self.positions != "rotary"
                 or self.head_width % 2 == 0
                 or self.rotary_fraction < 1,
@@ -310,15 +315,13 @@ class ModelSpec(Settings):
             ),
             (
                 "rotary_fraction",
-                self.rotary_fraction,
-                (self.rotary_width > 0 or self.positions != "rotary")
-                and (self.rotary_width % 2 == 0 or self.positions != "rotary"),
+                self.positions != "rotary"
+                or (self.rotary_width > 0 and self.rotary_width % 2 == 0),
                 "above 0 and at most 1, and with rotary positions that times "
                 f"{self.head_width}, a head's width, rounded down, even and at least 2",
             ),
             (
                 "parallel_residual",
-                self.parallel_residual,
                 not self.parallel_residual
                 or (self.norm_position == "pre" and not self.num_decoder_layers),
                 "False with model.norm_position other than pre, or "
@@ -326,74 +329,61 @@ class ModelSpec(Settings):
             ),
             (
                 "shared_norm",
-                self.shared_norm,
                 not self.shared_norm
                 or (self.parallel_residual and not self.embed_norm),
                 "False with model.parallel_residual=False or model.embed_norm=True",
             ),
             (
                 "embed_norm",
-                self.embed_norm,
                 not self.embed_norm or self.norm_position == "pre",
                 "False with model.norm_position other than pre",
             ),
             (
                 "attention_scalar",
-                self.attention_scalar,
                 not self.attention_scalar or self.scale_attention,
                 "0 with model.scale_attention=False",
             ),
             (
                 "scale_logits",
-                self.scale_logits,
                 not self.scale_logits or self.tie_embeddings,
                 "False with model.tie_embeddings=False",
             ),
             (
                 table,
-                self.embedding_dim,
                 self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
                 "even with sinusoidal positions",
             ),
             (
                 "relative_bias",
-                self.relative_bias,
                 not self.relative_bias or self.positions != "relative",
                 "False with model.positions=relative, which are that bias",
             ),
-            (
-                "relative_buckets",
-                self.relative_buckets,
-                self.relative_buckets % 4 == 0,
-                "a multiple of 4",
-            ),
+            ("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4"),
             (
                 "global_every",
-                self.global_every,
                 self.window > 0 or self.global_every == 0,
                 "0 with model.window=0",
             ),
             (
                 "scan_layers",
-                self.scan_layers,
                 not self.scan_layers or not (self.global_every or self.unrotated_every),
                 "False with model.global_every or model.unrotated_every, whose layers "
                 "differ",
             ),
             (
                 "scan_layers",
-                self.scan_layers,
                 not self.scan_layers or not self.value_embeddings,
                 "False with model.value_embeddings=True, whose layers differ",
             ),
             (
                 "relative_max_distance",
-                self.relative_max_distance,
                 self.relative_max_distance > self.relative_buckets // 2,
                 "more than half of model.relative_buckets",
             ),
         ):
             if not is_good:
+                own = {"head_dim": self.head_width, table: self.embedding_dim}
+                value = own.get(name, getattr(self, name))
                 raise refuse(self.full_name(name), value, allowed)
 
     @property
@@ -410,6 +400,21 @@ class ModelSpec(Settings):
     def rotary_width(self) -> int:
         """How many numbers of each head are rotated."""
         return int(self.head_width * self.rotary_fraction)
+
+    @property
+    def width_ratio(self) -> float:
+        """m_N: the width over the one for which settings are tuned."""
+        is_scaled = self.parametrization != "standard"
+        return self.d_model / self.base_width if is_scaled else 1.0
+
+    def residual_scale(self, num_layers: int) -> float:
+        """m_L^-alpha: the factor of the branches of a stack of `num_layers` layers.
+
+        >>> ModelSpec(parametrization="completep", base_depth=2).residual_scale(16)
+        0.125
+        """
+        exponent = DEPTH_EXPONENTS[self.parametrization]
+        return float((num_layers / self.base_depth) ** -exponent)
 
     @property
     def has_qkv_bias(self) -> bool:
@@ -546,5 +551,7 @@ def _normal(spec: ModelSpec) -> dict:
         "global_last": not values["window"] or values["global_every"] in (0, 1),
         "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",
+        "base_width": spec.parametrization == "standard",
+        "base_depth": not DEPTH_EXPONENTS[spec.parametrization],
     }
     return {key: value for key, value in values.items() if not is_idle.get(key)}

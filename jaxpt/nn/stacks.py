@@ -56,6 +56,7 @@ class Layer(nn.Module):
     spec: ModelSpec
     is_normed: bool = False  # the input is normed, so the first norm is omitted
     is_local: bool = False  # attention is limited to the spec's window
+    residual_scale: float = 1.0  # of f (`ModelSpec.residual_scale`)
 
     @nn.compact
     def __call__(
@@ -92,8 +93,9 @@ class Layer(nn.Module):
             if spec.norm_position == "both":
                 y = Norm(spec, name=f"{name}_out_norm")(y)
             y = norm(y) if spec.norm_position == "output" else y
-            y = x + Dropout(spec.dropout)(y, deterministic=deterministic)
-            y = keep_rows(y)
+            y = Dropout(spec.dropout)(y, deterministic=deterministic)
+            scale = self.residual_scale
+            y = keep_rows(x + (y if scale == 1 else scale * y))
             return (norm(y) if spec.norm_position == "post" else y), kv_cache
 
         before = x if spec.parallel_residual else None
@@ -199,12 +201,14 @@ class Stack(nn.Module):
             return layer(x, *rest, deterministic=deterministic)
 
         num_apart, now = self.num_layers, []
+        scale = spec.residual_scale(self.num_layers)
         states: tuple[Array, ...] = (x,)
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.embed_norm and self.num_layers > 1)
         for i in range(num_apart):
             is_normed = spec.embed_norm and i == 0
-            layer = Layer(spec, is_normed, spec.is_local(i), name=f"layer_{i}")
+            fields = is_normed, spec.is_local(i), scale
+            layer = Layer(spec, *fields, name=f"layer_{i}")
             value_ids = ids if spec.has_values(i, self.num_layers) else None
             apply = remat(partial(run, is_rotated=spec.is_rotated(i)), spec)
             x, layer_cache = apply(layer, x, kv_cache and kv_cache[i], value_ids)
@@ -216,7 +220,7 @@ class Stack(nn.Module):
                     "a kv_cache needs the model unrolled (`jaxpt.nn.scan`)"
                 )
             is_normed = spec.embed_norm and not num_apart
-            layers = Layer(spec, is_normed, spec.window > 0, name="layers")
+            layers = Layer(spec, is_normed, spec.window > 0, scale, name="layers")
             length, num_kept = self.num_layers - num_apart, 1 + with_trunk
             states = _loop(run, spec, length, num_kept)(layers, x)
             x = states[-1]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
+from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan
 from jaxpt.errors import ConfigError
 from jaxpt.learn.optim_spec import OptimSpec
@@ -158,7 +159,7 @@ class Task:
         plan, optimizer = self.plan.in_phase(phase), self.optimizer
         model = plan.spec.make_network(self.model_spec, self.vocab)
         if plan.optim != self.plan.optim:  # other learning rates
-            optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
+            optimizer = _make_optimizer(plan, model)
         return dataclasses.replace(self, plan=plan, model=model, optimizer=optimizer)
 
     def for_batch(self, num_rows: int, length: int) -> "Task":
@@ -232,8 +233,15 @@ def make_task(plan: Plan, vocab: Vocab) -> Task:
     plan = resolve_dtype(plan)
     model_spec = with_vocab(plan.model, vocab)
     model = plan.spec.make_network(model_spec, vocab)
-    optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
-    return Task(plan, vocab, model_spec, model, optimizer)
+    return Task(plan, vocab, model_spec, model, _make_optimizer(plan, model))
+
+
+def _make_optimizer(plan: Plan, model: Network) -> optax.GradientTransformation:
+    """The optimizer of a plan, with the factors of its parametrization."""
+    scales = None
+    if plan.model.parametrization != "standard":
+        scales = load_place("jaxpt.learn.scales:make_scales")(model)
+    return make_optimizer(plan.optim, plan.train.steps, model.frozen, scales)
 
 
 def resolve_dtype(plan: Plan) -> Plan:

@@ -76,6 +76,7 @@ OTHER = {
     "rotary_scaling": (8.0, 1.0, 4.0, 64.0),
     "relative_directions": "past",
     "init": "t5",
+    "parametrization": "completep",
     "dtype": "bfloat16",
     "attention": "xla",
     "remat": "full",
@@ -97,6 +98,8 @@ WHERE = {
     "unrotated_every": {"positions": "rotary", "num_layers": 4},
     "shared_norm": {"parallel_residual": True},
     "local_rotary_base": {"positions": "rotary", "window": 8},
+    "base_width": {"parametrization": "completep"},
+    "base_depth": {"parametrization": "completep"},
 }
 
 

@@ -83,7 +83,12 @@ OPTIM = {
     "adaptive_mlm": {"adaptive_mlm__update_every": 3},
     "multi_token": {},
     "multi_token_heads": {"optim__name": "muon"},
-    "fill_in_the_middle": {},
+    "fill_in_the_middle": {
+        "model__parametrization": "completep",
+        "model__num_layers": 3,
+        "model__base_width": 8,
+        "model__scan_layers": True,
+    },
     "mixture": {"mixture__schedule": ((0.5, (0.75, 0.25)),)},
 }
 

@@ -77,8 +77,8 @@ def change(spec: AdaptSpec, extra: dict) -> Callable[[Sublayer], Array]:
 
 def _finish(sublayer: Sublayer) -> Array:
     """The layer's output without an adapter: residual and, with post-norm, norm."""
-    total = sublayer.residual + sublayer.output
-    spec = sublayer.layer.spec
+    spec, scale = sublayer.layer.spec, sublayer.layer.residual_scale
+    total = sublayer.residual + scale * sublayer.output
     if spec.norm_position != "post":
         return total
     params = sublayer.layer.variables["params"][f"{sublayer.path[-1]}_norm"]

@@ -27,7 +27,7 @@ T5 = {"norm": "rmsnorm", "positions": "relative", "use_bias": False}
 def make(kind, **values):
     """A network of a kind, and parameters by NumPy, far enough apart to show."""
     spec = dataclasses.replace(SPEC, **values)
-    small = dataclasses.replace(spec, d_model=8, embedding_size=16, num_heads=1)
+    small = {"d_model": 8, "embedding_size": 16, "num_heads": 1}
     two = dataclasses.replace(spec, num_decoder_layers=1)
     pieces = tuple(bytes([97 + i]) for i in range(V))
     network = {
@@ -35,7 +35,7 @@ def make(kind, **values):
         "causal": lambda: CausalLM(spec),
         "prefix": lambda: PrefixLM(spec),
         "encoder_decoder": lambda: EncoderDecoder(two),
-        "electra": lambda: Electra(small, spec),
+        "electra": lambda: Electra(dataclasses.replace(spec, **small), spec),
         "student": lambda: MaskedStudent(spec, spec, 2.0),
         "bilm": lambda: BiLm(spec, pieces, (), 6, 4, (4, 8, 4), 1, 3.0, 3.0),
         "skip_gram": lambda: SkipGram(spec),

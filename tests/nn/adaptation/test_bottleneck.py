@@ -47,8 +47,12 @@ def mlp(x, params):
     return dense(np.maximum(dense(x, params["up"]), 0), params["down"])
 
 
-def by_hand(params, extra, spec, position):
-    """One layer in NumPy, whose attention adds nothing, by the norms' place."""
+def by_hand(params, extra, spec, position, scale):
+    """One layer in NumPy, whose attention adds nothing, by the norms' place.
+
+    Args:
+      scale: the factor of its branches.
+    """
     ids = np.asarray(make_batch()["inputs"])
     embed, layer = params["embed"], params["encoder"]["layer_0"]
     x = np.asarray(embed["tokens"])[ids] + embed["positions"]["table"][:4]
@@ -57,7 +61,7 @@ def by_hand(params, extra, spec, position):
     own = extra["encoder"]["layer_0"]
     if spec.method == "houlsby":  # of h = 0
         hidden = gelu_tanh(dense(np.zeros_like(x), own["attention"]["down"]))
-        x = x + dense(hidden, own["attention"]["up"])
+        x = x + scale * dense(hidden, own["attention"]["up"])
     if position == "post":
         x = norm(x, layer["attention_norm"])
     read = norm(x, layer["mlp_norm"]) if position == "pre" else x
@@ -65,26 +69,29 @@ def by_hand(params, extra, spec, position):
     if spec.method == "houlsby":
         hidden = gelu_tanh(dense(h, own["mlp"]["down"]))
     else:
-        n = norm(x + h, layer["mlp_norm"]) if position == "post" else x + h
+        n = x + scale * h
+        n = norm(n, layer["mlp_norm"]) if position == "post" else n
         hidden = np.maximum(dense(n, own["mlp"]["down"]), 0)
-    y = x + h + dense(hidden, own["mlp"]["up"])
+    y = x + scale * (h + dense(hidden, own["mlp"]["up"]))
     return norm(
         y, layer["mlp_norm"] if position == "post" else params["encoder"]["norm"]
     )
 
 
-@pytest.mark.slow_cases("houlsby-pre")
-@both_norms
+@pytest.mark.slow_cases("houlsby-pre-1", "houlsby-pre-2")
+@pytest.mark.parametrize("position, scale", [("pre", 1), ("post", 1), ("pre", 2)])
 @pytest.mark.parametrize("spec", [HOULSBY, PFEIFFER], ids=lambda spec: spec.method)
-def test_a_layer_by_hand(spec, position):
+def test_a_layer_by_hand(spec, position, scale):
     values = {"norm_position": position, "activation": "relu", "num_layers": 1}
+    if scale > 1:
+        values |= {"parametrization": "completep", "base_depth": scale}
     states, params, extra = add_all(spec, **values)
     out = params["encoder"]["layer_0"]["attention"]["out"]
     for name in out:
         out[name] = jnp.zeros_like(out[name])
     extra = shake(extra)
     result = np.asarray(states(params, extra))
-    expected = by_hand(params, extra, spec, position)
+    expected = by_hand(params, extra, spec, position, scale)
     is_text = np.asarray(make_batch()["segment_ids"]) > 0
     np.testing.assert_allclose(result[is_text], expected[is_text], atol=1e-5)
 
