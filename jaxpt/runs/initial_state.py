@@ -172,17 +172,13 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
     if has_teacher:
         params = _add_teacher(program, params)
     ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
-    own = _init_objective(program, params)
-    return dataclasses.replace(state, params=params, ema=ema, objective_state=own)
-
-
-def _init_objective(program: Program, params):
-    """What the objective keeps from step to step, from these parameters."""
-    task, template = program.task, program.abstract_state().objective_state
-    return jax.jit(
+    task, kept = program.task, program.abstract_state().objective_state
+    init_objective = jax.jit(
         lambda params: task.spec.init_state(task.vocab, params),
-        out_shardings=jax.tree.map(lambda x: x.sharding, template),
-    )(params)
+        out_shardings=jax.tree.map(lambda x: x.sharding, kept),
+    )
+    own = init_objective(params)
+    return dataclasses.replace(state, params=params, ema=ema, objective_state=own)
 
 
 def _begin(task: Task, params, teacher_task: Task, teacher_params):
