@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 WIDTH = 88
 DESCRIBED = "jaxpt.config.described"  # of help and of settings without "="
-SETTINGS = "jaxpt.config.settings"  # imports JAX, which commands without a config do not
+SETTINGS = (
+    "jaxpt.config.settings"  # imports JAX, which commands without a config do not
+)
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 HELP = {"--help", "-h", "-help"}
 # Short forms of the settings that are used most, by the kind of config.
@@ -321,7 +323,9 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
         if not isinstance(here, ConfigDict) or part not in here:
             is_section = isinstance(here, ConfigDict)
             where = ".".join(path[:depth]) or "config"
-            known = ", ".join(settings.add_sections(here)) if is_section else "no settings"
+            known = (
+                ", ".join(settings.add_sections(here)) if is_section else "no settings"
+            )
             whole = _list_names(settings.add_sections(config))
             suggestion = settings.suggest_setting(name, whole)
             raise ConfigError(
