@@ -123,7 +123,7 @@ def _check_once(rows: ScoreRows, run: Codes, names: list[tuple]) -> None:
 def _refuse_repeated(
     rows: ScoreRows, row: int, first: int, name: tuple, example: str
 ) -> None:
-    here = rows.at(first).partition(f"{rows.source}: ")[2]
+    here = rows.at(first).removeprefix(f"{rows.source}: ")
     more = ""
     if not example and rows.example is None:
         more = ", or a column of examples must tell them apart"
@@ -202,7 +202,7 @@ def _take_constant(
         raise DataError(
             f"{rows.at(row)}: example {example.known[example.places[row]]} has the "
             f"{name} {written[row]}, and {written[first]} in "
-            f"{rows.at(first).partition(f'{rows.source}: ')[2]}; must be the same"
+            f"{rows.at(first).removeprefix(f'{rows.source}: ')}; must be the same"
         )
     return by_example
 

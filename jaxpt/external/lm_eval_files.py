@@ -47,11 +47,15 @@ class Samples(NamedTuple):
     lines: list[int]
 
 
+def find_path(word: str) -> Path:
+    """The path of a word of the command, which may be NAME=PATH."""
+    match = None if Path(word).exists() else NAMED.fullmatch(word)
+    return Path(match["path"] if match else word)
+
+
 def is_samples(word: str) -> bool:
-    """Whether a word of the command names samples: a folder, a file or NAME=PATH."""
-    path = Path(word)
-    if not path.exists() and (match := NAMED.fullmatch(word)):
-        path = Path(match["path"])
+    """Whether a word of the command names samples: a folder, or a file of them."""
+    path = find_path(word)
     return path.is_dir() or path.suffix == ".jsonl"
 
 
@@ -98,7 +102,7 @@ def _list_files(words: Iterable[str]) -> tuple[list[SampleFile], list[str]]:
     notes = []
     for word in words:
         match = None if Path(word).exists() else NAMED.fullmatch(word)
-        root = Path(match["path"] if match else word)
+        root = find_path(word)
         paths = sorted(root.rglob("samples_*.jsonl")) if root.is_dir() else [root]
         if not paths:
             raise DataError(f"{root}: no samples_*.jsonl below it; must be, {HINT}")

@@ -6,14 +6,14 @@ family, whose intervals are simultaneous.
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, argument, suggest
 from jaxpt.external.arrange import Arranged, arrange
 from jaxpt.external.columns import SUFFIXES, read_table, to_columns
-from jaxpt.external.lm_eval_files import is_samples, read_samples
+from jaxpt.external.lm_eval_files import find_path, is_samples, read_samples
 from jaxpt.external.ranking import Ranking, SystemLine, Verdicts
 from jaxpt.external.score_rows import ColumnNames, ScoreRows, find_scores
 from jaxpt.judge import ALPHA
@@ -145,22 +145,18 @@ def _read(
     table: Any, names: ColumnNames, samples: tuple[Sequence[str], str]
 ) -> tuple[list[ScoreRows], list[str]]:
     """The scores of a table in memory, of a file or of samples."""
-    is_path = isinstance(table, str | os.PathLike)
-    words = [os.fspath(table)] if is_path else table
-    if (
-        not isinstance(words, list | tuple)
-        or not words
-        or isinstance(words[0], Mapping)
-    ):
+    given = [table] if isinstance(table, str | os.PathLike) else table
+    is_list = isinstance(given, list | tuple) and len(given) > 0
+    if not is_list or not all(isinstance(x, str | os.PathLike) for x in given):
         return find_scores(to_columns(table), names), []
-    words = [os.fspath(word) for word in words]
+    words: list[str] = [os.fspath(word) for word in given]
+    for word in words:
+        if not find_path(word).exists():
+            raise DataError(f"{word}: not found")
     if all(map(is_samples, words)):
         return read_samples(words, names.score, names.group, *samples)
     for word in words:
-        path = Path(word)
-        if not path.exists():
-            raise DataError(f"{word}: not found")
-        if split_suffixes(path)[0] not in SUFFIXES or len(words) > 1:
+        if split_suffixes(Path(word))[0] not in SUFFIXES or len(words) > 1:
             raise DataError(
                 f"{word}: must be one file of {', '.join(SUFFIXES)}; or folders, or "
                 f"samples_*.jsonl, that lm_eval wrote"
