@@ -127,6 +127,8 @@ def join_parts(form: str, parts: Sequence[str], notes: Sequence[str]) -> str:
         lines = [render("verdict.html", sentence="", tables=[], notes=lines)] * bool(
             lines
         )
+    if form == "text":
+        lines = ["\n".join(lines)] * bool(lines)
     return "\n\n".join([*parts, *lines])
 
 
