@@ -126,7 +126,7 @@ def _refuse_repeated(
     here = rows.at(first).removeprefix(f"{rows.source}: ")
     more = ""
     if not example and rows.example is None:
-        more = ", or a column of examples must tell them apart"
+        more = ", or have a column of examples"
     raise DataError(
         f"{rows.at(row)}: repeats {name[0]}, seed {name[1]}{example} of {here}; "
         f"must be once for each metric{more}"

@@ -1,7 +1,7 @@
 """Reads what EleutherAI's lm-evaluation-harness writes with --log_samples.
 
     OUT/MODEL/samples_TASK_DATE.jsonl     a line for each document and filter
-    OUT/MODEL/results_DATE.json           says of each metric whether higher is better
+    OUT/MODEL/results_DATE.json           whether a higher value of a metric is better
 
 A model is a system. A seed in its name (`split_seed`) or in that of the folder above
 makes it a run of the system; `NAME=PATH` and `NAME:SEED=PATH` name one in words.
@@ -22,7 +22,7 @@ FILE = re.compile(
 )
 NAMED = re.compile(r"(?P<name>[^/=:]+)(?::(?P<seed>\d+))?=(?P<path>.+)")
 HINT = "as lm_eval --output_path OUT --log_samples writes"
-# Of which lower is better, if no file of results says so.
+# Of which lower is better, if no file of results has it.
 LOWER = {"perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "ter"}
 LOWER |= {"brier_score", "loss", "wer", "cer"}
 
@@ -37,7 +37,7 @@ class SampleFile(NamedTuple):
     date: str
 
 
-class Samples(NamedTuple):
+class RunSamples(NamedTuple):
     """The samples of one run on one task, under one filter."""
 
     file: SampleFile
@@ -149,7 +149,7 @@ def _check_tasks(by_task: Mapping[str, list[SampleFile]]) -> None:
                 )
 
 
-def _read_file(file: SampleFile, group: str, filter_name: str) -> Samples:
+def _read_file(file: SampleFile, group: str, filter_name: str) -> RunSamples:
     """The samples of one filter."""
     lines = read_whole(file.path, "").split(b"\n")
     samples, numbers = [], []
@@ -185,7 +185,7 @@ def _read_file(file: SampleFile, group: str, filter_name: str) -> Samples:
         ]
     scores = {name: [sample[name] for sample in samples] for name in names}
     documents = [sample["doc_id"] for sample in samples]
-    return Samples(file, documents, scores, groups, numbers)
+    return RunSamples(file, documents, scores, groups, numbers)
 
 
 def _parse(line: bytes, place: str) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _find_group(sample: Mapping[str, Any], key: str, place: str) -> Any:
 
 
 def _choose_metrics(
-    task: str, runs: Sequence[Samples], scores: Sequence[str]
+    task: str, runs: Sequence[RunSamples], scores: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """The metrics of a task, and a note on those that were not chosen."""
     first = runs[0]
@@ -263,7 +263,7 @@ def _is_mean(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
 
-def _join(runs: Sequence[Samples], metric: str, label: str) -> ScoreRows:
+def _join(runs: Sequence[RunSamples], metric: str, label: str) -> ScoreRows:
     """The scores of all runs on a task."""
     places = [(run, i) for run in runs for i in range(len(run.documents))]
 
