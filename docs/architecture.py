@@ -12,7 +12,7 @@ from pathlib import Path
 # From the highest to the lowest: what a layer is for, and its subpackages.
 LAYERS = (
     ("entry points", "cli api"),
-    ("comparisons and reports", "comparison report finetuning"),
+    ("comparisons and reports", "comparison external report finetuning"),
     ("runs", "hub training runs config"),
     ("measurements", "tasks zero_shot evaluation"),
     ("objectives and networks", "objectives learn nn ops"),

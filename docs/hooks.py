@@ -6,7 +6,7 @@ reference/settings.md    every setting with its default and description
 reference/tasks.md       the same for fine-tuning
 reference/commands.md    the output of `jaxpt` and `jaxpt list`
 reference/api.md         the names of `import jaxpt`
-reference/PACKAGE.md     functions and classes of jaxpt.objectives, .ops and .nn
+reference/PACKAGE.md     functions and classes of jaxpt.objectives, .ops, .nn, .judge
 results.md               the studies and records of results/, with their pictures
 negative.md              results/negative.md
 """
@@ -48,7 +48,7 @@ PASSAGE = {
 }
 LENGTH, STEP = 10, 5  # tokens; the step whose first row is drawn
 # Subpackages whose modules have a reference page.
-PACKAGES = ("objectives", "ops", "nn")
+PACKAGES = ("objectives", "ops", "nn", "judge")
 RESULTS = pathlib.Path(__file__).parents[1] / "results"
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         RandomWeightsWarning,
         UserError,
     )
+    from jaxpt.external.verdict import verdict
     from jaxpt.rng import split_step, stream
 
 # The names of each module, which is imported when one of them is used: most import jax.
@@ -47,6 +48,7 @@ _MODULES = {
         *("CheckpointError", "ConfigError", "DataError", "DeviceError"),
         *("DivergedError", "RandomWeightsWarning", "UserError"),
     ),
+    "jaxpt.external.verdict": ("verdict",),
     "jaxpt.rng": ("split_step", "stream"),
 }
 PLACES = {name: module for module, names in _MODULES.items() for name in names}
@@ -73,6 +75,7 @@ __all__ = [
     "split_step",
     "stream",
     "train",
+    "verdict",
 ]
 
 

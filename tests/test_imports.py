@@ -24,7 +24,8 @@ ORDER = (
     *("distributed", "files", "logs"),
     *("judge", "languages", "text", "ops", "nn", "learn", "objectives"),
     *("evaluation", "zero_shot", "tasks", "config", "runs", "training", "hub"),
-    *("finetuning", "report", "comparison", "doctor", "api", "cli", "__main__"),
+    *("finetuning", "report", "external"),
+    *("comparison", "doctor", "api", "cli", "__main__"),
 )
 # What it does not import although it is lower. `text` and `judge` work
 # without jax; what is measured of a network knows no objective and no config. Whoever
@@ -44,8 +45,9 @@ NOT = {
     "hub": {"training"},
     "finetuning": {"training"},
     "report": {"training"},
+    "external": {"training", "runs", "config", "hub", "finetuning", "evaluation"},
 }
-TOP = {"api", "config", "errors", "rng"}  # of jaxpt/__init__.py
+TOP = {"api", "config", "errors", "external", "rng"}  # of jaxpt/__init__.py
 
 
 def may_import(room: str, other: str) -> bool:
@@ -330,7 +332,7 @@ def test_the_science_stands_alone():
 
 
 # These work without jax; one Python imports them in turn.
-HOST_ONLY = ("judge", "languages", "text")
+HOST_ONLY = ("judge", "languages", "text", "external")
 
 
 def test_these_subpackages_do_not_import_jax():

@@ -68,6 +68,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "jaxpt.cli.compare:report",
             "Report on finished runs, as `jaxpt compare` does; train nothing",
         ),
+        "verdict": (
+            "jaxpt.cli.verdict:verdict",
+            "Rank systems by their results, from lm-eval samples or a table of scores",
+        ),
         "fit-scaling": (
             "jaxpt.cli.downstream:fit_scaling",
             "Fit scaling laws to runs of several sizes, or to a table of them",

@@ -17,21 +17,16 @@ from ml_collections.config_flags import tuple_parser
 
 from jaxpt import logs, trust
 from jaxpt.by_name import OnDemand, load_place
-from jaxpt.config.config_files import load_config
-from jaxpt.config.settings import (
-    SECTIONS,
-    add_sections,
-    list_code,
-    suggest_setting,
-)
 from jaxpt.errors import ConfigError, Ended, suggest
-from jaxpt.text.text_spec import TextSpec
 
 if TYPE_CHECKING:
     from jaxpt.config.described import Setting
 
 WIDTH = 88
 DESCRIBED = "jaxpt.config.described"  # of help and of settings without "="
+SETTINGS = (
+    "jaxpt.config.settings"  # imports JAX, which commands without a config do not
+)
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 HELP = {"--help", "-h", "-help"}
 # Short forms of the settings that are used most, by the kind of config.
@@ -109,16 +104,17 @@ class Command:
             return load_place("jaxpt.config.finetuning:describe_finetuning")()
         if not self.config:
             return {}
+        sections = load_place(f"{SETTINGS}:SECTIONS")
         describe_section = load_place(f"{DESCRIBED}:describe_section")
         if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
             parts: dict[str, tuple[type, ...]] = {
-                "data": (TextSpec,),
-                "tokenizer": SECTIONS["tokenizer"],
+                "data": (load_place("jaxpt.text.text_spec:TextSpec"),),
+                "tokenizer": sections["tokenizer"],
             }
             return {name: describe_section(name, spec) for name, spec in parts.items()}
-        names = self.sections or tuple(name for name in SECTIONS if name != "compare")
-        names = tuple(name for name in SECTIONS if name in names)
-        return OnDemand(names, lambda name: describe_section(name, SECTIONS[name]))
+        names = self.sections or tuple(name for name in sections if name != "compare")
+        names = tuple(name for name in sections if name in names)
+        return OnDemand(names, lambda name: describe_section(name, sections[name]))
 
 
 def command(name: str, example: str, **options: Any) -> Callable[[Callable], Command]:
@@ -178,9 +174,12 @@ def suggest_flag(command: Command, name: str) -> str:
     names = [*command.all_flags, *command.short_forms]
     if suggestion := suggest(name, names):
         return suggestion.replace("mean ", "mean --")
+    if not command.config:
+        return ""
     known = [s.name for each in command.describe_settings().values() for s in each]
     known += SHORT["pretraining"].values() if command.config == "pretraining" else []
     short = SHORT.get(command.config, {}).get(name, name)
+    suggest_setting = load_place(f"{SETTINGS}:suggest_setting")
     return suggest_setting(short, known).replace("mean ", "mean --config.")
 
 
@@ -224,9 +223,9 @@ def parse_config(
     trust.trust(outside)
     if not values.config and command.needs_config:
         raise ConfigError("--config: must name a file, such as configs/quickstart.py")
-    config = load_config(values.config, outside)
+    config = load_place("jaxpt.config.config_files:load_config")(values.config, outside)
     changed = dict(_override(config, arg) for arg in overrides)
-    trust.trust(list_code(_nest(changed)))
+    trust.trust(load_place(f"{SETTINGS}:list_code")(_nest(changed)))
     return config, values, list(changed)
 
 
@@ -319,12 +318,16 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
     flag, has_value, text = arg.partition("=")
     name = flag.lstrip("-").partition(".")[2]
     path, here = name.split("."), config
+    settings = load_place(SETTINGS)
     for depth, part in enumerate(path):
         if not isinstance(here, ConfigDict) or part not in here:
             is_section = isinstance(here, ConfigDict)
             where = ".".join(path[:depth]) or "config"
-            known = ", ".join(add_sections(here)) if is_section else "no settings"
-            suggestion = suggest_setting(name, _list_names(add_sections(config)))
+            known = (
+                ", ".join(settings.add_sections(here)) if is_section else "no settings"
+            )
+            whole = _list_names(settings.add_sections(config))
+            suggestion = settings.suggest_setting(name, whole)
             raise ConfigError(
                 f"{flag}: unknown setting{suggestion}; {where} has {known}"
             )

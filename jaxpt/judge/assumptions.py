@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 LEVEL = 0.01  # of the test
 MIN_SEEDS = 5  # of fewer, two or three may agree by chance up to a single answer
@@ -35,7 +35,7 @@ def find_outlier(values: Mapping[int, float]) -> int | None:
     if not spread > 0:
         return None
     scores = np.abs(array - array.mean()) / spread
-    t = -stats.t.ppf(LEVEL / (2 * num), num - 2)
+    t = -stdtrit(num - 2, LEVEL / (2 * num))
     limit = (num - 1) / math.sqrt(num) * math.sqrt(t**2 / (num - 2 + t**2))
     place = int(scores.argmax())
     return list(values)[place] if scores[place] > limit else None

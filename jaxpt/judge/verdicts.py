@@ -29,16 +29,22 @@ times the level at which the interval ends at 0, so p <= alpha says the same.
 
 With fewer than `MIN_SEEDS` seeds of either objective there is no verdict: two or three
 values do not estimate their own spread. Values that do not depend on a seed, such as
-those of answers without a network, have no error of seeds.
+those of answers without a network, have no error of seeds. Two such sides are compared
+on test documents alone, of which `MIN_DOCUMENTS` are needed.
+
+`estimate` is the mean of one objective, with an interval by the same rule.
 """
 
 import bisect
+import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.optimize import brentq
 from scipy.special import stdtrit
 
@@ -47,6 +53,7 @@ from jaxpt.judge.examples import Examples
 from jaxpt.judge.unpaired import Sample, half_width
 
 MIN_SEEDS = 4  # of each objective, for a verdict
+MIN_DOCUMENTS = 10  # for a verdict if neither side depends on a seed
 BLOCKS = 40  # of consecutive examples, if the test text is one document
 GOOD_SEEDS = 5  # that are recommended
 POWER = 0.8  # of a follow-up with the recommended number of seeds
@@ -93,7 +100,12 @@ class Difference(NamedTuple):
 
     @property
     def is_testable(self) -> bool:
-        """Whether both sides have enough seeds for a verdict."""
+        """Whether both sides have enough seeds for a verdict.
+
+        Without seeds on either side, whether there are enough test documents.
+        """
+        if not self.first.num and not self.second.num:
+            return self.num_groups >= MIN_DOCUMENTS
         return self.num_seeds >= MIN_SEEDS
 
     @property
@@ -118,11 +130,14 @@ class Difference(NamedTuple):
 
         Counts of correct answers may agree by chance. Their variance is then unknown,
         and the evidence is that all seeds of one side are above all of the other: p of
-        a permutation, or of signs if the other side is a constant.
+        a permutation, or of signs if the other side is a constant. Without seeds it is
+        that of the signs of documents.
         """
-        if self.seeds_error > 0:
-            return 0.0
         num, other = self.first.num, self.second.num
+        if not num and not other and not self.examples_error:
+            return 2.0 / 2**self.num_groups
+        if self.seeds_error > 0 or not (num or other):
+            return 0.0
         ways = math.comb(num + other, num) if num and other else 2 ** (num + other)
         return 2.0 / ways
 
@@ -146,13 +161,17 @@ class Difference(NamedTuple):
         half = self.half_width(level)
         return self.mean - half, self.mean + half
 
+    def detectable(self, level: float) -> float:
+        """The true difference that has p <= `level` with the power `POWER`."""
+        return sum(map(self.half_width, (level, 2 - 2 * POWER)))
+
     def seeds_needed(self, level: float) -> int | None:
         """The seeds of each side with which a new comparison has p <= `level`.
 
         It has the power `POWER` if the true difference is the measured one. None if no
         number of seeds suffices, because there are too few test documents.
         """
-        if not self.is_testable or self.mean == 0:
+        if not self.is_testable or self.mean == 0 or not self.num_seeds:
             return None
 
         def is_enough(num: int) -> bool:
@@ -160,8 +179,8 @@ class Difference(NamedTuple):
                 first=self.first._replace(num=num if self.first.num else 0),
                 second=self.second._replace(num=num if self.second.num else 0),
             )
-            half = sum(map(larger.half_width, (level, 2 - 2 * POWER)))
-            return abs(self.mean) >= half and larger._least_p <= level
+            is_larger = abs(self.mean) >= larger.detectable(level)
+            return is_larger and larger._least_p <= level
 
         first = self.num_seeds + 1
         last = 2 * first
@@ -173,7 +192,19 @@ class Difference(NamedTuple):
         return nums[bisect.bisect_left(nums, True, key=is_enough)]
 
 
-class Side(NamedTuple):
+class Pull(NamedTuple):
+    """The influence of each test document on a mean over seeds; the sum is 0.
+
+    Attributes:
+      documents: in order.
+    """
+
+    documents: Int[np.ndarray, "G"]
+    influence: Float[np.ndarray, "G"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Side:
     """What was measured of one objective on one metric.
 
     Attributes:
@@ -184,7 +215,7 @@ class Side(NamedTuple):
     """
 
     values: Mapping[int, float]
-    examples: Mapping[int, Examples] = {}
+    examples: Mapping[int, Examples] = dataclasses.field(default_factory=dict)
     is_constant: bool = False
 
     def sample(self) -> Sample:
@@ -204,6 +235,39 @@ class Side(NamedTuple):
         """The mean over seeds."""
         return float(np.mean(list(self.values.values()))) if self.values else math.nan
 
+    @functools.cached_property
+    def pull(self) -> Pull:
+        """The influence of documents."""
+        return self._gather(self.examples.values())
+
+    def pull_blocks(self, num: int) -> Pull:
+        """That of blocks of consecutive examples (`Examples.in_blocks`)."""
+        return self._gather(each.in_blocks(num) for each in self.examples.values())
+
+    def _gather(self, examples: Iterable[Examples]) -> Pull:
+        pulls = [Pull(*each.influence_by_group()) for each in examples]
+        return _add(
+            [pull._replace(influence=pull.influence / len(pulls)) for pull in pulls]
+        )
+
+    @property
+    def num_examples(self) -> int:
+        """Those of the seed that has the fewest."""
+        return min(len(each.totals) for each in self.examples.values())
+
+
+def _add(pulls: Sequence[Pull]) -> Pull:
+    """The sum of influences by document."""
+    first = pulls[0].documents
+    if all(np.array_equal(pull.documents, first) for pull in pulls):
+        return Pull(first, np.sum([pull.influence for pull in pulls], 0))
+    documents, places = np.unique(
+        np.concatenate([pull.documents for pull in pulls]), return_inverse=True
+    )
+    return Pull(
+        documents, np.bincount(places, np.concatenate([p.influence for p in pulls]))
+    )
+
 
 def subtract(first: Side, second: Side) -> Difference:
     """The difference of two objectives on one metric.
@@ -215,18 +279,28 @@ def subtract(first: Side, second: Side) -> Difference:
     difference = Difference(first.mean - second.mean, first.sample(), second.sample())
     if not first.examples or not second.examples:
         return difference
-    every = [*first.examples.values(), *second.examples.values()]
-    is_cut = len({group for each in every for group in np.unique(each.groups)}) == 1
-    num_blocks = min(BLOCKS, *(len(each.totals) for each in every))
-    groups, pulls = [], []
-    for sign, examples in ((1, first.examples), (-1, second.examples)):
-        for each in examples.values():
-            each = each.in_blocks(num_blocks) if is_cut else each
-            documents, influence = each.influence_by_group()
-            groups.append(documents)
-            pulls.append(sign * influence / len(examples))
-    documents, places = np.unique(np.concatenate(groups), return_inverse=True)
-    influence = np.bincount(places, np.concatenate(pulls))
+    return _add_documents(difference, (first, second), (1, -1))
+
+
+def estimate(side: Side) -> Difference:
+    """The mean of one objective, as its difference from an exact 0."""
+    mean = Difference(side.mean, side.sample(), Sample(0.0, 0))
+    return _add_documents(mean, (side,), (1,)) if side.examples else mean
+
+
+def _add_documents(
+    difference: Difference, sides: Sequence[Side], signs: Sequence[int]
+) -> Difference:
+    """The difference with its error due to test documents."""
+    pulls = [side.pull for side in sides]
+    is_cut = len({document for pull in pulls for document in pull.documents[:2]}) == 1
+    if is_cut:
+        num = min(BLOCKS, *(side.num_examples for side in sides))
+        pulls = [side.pull_blocks(num) for side in sides]
+    signed = [
+        Pull(p.documents, s * p.influence) for p, s in zip(pulls, signs, strict=True)
+    ]
+    documents, influence = _add(signed)
     num = len(documents)
     if num < 2:  # one example has no variance
         return difference

@@ -6,6 +6,17 @@ from collections.abc import Iterable
 from typing import TypeGuard
 
 MISSING = "\N{EM DASH}"  # in a table, for a number that does not exist
+# By character of data, its LaTeX, for any font encoding.
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "\N{EM DASH}": "---",
+    "\N{PLUS-MINUS SIGN}": r"$\pm$",
+} | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -55,3 +66,13 @@ def format_p(p: float) -> str:
 def separate(items: Iterable[str]) -> str:
     """The separator of a list: a comma, or a semicolon if an item has a comma."""
     return "; " if any("," in item for item in items) else ", "
+
+
+def escape(text: str) -> str:
+    r"""Any text as LaTeX that shows it, on one line.
+
+    >>> escape("a_b & 5% of {C:\\x}")
+    'a\\_b \\& 5\\% of \\{C:\\textbackslash{}x\\}'
+    """
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return "".join(ESCAPES.get(character, character) for character in printable)

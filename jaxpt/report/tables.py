@@ -17,7 +17,7 @@ from pathlib import Path
 from jaxpt.files import checksums
 from jaxpt.report.costs import KEYS, KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged
-from jaxpt.report.formats import format_flops
+from jaxpt.report.formats import escape, format_flops
 from jaxpt.report.metrics import list_cost_columns
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.terminal import list_lost
@@ -32,17 +32,6 @@ PAIR_COLUMNS = (
     *("seeds", "documents"),
 )
 UNDER = {f"under_{name}": name for name in KEYS}
-# By character of data, its LaTeX, for any font encoding.
-ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "\N{EM DASH}": "---",
-    "\N{PLUS-MINUS SIGN}": r"$\pm$",
-} | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 # By outcome of the verdict on a value and the best one: its mark and its meaning.
 MARKS = {
     "tie": (r"\dagger", f"{NO_DIFFERENCE} from {{}}"),
@@ -123,16 +112,6 @@ def _to_cell(value):
     """A number that is not finite is an empty cell."""
     is_number = isinstance(value, float) and math.isfinite(value)
     return value if is_number or not isinstance(value, float) else None
-
-
-def escape(text: str) -> str:
-    r"""Any text as LaTeX that shows it, on one line.
-
-    >>> escape("a_b & 5% of {C:\\x}")
-    'a\\_b \\& 5\\% of \\{C:\\textbackslash{}x\\}'
-    """
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return "".join(ESCAPES.get(character, character) for character in printable)
 
 
 def format_latex(report: Report) -> str:

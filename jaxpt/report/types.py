@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files.folder import load_json
 from jaxpt.files.stored import Stored, rest, to_plain
 
 FORMAT = 1
@@ -466,6 +465,8 @@ def load_report(path: Path, hint: str) -> Report:
     Args:
       hint: the advice in the error about a missing or unreadable file.
     """
+    from jaxpt.files.folder import load_json  # imports JAX
+
     value = load_json(path, object, hint)
     try:
         return Report.from_json(value)
