@@ -365,17 +365,26 @@ def measure_exact(
 def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
     """-log p of a token of valid text: the mean of the terms that are likelihoods.
 
-    A term may have had no row.
+    A term may have had no row. A term called "loss" shares its name with the loss of
+    all terms, which `metrics` has: its own mean is what the others leave of it.
     """
     terms = {
-        name: term.coefficient
+        name: term
         for name, term in task.spec.terms.items()
-        if term.is_likelihood and f"valid_{name}" in metrics
+        if f"valid_{name}" in metrics and term.coefficient
     }
-    total = sum(terms.values())
-    if not total:
+    parts = {
+        name: term.coefficient * metrics[f"valid_{name}"]
+        for name, term in terms.items()
+    }
+    if "loss" in parts:
+        others = sum(part for name, part in parts.items() if name != "loss")
+        parts["loss"] = metrics["valid_loss"] - others
+    likely = [name for name, term in terms.items() if term.is_likelihood]
+    if not likely:
         return None
-    return sum(metrics[f"valid_{name}"] * (x / total) for name, x in terms.items())
+    total = sum(terms[name].coefficient for name in likely)
+    return sum(parts[name] for name in likely) / total
 
 
 def measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:

@@ -19,6 +19,7 @@ from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.probe import pool
 from jaxpt.evaluation.words import count_words
 from jaxpt.judge.examples import Examples, means
+from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import full
 from jaxpt.runs.data import likelihood_rows
 from jaxpt.runs.program import Program
@@ -28,6 +29,7 @@ from jaxpt.text.library import Reporter
 from jaxpt.training import measure as measuring
 from jaxpt.training.measure import (
     Measured,
+    _find_likelihood,
     list_choices,
     list_pairs,
     list_questions,
@@ -189,6 +191,26 @@ def test_a_loss_is_its_terms_by_their_coefficients():
     spec.coefficients_at = lambda progress: {"a": 1 - progress, "b": 8 * progress}
     assert total_loss(program, result, 0.25) == 0.75 * 2 + 2 * 0.5
     assert total_loss(program, result, 0.0) == 2
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_perplexity_is_of_likelihoods_alone(name):
+    """Whatever the terms are called, and whichever others are in the loss."""
+    spec = OBJECTIVES[name].Spec.for_seq_len(32)
+    means = {term: 1.0 + i for i, term in enumerate(spec.terms)}
+    metrics = {f"valid_{term}": mean for term, mean in means.items()}
+    metrics["valid_loss"] = sum(spec.coefficients[term] * means[term] for term in means)
+    likely = {
+        term: spec.coefficients[term]
+        for term, each in spec.terms.items()
+        if each.is_likelihood and spec.coefficients[term]
+    }
+    found = _find_likelihood(types.SimpleNamespace(spec=spec), metrics)
+    if not likely:
+        assert found is None
+        return
+    total = sum(weight * means[term] for term, weight in likely.items())
+    assert found == pytest.approx(total / sum(likely.values()))
 
 
 def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
