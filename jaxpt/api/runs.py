@@ -261,7 +261,7 @@ def load(
     'mlm'
     >>> jaxpt.load("my.txt")
     Traceback (most recent call last):
-    jaxpt.errors.DataError: source=my.txt: is neither a folder nor a name on the ...
+    jaxpt.errors.DataError: source=my.txt: there is no such folder, and it is ...
     """
     name = remote.localise(find_model(os.fspath(source)))
     folder = Path(name)
