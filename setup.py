@@ -12,10 +12,12 @@ CONFIGS = {"jaxpt.configs": "configs", "jaxpt.configs.tasks": "configs/tasks"}
 
 
 def read_readme() -> str:
-    """README.md with addresses in place of relative links and images."""
+    """README.md with addresses in place of relative links, once there is a release."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    base = project["project"]["urls"]["Repository"]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    if "urls" not in project["project"]:
+        return text
+    base = project["project"]["urls"]["Repository"]
     relative = r"\]\((?!\w+:|#)"
     text = re.sub(rf"(!\[[^\]]*){relative}", rf"\1]({base}/raw/main/", text)
     return re.sub(relative, f"]({base}/blob/main/", text)

@@ -3,11 +3,11 @@
     python .ci/release.py check dist/*      # contents, size, version
     python .ci/release.py notes FILE        # the version's section of CHANGELOG.md
     python .ci/release.py ready             # fails while something blocks an upload
-    python .ci/release.py badges            # Colab links, from pyproject.toml's address
+    python .ci/release.py publish URL       # writes the repository's address and links
     python .ci/release.py licences FILE     # of all that this environment's jaxpt needs
 
-`make release` runs the first three and `make wheel` the first and the last. Only the
-standard library is needed.
+`make release` runs the first three, and with URL=... `publish` before them; `make
+wheel` runs the first and the last. Only the standard library is needed.
 """
 
 import csv
@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parents[1]
 MAX_MB = 2.2  # of each file
 # What a source archive must have in addition to the wheel's files.
 SOURCE = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
-PLACEHOLDER = "OWNER"
-# A link that opens a notebook of the repository in Colab, up to the notebook's path.
-BADGE = re.compile(
-    r"(https://colab\.research\.google\.com)/github/[^/]+/[^/]+/blob/main/"
-)
+# Colab opens notebooks of GitHub only.
+ADDRESS = re.compile(r"https://github\.com/([\w-]+/[\w.-]+)")
+COLAB = "https://colab.research.google.com"
+BADGE = f"[![Open in Colab]({COLAB}/assets/colab-badge.svg)]"
+URLS = re.compile(r"^\[project\.urls\]\n(?:.+\n)*\n", re.M)
 
 
 def read_version(root: Path = ROOT) -> str:
@@ -94,25 +94,59 @@ def read_notes(text: str, version: str) -> str:
     return re.sub(r"(?<=\S)\n *(?=[^\s#*-])", " ", section).strip() + "\n"
 
 
-def list_badges(root: Path = ROOT) -> dict[Path, str]:
-    """README.md and the notebooks as text, with the Colab links of this repository."""
-    address = read_urls(root)["Repository"].removeprefix("https://github.com/")
-    paths = [root / "README.md", *sorted((root / "notebooks").glob("*.ipynb"))]
-    link = rf"\1/github/{address}/blob/main/"
-    return {path: BADGE.sub(link, path.read_text(encoding="utf-8")) for path in paths}
+def publish(url: str, root: Path = ROOT) -> dict[Path, str]:
+    """The texts of the files that a release changes, by path.
+
+    pyproject.toml gets the addresses of the package index's page; README.md and the
+    notebooks get links that open them in Colab, and install from the index.
+
+    Args:
+      url: of the repository, "https://github.com/ACCOUNT/jaxpt".
+    """
+    match = ADDRESS.fullmatch(url.rstrip("/"))
+    if not match:
+        raise SystemExit(f"{url}: must be https://github.com/ACCOUNT/NAME")
+    place = f"{COLAB}/github/{match[1]}/blob/main/notebooks"
+    texts = {}
+    path = root / "pyproject.toml"
+    lines = [
+        "[project.urls]",
+        f'Repository = "{match[0]}"',
+        f'Documentation = "{match[0]}/tree/main/docs"',
+        f'Changelog = "{match[0]}/blob/main/CHANGELOG.md"',
+        f'Issues = "{match[0]}/issues"',
+        "\n",
+    ]
+    text = URLS.sub("", path.read_text(encoding="utf-8"))
+    scripts = "[project.scripts]\n"
+    texts[path] = text.replace(scripts, "\n".join(lines) + scripts, 1)
+    path = root / "README.md"
+    named = r"(\[(\w+)\]\(notebooks/\2\.ipynb\))(?: \(\[Open in Colab\]\([^)]*\)\))?"
+    link = rf"\1 ([Open in Colab]({place}/\2.ipynb))"
+    texts[path] = re.sub(named, link, path.read_text(encoding="utf-8"))
+    for path in sorted((root / "notebooks").glob("*.ipynb")):
+        text = path.read_text(encoding="utf-8")
+        # Below the title of the first cell, as lines of JSON.
+        title = r'("# [^\n]*\\n",\n +"\\n",\n)( +"\[!\[Open in Colab.*\n +"\\n",\n)?'
+        badge = rf'\1    "{BADGE}({place}/{path.name})\\n",\n    "\\n",\n'
+        text = re.sub(title, badge, text, count=1)
+        texts[path] = text.replace('SOURCE = \\"\\"', 'SOURCE = \\"jaxpt\\"', 1)
+    return texts
 
 
 def read_urls(root: Path) -> dict[str, str]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-    return project["project"]["urls"]
+    return project.get("project", {}).get("urls", {})
 
 
 def find_blockers(root: Path = ROOT) -> list[str]:
     """What must be changed before an upload."""
     version, blockers = read_version(root), []
-    for name, url in read_urls(root).items():
-        if PLACEHOLDER in url:
-            blockers.append(f"pyproject.toml: the URL {name} has {PLACEHOLDER}: {url}")
+    if not read_urls(root):
+        blockers.append(
+            "pyproject.toml: the repository has no address yet; make release "
+            "URL=https://github.com/ACCOUNT/jaxpt writes it"
+        )
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     dated = rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$"
     if not re.search(dated, changelog, re.M):
@@ -170,9 +204,10 @@ def main(arguments: list[str]) -> int:
             csv.writer(file).writerows([("package", "version", "licence"), *rows])
         print(f"{paths[0]}: {len(rows)} packages")
         return 0
-    if command == "badges" and not paths:
-        for path, text in list_badges().items():
+    if command == "publish" and len(paths) == 1:
+        for path, text in publish(paths[0]).items():
             path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
         return 0
     if command == "ready" and not paths:
         blockers = find_blockers()

@@ -121,8 +121,11 @@ lock:
 	$(COMPILE) requirements.txt requirements-dev.txt -o requirements-dev.lock
 	$(COMPILE) requirements.txt -c requirements-dev.lock -o requirements.lock
 
-# The files to upload, in dist, and the release notes: docs/releasing.md.
+# The files to upload, in dist, and the release notes: docs/releasing.md. With URL=, the
+# repository's address, links are written first: commit what has changed.
+URL ?=
 release: $(RELEASE)/ready
+	$(if $(URL),$(RELEASE)/bin/python .ci/release.py publish $(URL))
 	rm -rf dist build/lib
 	$(RELEASE)/bin/python -m build
 	$(RELEASE)/bin/twine check --strict dist/*

@@ -241,7 +241,7 @@ def test_errors_have_classes(clm, tmp_path):
 
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path, refuses):
-    with refuses("source=", "is neither a folder nor a name on the Hugging Face Hub"):
+    with refuses("source=", "this folder does not exist, and it is not a name on"):
         jaxpt.load(tmp_path / "no" / "such" / "run")
     for source in (tmp_path, "org/name@v1"):
         with refuses("revision=v2: must be left out"):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from subprocess import PIPE
@@ -17,6 +18,7 @@ from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.summary import summarise
 from jaxpt.tasks import TASKS
+from jaxpt.zero_shot.names import FINETUNED, MULTIPLE_CHOICE, NAMES
 
 
 def test_every_setting_is_described_once():
@@ -122,7 +124,24 @@ def test_the_version_is_told(capsys):
         ("trian", "unknown command (did you mean train?)"),
         ("list objective", "list objective: unknown (did you mean objectives?)"),
         ("list", "list nothing: unknown; must be one of objectives"),
-        ("completion fish", "completion fish: must be bash or zsh"),
+        ("completion tcsh", "completion tcsh: must be bash, zsh or fish"),
+        ("generate --max_new_tokens=5", "(did you mean --num_tokens?)"),
+        ("generate --max_length=5", "(did you mean --num_tokens?)"),
+        ("train --output_dir=a", "(did you mean --workdir?)"),
+        ("import --max_new_tokens=5", "unknown flag of jaxpt import"),
+        ("finetune --config SST-2 --from a --to b", "(did you mean tasks/sst2?)"),
+        ("finetune --config hellaswag --from a --to b", "--config tasks/choice"),
+        ("evaluate --workdir a --tasks sst2", "jaxpt finetune --config tasks/sst2"),
+        ("evaluate --workdir a --tasks hellaswag", "choice:FILE.json reads any table"),
+        (
+            "evaluate --workdir a --tasks hellaswag:b",
+            "choice:FILE.json reads any table",
+        ),
+        ("evaluate --workdir a --tasks blimp", "must be blimp:PATH, with the path of"),
+        (
+            "evaluate --workdir a --tasks nope:b",
+            "must be one of blimp:PATH, pairs:PATH,",
+        ),
         ("settings trian", "settings trian: unknown section (did you mean train?)"),
         ("settings train.step", "(did you mean train.steps?)"),
         ("settings --tsak=a", "--tsak: unknown flag of jaxpt settings (did you mean"),
@@ -170,6 +189,44 @@ def test_completion_knows_all_flags_of_all_commands(capsys):
         assert {f"--{flag}" for flag in each.all_flags} <= set(words)
         for settings in each.describe_settings().values():
             assert {f"--config.{x.name}=" for x in settings} <= set(words)
+
+
+def test_fish_completes_the_same_words(capsys):
+    script = run(capsys, "completion", "fish")
+    for name, each in COMMANDS.items():
+        case = rf"^    case {name}\n      set words (.*)\n      set settings ?(.*)$"
+        ((words, settings),) = re.findall(case, script, re.M)
+        assert {f"--{flag}" for flag in each.all_flags} <= set(words.split())
+        for section in each.describe_settings().values():
+            assert {f"--config.{x.name}=" for x in section} <= set(settings.split())
+    assert "quickstart" in script and "span_corruption" in script
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("tr", ["train"]),
+        ("list co", ["configs", "corpora"]),
+        ("train --work", ["--workdir"]),
+        ("train --config quick", ["quickstart", "quickstart_tuned"]),
+        ("finetune --config.adapt.ra", ["--config.adapt.rank="]),
+        ("train --data m", ["my.txt"]),
+    ],
+)
+def test_words_are_completed_in_fish(words, expected, capsys, tmp_path):
+    (tmp_path / "my.txt").touch()
+    (tmp_path / "script").write_text(run(capsys, "completion", "fish"))
+    code = f"source script; complete -C 'jaxpt {words}'"
+    command = ["fish", "--no-config", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout.split(), done.stderr) == (expected, "")
+
+
+def test_the_tasks_that_are_fine_tuned_are_the_shipped_configs():
+    shipped = {x.removeprefix("tasks/") for x in list_configs() if "tasks/" in x}
+    assert set(FINETUNED) == shipped
+    assert not {*MULTIPLE_CHOICE} & {*FINETUNED, *NAMES}
 
 
 def test_configs_go_by_their_names(tmp_path, monkeypatch):

@@ -95,6 +95,54 @@ def test_a_setting_whose_value_was_forgotten_takes_no_flag(speech, tmp_path, ref
             parse_config(COMMANDS["train"], argv)
 
 
+@pytest.mark.parametrize(
+    "text, values",
+    [
+        ("clm,mlm", ("clm", "mlm")),
+        ("clm, mlm", ("clm", "mlm")),
+        ("('clm','mlm')", ("clm", "mlm")),
+        ("['clm', 'mlm']", ("clm", "mlm")),
+        ("clm", ("clm",)),
+        ("clm-64,mlm", ("clm-64", "mlm")),
+    ],
+)
+def test_a_list_needs_no_quotes(text, values):
+    """As in `jaxpt inspect --objectives clm,mlm`."""
+    name = "--config.compare.objectives"
+    for argv in ([f"{name}={text}"], [name, text]):
+        config, _, _ = parse_config(COMMANDS["compare"], ["--config=quickstart", *argv])
+        assert config.compare.objectives == values
+
+
+@pytest.mark.parametrize(
+    "setting, text, values",
+    [
+        ("compare.seeds", "0,1", (0, 1)),
+        ("compare.seeds", "3", (3,)),
+        ("compare.tasks", "blimp:a/b,finetune:tasks/sst2:c", None),
+        ("compare.tasks", "()", ()),
+        ("data.mixture", "gs://a/b,s3://c/*.txt", None),
+        ("data.mixture", "('a=1','b=2')", ("a=1", "b=2")),
+        ("data.mixture", "('hmm:states=4,seed=1',)", ("hmm:states=4,seed=1",)),
+    ],
+)
+def test_lists_of_other_settings(setting, text, values):
+    argv = ["--config=quickstart", f"--config.{setting}={text}"]
+    config, _, _ = parse_config(COMMANDS["compare"], argv)
+    section, field = setting.split(".")
+    assert config[section][field] == (
+        tuple(text.split(",")) if values is None else values
+    )
+
+
+@pytest.mark.parametrize("text", ["a=1,b=2", "a b,c", "a,,b", "(a,b", "hmm:seed=1,b"])
+def test_a_list_that_may_mean_several_things_needs_quotes(text, refuses):
+    """Commas and "=" may be a part of a value: hmm:states=4,seed=1."""
+    argv = ["--config=quickstart", f"--config.data.mixture={text}"]
+    with refuses(f"--config.data.mixture={text}: must be a list such as a,b", "quotes"):
+        parse_config(COMMANDS["compare"], argv)
+
+
 def test_a_glob_gives_a_flag_all_its_words():
     report = COMMANDS["report"]
     argv = ["--runs", "a", "workdir", "runs", "--workdir", "runs", "--runs=b", "c"]

@@ -6,8 +6,10 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import jupyter_client
@@ -107,39 +109,96 @@ def test_is_kept_with_its_outputs(path):
         assert match is None, f"names a folder of some machine: {match[0]}"
 
 
+WHEEL = "jaxpt-9.9.0-py3-none-any.whl"
+
+
+def read_first_cell():
+    (cell,) = {read(path).cells[1].source for path in NOTEBOOKS}  # the same in all
+    return cell
+
+
+def run_first_cell(folder, source, monkeypatch, jax="0.10.2", has_gpu=False):
+    """What the first cell sets in a folder without jaxpt, up to its installing."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", str(folder))  # without nvidia-smi
+    if has_gpu:
+        (folder / "nvidia-smi").touch(0o755)
+    monkeypatch.setattr(importlib.metadata, "version", {"jax": jax}.get)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: jax)
+    monkeypatch.setitem(sys.modules, "jaxpt", None)
+    text = re.sub(r'(?m)^SOURCE = "\w*"', f'SOURCE = "{source}"', read_first_cell())
+    code, install = text.split("    %pip ")
+    assert install == 'install --quiet "{PACKAGE}" "{PIN}"\n    import jaxpt'
+    values = {}
+    exec(code, values)
+    return values
+
+
 @pytest.mark.parametrize(
     "in_clone, source, jax, has_gpu, package, pin",
     [
         (True, "", "0.10.2", False, "..", "jax==0.10.2"),
-        (False, "", "0.12.0.1", True, "jaxpt", "jax==0.12.0.1"),
-        (False, "", "0.9.2", True, "jaxpt[cuda12]", "jax>=0.10"),
-        (False, "", None, True, "jaxpt[cuda12]", "jax>=0.10"),
+        (True, "jaxpt", "0.10.2", False, "..", "jax==0.10.2"),
+        (False, "jaxpt", "0.12.0.1", True, "jaxpt", "jax==0.12.0.1"),
+        (False, "jaxpt", "0.9.2", True, "jaxpt[cuda12]", "jax>=0.10"),
+        (False, WHEEL, "0.12.0", True, WHEEL, "jax==0.12.0"),
+        (True, WHEEL, None, True, f"{WHEEL}[cuda12]", "jax>=0.10"),
+        (False, "./a", None, True, "./a[cuda12]", "jax>=0.10"),
         (True, "git+file:a", "1.0", True, "jaxpt @ git+file:a", "jax==1.0"),
+        (
+            *(False, "https://a.b/c.whl", None, True),
+            *("jaxpt[cuda12] @ https://a.b/c.whl", "jax>=0.10"),
+        ),
     ],
-    ids=["clone", "index", "old jax", "no jax", "source"],
 )
 def test_the_first_cell_installs_what_is_missing(
     in_clone, source, jax, has_gpu, package, pin, tmp_path, monkeypatch
 ):
-    """It needs no address: a clone or the index will do; a new enough JAX is kept."""
-    cells = {read(path).cells[1].source for path in NOTEBOOKS}
-    (cell,) = cells
+    """From a wheel, a folder, a URL or the index; a new enough JAX is kept."""
     (tmp_path / "notebooks").mkdir()
     if in_clone:
         (tmp_path / "jaxpt").mkdir()
-    monkeypatch.chdir(tmp_path / "notebooks")
-    monkeypatch.setenv("PATH", str(tmp_path))  # without nvidia-smi
-    if has_gpu:
-        (tmp_path / "nvidia-smi").touch(0o755)
-    monkeypatch.setattr(importlib.metadata, "version", {"jax": jax}.get)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: jax)
-    monkeypatch.setitem(sys.modules, "jaxpt", None)
-    lines = cell.replace('SOURCE = ""', f'SOURCE = "{source}"').split("    %pip ")
-    assert lines[1].startswith('install --quiet "{PACKAGE}" "{PIN}"\n')
-    values = {}
-    exec(lines[0], values)
+    folder = tmp_path / "notebooks"
+    values = run_first_cell(folder, source, monkeypatch, jax, has_gpu)
     assert (values["PACKAGE"], values["PIN"]) == (package, pin)
     assert values["MIN_JAX"] in read_range("jax")
+
+
+def test_without_a_release_the_first_cell_says_what_to_do(tmp_path, monkeypatch):
+    """It asks no index for a package that this project does not own."""
+    with pytest.raises(SystemExit, match="has no release yet.*make wheel.*set SOURCE"):
+        run_first_cell(tmp_path, "", monkeypatch)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    is_released = "urls" in project["project"]  # make release URL=... writes both
+    default = re.search(r'^SOURCE = "(\w*)"', read_first_cell(), re.M)[1]
+    assert default == ("jaxpt" if is_released else "")
+
+
+def write_wheel(path):
+    """A wheel of a package of this name, with the extra, and nothing in it."""
+    info = (
+        "Metadata-Version: 2.1\nName: jaxpt\nVersion: 9.9.0\nProvides-Extra: cuda12\n"
+    )
+    wheel = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    files = {"METADATA": info, "WHEEL": wheel, "RECORD": ""}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"jaxpt-9.9.0.dist-info/{name}", text)
+
+
+@pytest.mark.parametrize("jax", ["0.10.2", None], ids=["kept", "with the extra"])
+@pytest.mark.parametrize("source", [WHEEL, "file://{folder}/" + WHEEL])
+def test_pip_takes_what_the_first_cell_names(source, jax, tmp_path, monkeypatch):
+    write_wheel(tmp_path / WHEEL)
+    source = source.format(folder=tmp_path)
+    with monkeypatch.context() as patch:
+        values = run_first_cell(tmp_path, source, patch, jax, has_gpu=True)
+    assert ("[cuda12]" in values["PACKAGE"]) == (jax is None)
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index"]
+    pip += ["--no-deps", "--ignore-installed", values["PACKAGE"]]
+    done = subprocess.run(pip, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Would install jaxpt-9.9.0" in done.stdout
 
 
 def read_range(name):

@@ -329,7 +329,7 @@ def test_a_run_on_a_store_reads_its_own_folder_only(place, text_url, capsys):
 
 
 def test_a_chain_of_schemes_runs_no_code(tmp_path):
-    """With fsspec below 2026.9, its files of references are templates of code."""
+    """With fsspec below 2026.6, its files of references are templates of code."""
     mark = tmp_path / "was_here"
     code = f"cycler.__init__.__globals__.os.system('touch {mark}')"
     item = {"key": f"{{{{ {code} }}}}", "url": "x", "dimensions": {"i": {"stop": 1}}}

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import json
 import tarfile
 import zipfile
 from pathlib import Path
@@ -30,7 +31,8 @@ sentence.
 
 - Older.
 """
-PROJECT = '[project.urls]\nRepository = "https://github.com/{owner}/jaxpt"\n'
+PROJECT = '[project]\nname = "jaxpt"\n\n[project.scripts]\njaxpt = "jaxpt:main"\n'
+URL = "https://github.com/someone/jaxpt"
 
 
 @pytest.fixture
@@ -41,7 +43,8 @@ def checkout(tmp_path):
         "jaxpt/a.py": "",
         "jaxpt/__pycache__/a.pyc": "",
         "configs/tasks/b.py": "",
-        "pyproject.toml": PROJECT.format(owner="OWNER"),
+        "pyproject.toml": PROJECT,
+        "README.md": "",
         "CHANGELOG.md": CHANGELOG,
     }
     for name, text in files.items():
@@ -111,29 +114,91 @@ def test_the_changelog_has_notes_for_this_version():
     assert "### Added\n\n" in notes and "\n- " in notes and "## [" not in notes
 
 
-def test_a_placeholder_or_an_undated_section_blocks_an_upload(checkout):
-    url, date = release.find_blockers(checkout)
-    assert "Repository" in url and "[1.2.0] has no date" in date
-    (checkout / "pyproject.toml").write_text(PROJECT.format(owner="someone"))
+def test_a_missing_address_or_an_undated_section_blocks_an_upload(checkout):
+    address, date = release.find_blockers(checkout)
+    assert "make release URL=" in address and "[1.2.0] has no date" in date
+    publish(URL, checkout)
     dated = CHANGELOG.replace("unreleased", "2020-02-03")
     (checkout / "CHANGELOG.md").write_text(dated)
     assert release.find_blockers(checkout) == []
 
 
-def test_colab_links_have_the_address_of_the_repository(checkout):
-    """In this checkout, and in one whose address has changed."""
-    texts = {p: p.read_text(encoding="utf-8") for p in release.list_badges()}
-    assert len(texts) > 6 and release.list_badges() == texts
-    assert all(release.BADGE.search(text) for text in texts.values())
+def publish(url, root):
+    for path, text in release.publish(url, root).items():
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def copied(checkout):
+    """The checkout with the README, notebooks and settings of this one."""
     (checkout / "notebooks").mkdir()
-    names = ["README.md", "notebooks/your_own_text.ipynb"]
-    for name in names:
-        (checkout / name).write_text(texts[ROOT / name])
-    (checkout / "pyproject.toml").write_text(PROJECT.format(owner="someone"))
-    changed = release.list_badges(checkout)
-    for name in names:
-        whole = texts[ROOT / name].replace("/OWNER/", "/someone/")
-        assert changed[checkout / name] == whole != texts[ROOT / name]
+    for name in ["README.md", "pyproject.toml", *NOTEBOOKS]:
+        (checkout / name).write_bytes((ROOT / name).read_bytes())
+    return checkout
+
+
+NOTEBOOKS = [f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")]
+
+
+def test_this_checkout_has_no_dead_address():
+    """Before a release none at all; after it, those that a release has written."""
+    urls, kinds = release.read_urls(ROOT), (".md", ".py", ".ipynb", ".toml", ".yml")
+    texts = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for folder in (".", ".github", "docs", "notebooks", "jaxpt", "launch")
+        for path in (ROOT / folder).glob("*" if folder == "." else "**/*")
+        if path.suffix in kinds
+    }
+    assert texts.keys() >= {"README.md", "pyproject.toml", *NOTEBOOKS}
+    place = urls.get("Repository", "github.com/OWNER")
+    named = {name for name, text in texts.items() if place in text}
+    opens = {name for name, text in texts.items() if f"{release.COLAB}/github" in text}
+    if not urls:
+        assert not named and not opens
+        return
+    assert named == {"pyproject.toml"} and opens == {"README.md", *NOTEBOOKS}
+    written = release.publish(urls["Repository"])
+    assert all(path.read_text("utf-8") == text for path, text in written.items())
+
+
+def test_a_release_writes_addresses_links_and_the_index(copied):
+    before = {name: (copied / name).read_text("utf-8") for name in NOTEBOOKS}
+    publish(URL, copied)
+    urls = release.read_urls(copied)
+    assert len(urls) == 4 and all(url.startswith(URL) for url in urls.values())
+    readme = (copied / "README.md").read_text("utf-8")
+    assert len(NOTEBOOKS) == 7
+    for name in NOTEBOOKS:
+        link = f"{release.COLAB}/github/someone/jaxpt/blob/main/{name}"
+        assert readme.count(f"]({name}) ([Open in Colab]({link})):") == 1
+        cells = json.loads((copied / name).read_text("utf-8"))["cells"]
+        title, badge = "".join(cells[0]["source"]).splitlines()[:3:2]
+        assert title.startswith("# ") and badge == f"{release.BADGE}({link})"
+        assert 'SOURCE = "jaxpt"  # @param' in "".join(cells[1]["source"])
+        old = json.loads(before[name])["cells"]
+        assert old[2:] == cells[2:]
+
+
+def test_a_release_may_be_written_again_and_elsewhere(copied):
+    publish(URL, copied)
+    once = {path: path.read_text("utf-8") for path in release.publish(URL, copied)}
+    assert release.publish(URL, copied) == once
+    other = release.publish("https://github.com/other/jaxpt", copied)
+    for path, text in other.items():
+        assert text == once[path].replace("/someone/", "/other/") != once[path]
+
+
+@pytest.mark.parametrize("url", ["", "someone/jaxpt", "https://example.org/a/b", "x"])
+def test_an_address_must_be_one_that_colab_opens(url, copied):
+    with pytest.raises(SystemExit, match="must be https://github.com/ACCOUNT/NAME"):
+        release.publish(url, copied)
+
+
+def test_make_release_writes_them_before_it_builds():
+    text = (ROOT / ".github" / "maintainers.mk").read_text(encoding="utf-8")
+    recipe = text.partition("\nrelease: ")[2].splitlines()[1:]
+    first = "\t$(if $(URL),$(RELEASE)/bin/python .ci/release.py publish $(URL))"
+    assert recipe[0] == first and "python -m build" in recipe[2]
 
 
 def test_licences_are_of_all_that_the_package_requires():

@@ -293,23 +293,6 @@ def test_issue_forms_have_what_the_site_requires():
         assert kinds <= {"markdown", "input", "textarea", "dropdown", "checkboxes"}
 
 
-def test_the_address_of_the_repository_is_written_once():
-    """A placeholder until it is known: then one file changes (docs/releasing.md)."""
-    urls = PROJECT["project"]["urls"]
-    base = urls["Repository"]
-    assert all(url.startswith(base) for url in urls.values())
-    kinds = ("*.md", "*.cff", "*.yml", "*.toml", "*.py", "*.ipynb", "*.sh")
-    folders = (".", ".github", "docs", "launch", "notebooks", "jaxpt")
-    files = {
-        path
-        for folder in folders
-        for kind in kinds
-        for path in (ROOT / folder).glob(kind if folder == "." else f"**/{kind}")
-    }
-    named = {p for p in files if base in p.read_text(encoding="utf-8")}
-    assert named == {ROOT / "pyproject.toml"}
-
-
 def test_ray_is_tried_in_its_range():
     (part,) = Requirement(re.search(r"ray==\S+", read_make())[0]).specifier
     assert read_ranges("ray")["ray"].specifier.contains(part.version)

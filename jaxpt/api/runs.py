@@ -261,7 +261,7 @@ def load(
     'mlm'
     >>> jaxpt.load("my.txt")
     Traceback (most recent call last):
-    jaxpt.errors.DataError: source=my.txt: is neither a folder nor a name on the ...
+    jaxpt.errors.DataError: source=my.txt: this folder does not exist, and it ...
     """
     name = remote.localise(find_model(os.fspath(source)))
     folder = Path(name)

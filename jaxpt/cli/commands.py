@@ -112,7 +112,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "completion": (
             "jaxpt.cli.discovery:completion",
-            "Print a completion script for bash or zsh",
+            "Print a completion script for bash, zsh or fish",
         ),
     },
 }

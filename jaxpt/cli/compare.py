@@ -78,7 +78,7 @@ PARTS = {
     "compare",
     example="""\
 jaxpt compare --config quickstart --workdir runs/quickstart
-jaxpt compare --config quickstart --config.compare.objectives="('clm','mlm')" \\
+jaxpt compare --config quickstart --config.compare.objectives=clm,mlm \\
     --data my.txt --workdir runs/two""",
     flags=PROCESSES | CONTROLS | REGISTER | PARTS | RAY | QUIET,
     config="pretraining",

@@ -197,22 +197,63 @@ SCRIPT = """{zsh}_jaxpt() {{
 complete -F _jaxpt jaxpt
 """
 ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+CASE = '    {name}) words="{words}" settings="{settings}" ;;'
+FISH = """function _jaxpt
+  set -l typed (commandline -opc)
+  set -l cur (commandline -ct)
+  set -l words
+  set -l settings
+  if test (count $typed) -eq 1
+    printf '%s\\n' {commands} --help --version
+    return
+  end
+  switch $typed[2]
+{cases}
+  end
+  switch $typed[-1]
+    case --config
+      set words {configs}
+    case --objective
+      set words {objectives}
+  end
+  if string match -q -- '--config.*' $cur
+    set words $settings
+  end
+  string match -- "$cur*" $words
+  if not string match -q -- '-*' $cur
+    __fish_complete_path $cur
+  end
+end
+complete -c jaxpt -f -a '(_jaxpt)'
+"""
+FISH_CASE = """    case {name}
+      set words {words}
+      set settings {settings}"""
+SHELLS = ("bash", "zsh", "fish")
 
 
 @command(
     "completion",
     example='eval "$(jaxpt completion bash)"',
-    words="bash|zsh",
+    words="|".join(SHELLS),
     common=(),
 )
 def completion(command: Command, argv: list[str]) -> int:
-    """Print a completion script for bash or zsh."""
+    """Print a completion script for bash, zsh or fish."""
     words, _ = _parse_words(command, argv)
-    if words not in (["bash"], ["zsh"]):
-        raise ConfigError(f"completion {' '.join(words)}: must be bash or zsh")
-    script = SCRIPT.format(
+    if words not in [[shell] for shell in SHELLS]:
+        raise ConfigError(f"completion {' '.join(words)}: must be bash, zsh or fish")
+    is_fish = words == ["fish"]
+    cases = [
+        (FISH_CASE if is_fish else CASE).format(
+            name=name, words=" ".join(own), settings=" ".join(settings)
+        )
+        for name, each in COMMANDS.items()
+        for own, settings in [_list_words(name, each)]
+    ]
+    script = (FISH if is_fish else SCRIPT).format(
         zsh=ZSH if words == ["zsh"] else "",
-        cases="\n".join(_format_case(name, each) for name, each in COMMANDS.items()),
+        cases="\n".join(cases),
         commands=" ".join(COMMANDS),
         configs=" ".join(_list_configs()),
         objectives=" ".join(_list_objectives()),
@@ -221,11 +262,11 @@ def completion(command: Command, argv: list[str]) -> int:
     return 0
 
 
-def _format_case(name: str, command: Command) -> str:
-    """A command's words and settings, as a case of the shell script."""
+def _list_words(name: str, command: Command) -> tuple[list[str], list[str]]:
+    """The words and flags that may follow a command, and its settings."""
     from jaxpt.config.described import describe_settings
 
-    words: Iterable[str] = {"list": LISTS, "completion": ("bash", "zsh")}.get(name, ())
+    words: Iterable[str] = {"list": LISTS, "completion": SHELLS}.get(name, ())
     if name == "settings":
         known = describe_settings()
         words = [*known, *(each.name for each in sum(known.values(), []))]
@@ -238,5 +279,4 @@ def _format_case(name: str, command: Command) -> str:
     ]
     if command.config == "pretraining":
         names.insert(0, "--config.objective=")
-    more = f' settings="{" ".join(names)}"' if names else ""
-    return f'    {name}) words="{" ".join([*words, *flags])}"{more} ;;'
+    return [*words, *flags], names

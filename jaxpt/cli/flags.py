@@ -3,6 +3,7 @@
 A config file is Python and is executed: run only your own. What a run stores is JSON.
 """
 
+import ast
 import dataclasses
 import inspect
 import itertools
@@ -27,6 +28,14 @@ DESCRIBED = "jaxpt.config.described"  # of help and of settings without "="
 SETTINGS = (
     "jaxpt.config.settings"  # imports JAX, which commands without a config do not
 )
+# What other projects call flags that have no name like theirs here.
+FLAGS_ELSEWHERE = {
+    **dict.fromkeys(("max_new_tokens", "max_tokens", "max_length"), "num_tokens"),
+    **dict.fromkeys(("model", "model_name_or_path", "checkpoint"), "workdir"),
+    **dict.fromkeys(("output_dir", "out_dir"), "workdir"),
+    "do_sample": "temperature",
+    "num_return_sequences": "num_samples",
+}
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 HELP = {"--help", "-h", "-help"}
 # Short forms of the settings that are used most, by the kind of config.
@@ -172,6 +181,9 @@ def _define(
 def suggest_flag(command: Command, name: str) -> str:
     """ " (did you mean --X?)", of a command's flags and settings; else ""."""
     names = [*command.all_flags, *command.short_forms]
+    other = FLAGS_ELSEWHERE.get(name)
+    if other in names:
+        return f" (did you mean --{other}?)"
     if suggestion := suggest(name, names):
         return suggestion.replace("mean ", "mean --")
     if not command.config:
@@ -350,13 +362,38 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
     return name, section[part]
 
 
+# Values that no quotes need: names, paths and URLs.
+WORDS = re.compile(r"[\w.:/@+*-]+(\s*,\s*[\w.:/@+*-]+)+")
+
+
+def _read_list(text: str) -> tuple:
+    """A list of words, or a literal of Python.
+
+    >>> _read_list("clm,mlm"), _read_list("clm"), _read_list("1e-3,3e-4")
+    (('clm', 'mlm'), ('clm',), (0.001, 0.0003))
+    >>> _read_list("('clm', 'mlm')")
+    ('clm', 'mlm')
+    """
+    words = text.strip(" ,")
+    if not WORDS.fullmatch(words):
+        return tuple_parser.TupleParser().parse(text)
+    try:
+        return tuple(ast.literal_eval(words))
+    except (ValueError, SyntaxError):
+        return tuple(part.strip() for part in words.split(","))
+
+
 # For each type of setting: the parser of its text, and the allowed values.
 READERS: dict[type, tuple[Callable[[str], Any], str]] = {
     bool: (flags.BooleanParser().parse, "true or false"),
     int: (flags.IntegerParser().parse, "a whole number"),
     float: (flags.FloatParser().parse, "a number"),
     str: (str, "a text"),
-    tuple: (tuple_parser.TupleParser().parse, "a list such as \"('a', 'b')\""),
+    tuple: (
+        _read_list,
+        "a list such as a,b; values with other signs than letters, digits and "
+        "_ . : / @ + * - in quotes, as \"('a=1', 'b c')\"",
+    ),
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from jaxpt import trust, user_code
+from jaxpt.by_name import load_place
 from jaxpt.config.settings import (
     SECTIONS,
     default_config,
@@ -57,10 +58,15 @@ def read_config_file(source: str, place: str = "") -> ConfigDict:
     name, mark, words = find_config(source).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
+        known, word = list_configs(), source.partition(":")[0]
+        task = f"tasks/{word.rpartition('/')[2].lower().replace('-', '')}"
+        find_elsewhere = load_place("jaxpt.zero_shot.names:find_elsewhere")
+        found = "" if task in known else find_elsewhere(task.rpartition("/")[2])
         raise ConfigError(
             f"{place}{source}: not found; must be a .py file, a run's config.json, or "
             f"a config that comes with jaxpt (jaxpt list configs)"
-            f"{suggest(source.partition(':')[0], list_configs())}"
+            + (f"; {word} {found}" if found else "")
+            + ("" if found else suggest(task if task in known else word, known))
         )
     with (
         user_code.explain(f"{place}{source}", "cannot be loaded"),

@@ -80,7 +80,9 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     if folder.is_dir():
         return folder, None
     repository, revision = split_name(source)
-    with explain(f"{argument('from')}={source}: is not a folder; on the Hub"):
+    with explain(
+        f"{argument('from')}={source}: this folder does not exist; on the Hub"
+    ):
         folder = _fetch_all(source, repository, revision)
     return folder, BaseModel(repository, revision, folder.name)
 
@@ -116,8 +118,8 @@ def split_name(source: str) -> tuple[str, str]:
     """
     if not is_name(source):
         raise DataError(
-            f"{argument('from')}={source}: is neither a folder nor a name on the "
-            "Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
+            f"{argument('from')}={source}: this folder does not exist, and it is not "
+            "a name on the Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
         )
     repository, _, revision = _add_organization(source).partition("@")
     return repository, revision

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxpt.errors import ConfigError, argument
 from jaxpt.zero_shot import babylm, pairs, reading
-from jaxpt.zero_shot.names import NAMES
+from jaxpt.zero_shot.names import NAMES, find_elsewhere
 from jaxpt.zero_shot.outcomes import (
     EvalContext,
     Outcome,
@@ -38,7 +38,13 @@ def list_tasks(arguments: Sequence[str]) -> list[tuple[str, str]]:
         name, mark, path = each.partition(":")
         if name not in TASKS or not mark or not path:
             allowed = ", ".join(f"{name}:PATH" for name in TASKS)
-            raise ConfigError(f"{argument('tasks')}={each}: must be one of {allowed}")
+            if name in TASKS:
+                allowed = f"{name}:PATH, with the path of its data"
+            elif elsewhere := find_elsewhere(name):
+                raise ConfigError(f"{argument('tasks')}={each}: {elsewhere}")
+            else:
+                allowed = f"one of {allowed} (docs/downstream.md)"
+            raise ConfigError(f"{argument('tasks')}={each}: must be {allowed}")
         if (name, path) in tasks:
             raise ConfigError(f"{argument('tasks')}={each}: is named twice")
         tasks.append((name, path))

@@ -1,15 +1,96 @@
 """The trials of tests/trials, each in part."""
 
+import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from jaxpt.runs.checkpoint import Checkpointer
 
 sys.path.append(str(Path(__file__).parents[1] / "trials"))
 
 import forged
 import hostile
 import killed
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location(
+    "groups", ROOT / "tests" / "trials" / "__main__.py"
+)
+groups = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(groups)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """`saved(name, arrays)`: the folder of a run with a checkpoint of step 3."""
+
+    def save(name, arrays):
+        with Checkpointer(tmp_path / name / "checkpoints") as checkpointer:
+            checkpointer.save(3, arrays)
+            checkpointer.wait()
+        (tmp_path / name / "config.json").write_text("{}")
+        return tmp_path / name
+
+    return save
+
+
+ARRAYS = {
+    "params": {"a": np.arange(6.0, dtype=np.float32), "b": np.ones((2, 3), np.int32)}
+}
+
+
+def test_the_snapshot_of_a_repeated_command_is_the_same(saved):
+    first, second = saved("a", ARRAYS), saved("b", ARRAYS)
+    before = killed.snapshot(first)
+    assert before == killed.snapshot(second)
+    arrays = {"checkpoints/3: params/a", "checkpoints/3: params/b"}
+    assert before.keys() == arrays | {"config.json"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"params": {"a": np.zeros(6, np.float32), "b": ARRAYS["params"]["b"]}},
+        {"params": {"a": np.arange(6.0, dtype=np.float32)}},
+        {"params": ARRAYS["params"] | {"c": np.ones(1)}},
+        {"params": ARRAYS["params"] | {"b": np.ones((3, 2), np.int32)}},
+        {"params": ARRAYS["params"] | {"b": np.ones((2, 3), np.float32)}},
+        {"other": ARRAYS["params"]},
+    ],
+    ids=["zeroed", "removed", "added", "reshaped", "cast", "renamed"],
+)
+def test_a_snapshot_sees_other_arrays(changed, saved):
+    assert killed.snapshot(saved("a", ARRAYS)) != killed.snapshot(saved("b", changed))
+
+
+def test_a_snapshot_sees_what_is_damaged_unfinished_or_another_file(saved):
+    folder = saved("a", ARRAYS)
+    before = killed.snapshot(folder)
+    place = folder / "checkpoints"
+    (part,) = (place / "3" / "default" / "d").iterdir()
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert killed.snapshot(folder)["checkpoints/3"] == "damaged"
+    part.write_bytes(whole)
+    assert killed.snapshot(folder) == before
+    (place / "4").mkdir()
+    assert killed.snapshot(folder)["checkpoints/4"] == "unfinished"
+    (place / "4").rmdir()
+    (place / "3.manifest.json").unlink()
+    assert killed.snapshot(folder)["checkpoints/3"] == "unfinished"
+    (folder / "config.json").write_text("[]")
+    assert killed.snapshot(folder)["config.json"] != before["config.json"]
+
+
+def test_the_groups_of_trials_name_tests_that_exist():
+    for _, names in groups.GROUPS.values():
+        for name in names:
+            path, _, test = name.partition("::")
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert not test or f"def {test.partition('[')[0]}(" in text, name
 
 
 @pytest.mark.slow

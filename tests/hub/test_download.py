@@ -167,14 +167,14 @@ def test_what_cannot_be_downloaded_is_one_line(hub, bert, jaxpt, tmp_path):
     expected = {
         "org/gated": f"is gated: accept its terms on {hub.address} and log in with",
         "org/private": "has no such repository, or it is private",
-        "org/none": "is not a folder; on the Hub: http",
+        "org/none": "this folder does not exist; on the Hub: http",
         "org/bert@v9": "the repository has no such revision",
         "org/pickle": "has no safetensors; a.pt is a pickle, which can run code",
         "org/data": "has no config.json",
-        "bert": "is neither a folder nor a name on the Hugging Face Hub",
-        "org/bert@": "is neither a folder nor a name",
-        "a/b/c": "is neither a folder nor a name",
-        "org/..": "is neither a folder nor a name",
+        "bert": "this folder does not exist, and it is not a name on the Hugging",
+        "org/bert@": "this folder does not exist, and it is not a name",
+        "a/b/c": "this folder does not exist, and it is not a name",
+        "org/..": "this folder does not exist, and it is not a name",
     }
     commands = [["import", f"--from={name}", "--workdir=run"] for name in expected]
     results = jaxpt(hub.address, *commands)
@@ -203,7 +203,7 @@ def test_no_network_is_one_line(jaxpt):
     address = "http://127.0.0.1:9"
     (result,) = jaxpt(address, command)
     assert result[0] == 2 and result[2].count("\n") == 1
-    start = "--from=org/bert: is not a folder; on the Hub: "
+    start = "--from=org/bert: this folder does not exist; on the Hub: "
     assert f"{start}{address} cannot be reached, and the files" in result[2]
     (result,) = jaxpt(address, command, HF_HUB_OFFLINE="1")
     assert result[0] == 2 and result[2].count("\n") == 1
@@ -225,7 +225,9 @@ def test_a_name_is_loaded_in_python(hub, bert, run_python):
     hub.repos["org/bert"].commit({})  # the default branch has nothing
     first, last = run_python(hub.address, LOAD).stdout.splitlines()
     assert first.startswith("<jaxpt.Run: ") and first.endswith("(1, 16)")
-    assert last.startswith("source=org/none: is not a folder; on the Hub: http")
+    assert last.startswith(
+        "source=org/none: this folder does not exist; on the Hub: http"
+    )
 
 
 def test_a_name_is_fine_tuned(hub, bert, jaxpt, tmp_path):

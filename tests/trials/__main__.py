@@ -39,23 +39,23 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "folders": (
         "empty, foreign and partial folders are no steps; links are not followed",
         (
-            "tests/training/test_checkpoint.py::test_other_directories_are_no_steps",
-            "tests/training/test_checkpoint.py::test_no_manifest_no_step",
-            "tests/training/test_checkpoint.py::test_nothing_is_written_through_a_link",
+            "tests/runs/test_checkpoint.py::test_other_directories_are_no_steps",
+            "tests/runs/test_checkpoint.py::test_no_manifest_no_step",
+            "tests/runs/test_checkpoint.py::test_nothing_is_written_through_a_link",
             "tests/files/test_folder.py::test_no_link_in_a_runs_folder_is_written_through",
         ),
     ),
     "disk": (
         "a full disk is one line, and what was there is whole",
         (
-            "tests/training/test_checkpoint.py::test_a_full_disk_is_one_line",
+            "tests/runs/test_checkpoint.py::test_a_full_disk_is_one_line",
             "tests/text/stores/test_prepare.py::test_disk_full",
             "tests/hub/test_files.py::test_a_full_disk_leaves_what_was_there",
         ),
     ),
     "donation": (
         "a save during steps that reuse its buffers holds the saved step",
-        ("tests/training/test_checkpoint.py::test_donated_steps_after_an_async_save",),
+        ("tests/runs/test_checkpoint.py::test_donated_steps_after_an_async_save",),
     ),
     "signals": (
         "SIGTERM and Ctrl-C save the run; the exit code is 128 + the signal",
@@ -98,9 +98,8 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "devices": (
         "1 and 8 devices, jit and pmap, microbatches: the same losses",
         (
-            "tests/training/test_program.py::"
-            "test_eight_devices_give_one_devices_numbers",
-            "tests/training/test_program.py::"
+            "tests/runs/test_program.py::test_eight_devices_give_one_devices_numbers",
+            "tests/runs/test_program.py::"
             "test_steps_per_call_does_not_change_the_numbers",
         ),
     ),
@@ -119,7 +118,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "mismatch": (
         "another shape, dtype, config, text or tokenizer is refused by name",
         (
-            "tests/training/test_checkpoint.py::test_another_tree_is_refused",
+            "tests/runs/test_checkpoint.py::test_another_tree_is_refused",
             "tests/training/test_loop.py::test_a_run_keeps_the_dtype_it_began_with",
             "tests/training/test_loop.py::"
             "test_a_folder_of_another_config_is_refused_untouched",
@@ -136,8 +135,8 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("tests/hub/test_files.py",),
     ),
     "trust": (
-        "no stored file runs code or names a file elsewhere",
-        ("tests/test_trust.py",),
+        "no stored file runs code, or has a remote place read",
+        ("tests/test_trust.py", "tests/test_places.py", "tests/test_stored_paths.py"),
     ),
     "doctor": (
         "jaxpt doctor finds a flip in, or the absence of, any file",

@@ -71,16 +71,53 @@ def run(root: Path, last: int, command: list[str]) -> subprocess.CompletedProces
     return subprocess.run(args, cwd=root, capture_output=True, text=True)
 
 
-def snapshot(folder: Path) -> dict[str, int]:
-    """The crc32 of each file; 0 for those of a checkpoint, which have times."""
-    return {
-        name: 0 if "checkpoints" in name else zlib.crc32(path.read_bytes())
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        for name in [path.relative_to(folder).as_posix()]
-        if "/d/" not in name  # which Orbax names at random
-        and not name.endswith(".lock")
+def snapshot(folder: Path) -> dict[str, int | str]:
+    """The crc32 of each file, and of checkpoints that of each array.
+
+    Of a checkpoint no two saves have the same files: Orbax names them at random.
+    """
+    found: dict[str, int | str] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.name == "checkpoints" and path.is_dir():
+            arrays = snapshot_arrays(path)
+            found |= {f"{name}/{each}": value for each, value in arrays.items()}
+        is_saved = "checkpoints" in Path(name).parent.parts
+        if path.is_file() and not is_saved and not name.endswith(".lock"):
+            found[name] = zlib.crc32(path.read_bytes())
+    return found
+
+
+def snapshot_arrays(folder: Path) -> dict[str, int | str]:
+    """The crc32 of each array of the finished steps; what else is there by name."""
+    import numpy as np
+    from jax import ShapeDtypeStruct
+
+    from jaxpt.runs import manifest
+    from jaxpt.runs.checkpoint import Checkpointer
+
+    finished = manifest.list_finished(folder)
+    known = {part for s in finished for part in (str(s), f"{s}.manifest.json")}
+    found: dict[str, int | str] = {
+        path.name: "unfinished" for path in folder.iterdir() if path.name not in known
     }
+    for step in finished:
+        try:
+            leaves = manifest.verify(folder, step)
+        except manifest.Damaged:
+            found[str(step)] = "damaged"
+            continue
+        template = {
+            name: ShapeDtypeStruct(leaf["shape"], leaf["dtype"])
+            for name, leaf in leaves.items()
+        }
+        with Checkpointer(folder) as checkpointer:
+            arrays, _ = checkpointer.restore(template, step)
+        for name, array in arrays.items():
+            values = np.asarray(array)
+            head = f"{values.dtype} {values.shape} ".encode()
+            found[f"{step}: {name}"] = zlib.crc32(head + values.tobytes())
+    return found
 
 
 def start(root: Path, name: str) -> None:
