@@ -1,4 +1,4 @@
-"""Reads what EleutherAI's lm-evaluation-harness writes with --log_samples.
+"""Reads what EleutherAI's lm-evaluation-harness writes with log_samples.
 
     OUT/MODEL/samples_TASK_DATE.jsonl     a line for each document and filter
     OUT/MODEL/results_DATE.json           whether a higher value of a metric is better
@@ -21,7 +21,7 @@ FILE = re.compile(
     r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.-]+))?\.jsonl"
 )
 NAMED = re.compile(r"(?P<name>[^/=:]+)(?::(?P<seed>\d+))?=(?P<path>.+)")
-HINT = "as lm_eval --output_path OUT --log_samples writes"
+HINT = "as lm_eval writes with log_samples"
 # Of which lower is better, if no file of results has it.
 LOWER = {"perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte", "ter"}
 LOWER |= {"brier_score", "loss", "wer", "cer"}

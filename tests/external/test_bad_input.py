@@ -330,7 +330,7 @@ SAMPLES = {
     "truncated": (
         edit(lambda lines: [*lines[:5], lines[5][:40]]),
         [],
-        r"same-seed4/samples_.*: line 6: .*; must be a sample, as lm_eval --output",
+        r"same-seed4/samples_.*: line 6: .*; must be a sample, as lm_eval writes",
     ),
     "not JSON": (edit(lambda x: ["a", *x]), [], r"line 1: .*; must be a sample"),
     "a list": (edit(lambda x: ["[]", *x]), [], r"line 1: .*; must be a sample"),
