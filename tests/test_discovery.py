@@ -18,7 +18,8 @@ from jaxpt.config.shipped import find_config, list_configs
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.summary import summarise
 from jaxpt.tasks import TASKS
-from jaxpt.zero_shot.names import FINETUNED, MULTIPLE_CHOICE, NAMES
+from jaxpt.zero_shot.elsewhere import FINETUNED, MULTIPLE_CHOICE
+from jaxpt.zero_shot.names import NAMES
 
 
 def test_every_setting_is_described_once():

@@ -25,17 +25,7 @@ if TYPE_CHECKING:
 
 WIDTH = 88
 DESCRIBED = "jaxpt.config.described"  # of help and of settings without "="
-SETTINGS = (
-    "jaxpt.config.settings"  # imports JAX, which commands without a config do not
-)
-# What other projects call flags that have no name like theirs here.
-FLAGS_ELSEWHERE = {
-    **dict.fromkeys(("max_new_tokens", "max_tokens", "max_length"), "num_tokens"),
-    **dict.fromkeys(("model", "model_name_or_path", "checkpoint"), "workdir"),
-    **dict.fromkeys(("output_dir", "out_dir"), "workdir"),
-    "do_sample": "temperature",
-    "num_return_sequences": "num_samples",
-}
+SETTINGS = "jaxpt.config.settings"  # imports JAX; some commands have no config
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 HELP = {"--help", "-h", "-help"}
 # Short forms of the settings that are used most, by the kind of config.
@@ -181,7 +171,7 @@ def _define(
 def suggest_flag(command: Command, name: str) -> str:
     """ " (did you mean --X?)", of a command's flags and settings; else ""."""
     names = [*command.all_flags, *command.short_forms]
-    other = FLAGS_ELSEWHERE.get(name)
+    other = load_place("jaxpt.config.suggestions:FLAGS").get(name)
     if other in names:
         return f" (did you mean --{other}?)"
     if suggestion := suggest(name, names):

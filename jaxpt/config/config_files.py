@@ -17,7 +17,7 @@ from jaxpt.config.settings import (
     list_outside,
     to_dict,
 )
-from jaxpt.config.shipped import find_config, list_configs
+from jaxpt.config.shipped import find_config
 from jaxpt.errors import ConfigError, argument, suggest
 from jaxpt.files.folder import load_config as load_json_config
 from jaxpt.files.remote import fetch
@@ -58,15 +58,11 @@ def read_config_file(source: str, place: str = "") -> ConfigDict:
     name, mark, words = find_config(source).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
-        known, word = list_configs(), source.partition(":")[0]
-        task = f"tasks/{word.rpartition('/')[2].lower().replace('-', '')}"
-        find_elsewhere = load_place("jaxpt.zero_shot.names:find_elsewhere")
-        found = "" if task in known else find_elsewhere(task.rpartition("/")[2])
+        suggest_config = load_place("jaxpt.config.suggestions:suggest_config")
         raise ConfigError(
             f"{place}{source}: not found; must be a .py file, a run's config.json, or "
-            f"a config that comes with jaxpt (jaxpt list configs)"
-            + (f"; {word} {found}" if found else "")
-            + ("" if found else suggest(task if task in known else word, known))
+            "a config that comes with jaxpt (jaxpt list configs)"
+            f"{suggest_config(source)}"
         )
     with (
         user_code.explain(f"{place}{source}", "cannot be loaded"),

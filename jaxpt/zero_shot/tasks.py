@@ -8,7 +8,8 @@ from typing import Any
 
 from jaxpt.errors import ConfigError, argument
 from jaxpt.zero_shot import babylm, pairs, reading
-from jaxpt.zero_shot.names import NAMES, find_elsewhere
+from jaxpt.zero_shot.elsewhere import find_elsewhere
+from jaxpt.zero_shot.names import NAMES
 from jaxpt.zero_shot.outcomes import (
     EvalContext,
     Outcome,
