@@ -1,4 +1,4 @@
-"""Reads what EleutherAI's lm-evaluation-harness writes with log_samples.
+"""Reads the samples that EleutherAI's lm-evaluation-harness writes with log_samples.
 
     OUT/MODEL/samples_TASK_DATE.jsonl     a line for each document and filter
     OUT/MODEL/results_DATE.json           whether a higher value of a metric is better

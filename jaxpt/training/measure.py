@@ -366,7 +366,7 @@ def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
     """-log p of a token of valid text: the mean of the terms that are likelihoods.
 
     A term may have had no row. A term called "loss" shares its name with the loss of
-    all terms, which `metrics` has: its own mean is what the others leave of it.
+    all terms, which `metrics` has: its own mean is the rest, without the others.
     """
     terms = {
         name: term
