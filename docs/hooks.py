@@ -45,6 +45,7 @@ PASSAGE = {
     "tokenizer.vocab_size": 2000,
     "data.limit_chars": 2_000_000,
     "future_summary.horizon": 4,  # of few tokens
+    "latent_prediction.horizon": 4,
 }
 LENGTH, STEP = 10, 5  # tokens; the step whose first row is drawn
 # Subpackages whose modules have a reference page.
