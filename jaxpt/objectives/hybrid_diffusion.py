@@ -8,6 +8,8 @@ and cannot know from z which tokens are noise:
     s = .5     the dog sat on [MASK] mat
                w (KL(q(.|x) || q(.|x')) + IS)  at each of the six
 
+    loss = mean over tokens of w (KL(q(.|x) || q(.|x')) + IS)
+
     q(.|x) = s x + (1 - s) pi    pi = a u + (1 - a) m    s = sigmoid(level)
     IS = r - log r - 1           r = q(z|x) / q(z|x')
     w = (pi(z) - pi'(z)) / (pi(z) + exp(level) [z = x])
