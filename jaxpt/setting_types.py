@@ -180,6 +180,12 @@ class Settings:
             if name in kinds:
                 check_value(cls.full_name(name), value, kinds[name])
 
+    def changed(self) -> dict[str, Any]:
+        """The fields that differ from their defaults, or have none."""
+        spec: Any = self
+        fields = [(f, getattr(spec, f.name)) for f in dataclasses.fields(spec)]
+        return {f.name: value for f, value in fields if value != f.default}
+
     def check(self, name: str, is_good: bool, allowed: str) -> None:
         """Raises ConfigError with the setting, its value and what is allowed."""
         if not is_good:

@@ -91,21 +91,30 @@ def test_each_text_trains_every_objective_by_itself(name, objective):
         assert getattr(plan.model, field) == config.model[field]
 
 
-def test_one_config_trains_them_all_on_one_tokenizer():
-    config = load("wikitext2_all").get_config()
-    plans = make_plans(to_dict(config), list(OBJECTIVES))
-    assert len({plan.text for plan in plans.values()}) == 1
+def test_families_of_objectives_share_one_tokenizer():
+    """Each is of all objectives but word vectors, each in at least one family."""
+    module, texts, compared = load("objectives_30"), set(), set()
+    for family, (control, others) in module.FAMILIES.items():
+        config = module.get_config(f"texts,{family}")
+        plans = make_plans(to_dict(config), config.compare.objectives)
+        assert list(plans) == [control, *others]
+        texts |= {plan.text for plan in plans.values()}
+        compared |= {plan.objective_name for plan in plans.values()}
+    assert len(texts) == 1 and compared == {*OBJECTIVES} - {"skip_gram"}
 
 
-def test_students_are_compared_where_they_have_teachers():
-    module = load("wikitext2_all")
-    compared = set(make_compare_spec(module.get_config()).objectives)
-    students = set(OBJECTIVES) - compared
-    assert students - {"masked_diffusion"} == {"distillation", "causal_distillation"}
-    spec = make_compare_spec(module.get_config("texts,runs/teachers"))
-    assert set(spec.objectives) == compared | {"distillation", "causal_distillation"}
-    for name, teacher in (("distillation", "mlm"), ("causal_distillation", "clm")):
-        assert spec.overrides[name][name]["teacher"] == f"runs/teachers/{teacher}"
+@pytest.mark.parametrize(
+    ("family", "name", "teacher"),
+    [
+        ("masked", "distillation", "mlm"),
+        ("causal", "causal_distillation", "clm"),
+        ("causal", "selective_clm", "clm"),
+    ],
+)
+def test_students_have_teachers(family, name, teacher):
+    config = load("objectives_30").get_config(f"texts,{family},runs/teachers")
+    overrides = make_compare_spec(config).overrides
+    assert overrides[name][name]["teacher"] == f"runs/teachers/{teacher}"
 
 
 def test_the_founding_experiment_is_as_published():

@@ -106,8 +106,8 @@ READERS = {
         ["doctor", "export"],
     ],
 }
-# These read no stored file.
-OTHERS = {"settings", "list", "completion"}
+# These read no stored file, or tables and samples of other programs alone.
+OTHERS = {"settings", "list", "completion", "verdict"}
 # What a folder of transformers may have, and in which it executes code or downloads.
 FOREIGN_KEYS = {
     "export/config.json": ("_name_or_path", "auto_map", "custom_pipelines"),

@@ -227,5 +227,6 @@ def is_close(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(is_close, one, other))
     numbers = (int, float)
     if isinstance(one, numbers) and isinstance(other, numbers):
-        return abs(one - other) <= TOLERANCE * max(abs(one), abs(other), 1e-3)
+        # At least 1e-7: values are stored as float32, however small a difference is.
+        return abs(one - other) <= TOLERANCE * max(abs(one), abs(other), 1e-2)
     return one == other

@@ -77,8 +77,13 @@ class Base:
         return _task_part(self.task, params)[1], None
 
     def fingerprint(self) -> str:
-        """sha256 of the network's settings and parameters, in hex."""
-        digest = hashlib.sha256(repr(list_specs(self.network)).encode())
+        """sha256 of the network's settings and parameters, in hex.
+
+        Settings are those that differ from their defaults, so that a new setting of a
+        later version changes no fingerprint.
+        """
+        specs = {n: spec.changed() for n, spec in list_specs(self.network).items()}
+        digest = hashlib.sha256(repr(specs).encode())
         if self.params is not None:
             head = self.head.params if self.head else None
             tree = self.params, self.pooler, head

@@ -19,6 +19,7 @@ of the revision is used (HF_HUB_OFFLINE=1 asks for this).
 import contextlib
 import glob
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -117,9 +118,11 @@ def split_name(source: str) -> tuple[str, str]:
     ('openai-community/gpt2', '')
     """
     if not is_name(source):
+        is_there = os.path.exists(source)  # false for a name that is too long, too
+        state = "is not a folder" if is_there else "this folder does not exist"
         raise DataError(
-            f"{argument('from')}={source}: this folder does not exist, and it is not "
-            "a name on the Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
+            f"{argument('from')}={source}: {state}, and it is not a name on the "
+            "Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
         )
     repository, _, revision = _add_organization(source).partition("@")
     return repository, revision

@@ -26,6 +26,7 @@ def find_elsewhere(name: str) -> str:
     if plain in MULTIPLE_CHOICE:
         return (
             "is multiple choice: choice:FILE.json reads any table of it, a file or "
-            "hf:NAME (docs/downstream.md); to fine-tune, --config tasks/choice"
+            "hf:NAME (docs/downstream.md); to fine-tune: jaxpt finetune --config "
+            "tasks/choice"
         )
     return ""

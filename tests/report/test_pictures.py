@@ -315,5 +315,5 @@ def test_no_two_objectives_look_alike():
     colors, markers = zip(*chosen.values(), strict=True)
     assert len(set(colors)) == len(set(markers)) == len(OBJECTIVES)
     # More than there are colours for: grey.
-    many = drawing.choose_styles([f"name {i}" for i in range(30)])
-    assert len(many) == 30 and many["name 29"] == (drawing.GREY, "o")
+    many = drawing.choose_styles([f"name {i}" for i in range(40)])
+    assert len(many) == 40 and many["name 39"] == (drawing.GREY, "o")

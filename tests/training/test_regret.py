@@ -112,6 +112,7 @@ def test_a_model_has_positions_for_every_question(name, rows):
     """Its table is enlarged for documents and the ids around them."""
     objective, _, other = name.partition("/")
     settings = {"model__max_len": 1} | ROWS[rows]
+    settings |= {"latent_prediction__horizon": 4}  # within these rows
     explicit_names = ["model.num_decoder_layers"] * bool(other)
     if other and objective == "prefix_lm":
         settings["model__num_decoder_layers"] = 1
