@@ -261,7 +261,7 @@ def load(
     'mlm'
     >>> jaxpt.load("my.txt")
     Traceback (most recent call last):
-    jaxpt.errors.DataError: source=my.txt: this folder does not exist, and it ...
+    jaxpt.errors.DataError: source=my.txt: is not a folder, and it is not a name ...
     """
     name = remote.localise(find_model(os.fspath(source)))
     folder = Path(name)
