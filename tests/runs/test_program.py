@@ -61,7 +61,7 @@ CONVERTED = ("diffusion_from_causal", "growing_blocks")
 def list_cases():
     for objective, cases in QUICK.items():
         yield pytest.param(objective, cases, id=f"{objective}-some")
-    for objective in (*OBJECTIVES, *CONVERTED):
+    for objective in (*OBJECTIVES, *CONVERTED, "clm/completep"):
         yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 

@@ -5,7 +5,7 @@ the share of every parameter and Adam moment that a device holds, and what is ex
 
     losses_by_devices.py TEXT OBJECTIVE [CASE ...]     by default, all cases
 
-OBJECTIVE may be a name of tiny.VARIANTS, or end in "/schedules".
+OBJECTIVE may be a name of tiny.VARIANTS, or end in "/" and a name of FORMS.
 """
 
 import dataclasses
@@ -56,6 +56,12 @@ SCHEDULES = {
     "train__batch_schedule": ((1 / 3, 0.5),),
     "train__length_schedule": ((2 / 3, 2),),
 }
+COMPLETEP = {
+    "model__parametrization": "completep",
+    "model__base_width": 16,
+    "model__base_depth": 1,
+}
+FORMS = {"schedules": SCHEDULES, "completep": COMPLETEP}
 SMALL = {
     "bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)},
     "adaptive_mlm": {"adaptive_mlm__update_every": 10},
@@ -137,7 +143,7 @@ if __name__ == "__main__":
     objective, _, form = objective.partition("/")
     objective, fields = VARIANTS.get(objective, (objective, {}))
     more = {f"{objective}__{field}": value for field, value in fields.items()}
-    more |= SCHEDULES if form == "schedules" else {}
+    more |= FORMS.get(form, {})
     cases = {name: (num, changes | more) for name, (num, changes) in cases.items()}
     cases = {name: cases[name] for name in names or cases}
     first = None
