@@ -66,7 +66,7 @@ def read_samples(
     tasks: Sequence[str] = (),
     filter_name: str = "",
 ) -> tuple[list[ScoreRows], list[str]]:
-    """The scores of each task's metric, and notes on what was chosen.
+    """The scores of each task's metric, and notes on the choices made.
 
     Args:
       words: folders, files, or NAME=PATH.
