@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jaxpt.by_name import load_place
-from jaxpt.files.copies import with_urls
+from jaxpt.files.copies import printable
 
 if TYPE_CHECKING:
     import rich.console
@@ -46,7 +46,7 @@ class TerminalHandler(logging.Handler):
                 drop_output(error)
 
     def _print(self, record: logging.LogRecord) -> None:
-        text = with_urls(record.getMessage())
+        text = printable(record.getMessage())
         is_progress = record.levelno < logging.WARNING
         if not is_progress:
             text = f"jaxpt: {record.levelname.lower()}: {text}"

@@ -134,8 +134,7 @@ def _compare(
                 f"--ray={values.ray}: needs a --workdir on a disk that all machines "
                 f"share; for {values.workdir} start a process with --part=runs on each"
             )
-        print(compare_on_ray(cluster, config, workdir, explicit_names))
-        return 0
+        return show([compare_on_ray(cluster, config, workdir, explicit_names)])
 
     def work() -> int:
         table = do_part(part, config, workdir, explicit_names)

@@ -236,10 +236,11 @@ def fill(command: Command, argv: list[str]) -> int:
     from jaxpt.runs.workdir import load_run
 
     fills = fill_text(load_run(workdir), values.text, values.top_k)
-    for number, candidates in enumerate(fills):
-        listing = "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
-        print(f"[MASK] {number + 1}: {listing}")
-    return 0
+    return show(
+        f"[MASK] {number}: "
+        + "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
+        for number, candidates in enumerate(fills, 1)
+    )
 
 
 @command(

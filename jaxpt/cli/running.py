@@ -38,7 +38,7 @@ def show_result(values: flags.FlagValues, result: Any, lines: Iterable[str]) -> 
 def show(lines: Iterable[str]) -> int:
     """Prints lines of a result, with URLs for local copies; returns the exit code 0."""
     for line in lines:
-        print(copies.with_urls(line))
+        print(copies.printable(line))
     return 0
 
 

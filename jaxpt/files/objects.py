@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from jaxpt import trust
 from jaxpt.errors import CheckpointError, ConfigError, UserError
+from jaxpt.files.copies import PASSWORD, with_urls
 from jaxpt.files.loggers import silenced
 
 # Google Cloud Storage, S3, Azure.
@@ -47,9 +48,15 @@ def check_url(url: str) -> None:
     scheme = url.partition(":")[0]
     if scheme not in SCHEMES or "::" in url:
         *first, last = (f"{each}://" for each in SCHEMES)
+        shown = ascii(with_urls(url))[1:-1]
         raise ConfigError(
-            f"{ascii(url)[1:-1]}: must be a local path, or a URL that begins with "
+            f"{shown}: must be a local path, or a URL that begins with "
             f"{', '.join(first)} or {last} and has no '::'; download others first"
+        )
+    if PASSWORD.match(url):
+        raise ConfigError(
+            f"{with_urls(url)}: must be without a user and a password, which would be "
+            f"stored with the run; {LOG_IN}"
         )
     trust.check_place(url)
 

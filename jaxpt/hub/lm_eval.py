@@ -28,6 +28,7 @@ import jaxpt.trust
 from jaxpt import optional
 from jaxpt.errors import DataError, UserError
 from jaxpt.evaluation.scores import SampleSpec
+from jaxpt.files.copies import printable
 from jaxpt.files.remote import fetch
 from jaxpt.runs.predictions import continue_texts
 from jaxpt.runs.scorer import make_scorer
@@ -238,7 +239,7 @@ def main() -> int:
 
         cli_evaluate()
     except UserError as error:
-        print(f"jaxpt: error: {error}", file=sys.stderr)
+        print(f"jaxpt: error: {printable(error)}", file=sys.stderr)
         return 2
     return 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from jaxpt import logs
 from jaxpt.errors import CheckpointError
 from jaxpt.files import disk
+from jaxpt.files.copies import printable
 
 RUN_LOG = "run.log"
 
@@ -22,7 +23,7 @@ class _FileHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
-        line = f"{now} {record.levelname} {record.getMessage()}\n"
+        line = f"{now} {record.levelname} {printable(record.getMessage())}\n"
         with contextlib.suppress(OSError):  # `MetricWriter` reports a full disk
             self._file.write(line.encode())
             self._file.flush()
