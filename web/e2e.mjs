@@ -94,6 +94,7 @@ async function photograph(browser, base) {
   for (const { width, height } of VIEWS) {
     for (const colorScheme of ["light", "dark"]) {
       const look = { viewport: { width, height }, colorScheme, reducedMotion: "reduce" };
+      look.bypassCSP = true; // axe is a script of its own
       const view = await openPage(browser, base, look);
       for (const route of await routesOf(view.page)) {
         await readyApplet(view.page, route);

@@ -182,6 +182,23 @@ def test_hostile_text_comes_out_escaped_everywhere(tmp_path):
     assert sum("alert" in text for text in page.texts) > 28
 
 
+def test_a_page_forbids_what_it_does_not_use(tmp_path):
+    """Scripts, requests and forms; its style and pictures are in the file."""
+    (tmp_path / "a.svg").write_bytes(PICTURE)
+    page = write_page(make_report([make_run("clm")], figures={"a": "a.svg"}), tmp_path)
+    policies = [value for name, value in page.attributes if name == "content"]
+    (rule,) = [value for value in policies if "src" in value]
+    assert rule.startswith("default-src 'none'; ")
+    assert {part.split()[0] for part in rule.split("; ")[1:]} == {
+        *("style-src", "img-src", "base-uri", "form-action")
+    }
+    sources = [value for name, value in page.attributes if name == "src"]
+    assert sources and all(value.startswith("data:") for value in sources)
+    templates = Path(pages.__file__).parent / "templates"
+    heads = [each.name for each in templates.iterdir() if "<head" in each.read_text()]
+    assert heads == ["base.html"]
+
+
 @given(st.text(), st.text(min_size=1))
 def test_no_text_changes_the_page_s_structure(tmp_path_factory, title, objective):
     folder = tmp_path_factory.getbasetemp()

@@ -183,3 +183,13 @@ def test_the_shipped_page_is_built_from_its_sources():
         for path in paths
     }
     assert result == output
+
+
+def test_the_page_forbids_what_it_does_not_use():
+    """Requests, frames, forms and scripts in the page; the browser test runs it so."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    (rule,) = re.findall(r'content="(default-src [^"]+)"', page)
+    parts = dict(part.split(" ", 1) for part in rule.split("; "))
+    assert parts["default-src"] == "'none'" and "connect-src" not in parts
+    assert parts["script-src"] == "'self' file: 'wasm-unsafe-eval'"
+    assert page.index("Content-Security-Policy") < page.index("<script")
