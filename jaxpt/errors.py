@@ -81,6 +81,20 @@ def spelled(spelling: Spelling) -> Iterator[None]:
         _spelling.reset(token)
 
 
+_CUT = " [...] "
+
+
+def shorten(text: str, length: int = 2000) -> str:
+    """A text without its middle if it is longer: one line may list 100,000 names.
+
+    >>> shorten("abcdefghijklmnopqrstuvwxyz", 14)
+    'abcdef [...] z'
+    """
+    end = length // 10
+    start = length - end - len(_CUT)
+    return text if len(text) <= length else f"{text[:start]}{_CUT}{text[-end:]}"
+
+
 class UserError(Exception):
     """Bad input. The message is one line: setting or file, value, allowed values.
 

@@ -12,7 +12,7 @@ from tiny import write_config
 
 import jaxpt
 from jaxpt.cli.main import main
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.files import copies
 from jaxpt.files.objects import check_url
 from jaxpt.logs import LOGGER
@@ -155,3 +155,52 @@ def test_no_file_of_a_run_has_a_token(speech, tmp_path, monkeypatch, capsys):
     main(["train", *arguments, "--workdir", str(tmp_path / "run")])
     logged = (tmp_path / "run" / RUN_LOG).read_text()
     assert "hf_verysecret" not in "".join([*capsys.readouterr(), logged])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+@pytest.mark.parametrize(
+    "command", ["train --config=quickstart:mlm --workdir=run --data=", "verdict "]
+)
+def test_a_table_of_many_columns_is_refused_in_a_short_line(
+    suffix, command, capsys, tmp_path, monkeypatch
+):
+    """In linear time: comparing all pairs of 100,000 names would take minutes."""
+    monkeypatch.chdir(tmp_path)
+    row = (",", "\t")[suffix == "tsv"].join
+    names = [f"c{i}" for i in range(100_000)]
+    Path(f"wide.{suffix}").write_text(f"{row(names)}\n{row(['1'] * 100_000)}\n")
+    assert main(f"{command}wide.{suffix}".split()) == 2
+    err = capsys.readouterr().err
+    assert len(err) < 3000 and "c1, " in err.replace("'", "") and " [...] " in err
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("text,a,b,a\nx,1,2,3\n")
+    data = f"--data={tmp_path}/a.csv"
+    assert main(["train", "--config=quickstart:mlm", f"--workdir={tmp_path}/b", data])
+    assert main(["verdict", f"{tmp_path}/a.csv"]) == 2
+    *_, first, second = capsys.readouterr().err.splitlines()
+    assert "the header has 'a' twice" in first and "two columns 'a'" in second
+
+
+LONG = "a" * 5000
+CALLS = {
+    "load": lambda: jaxpt.load(LONG),
+    "train": lambda: jaxpt.train("quickstart:mlm", LONG),
+    "a config": lambda: jaxpt.train(LONG, "run"),
+    "evaluate": lambda: jaxpt.evaluate(LONG),
+    "compare": lambda: jaxpt.compare("quickstart", LONG),
+    "finetune": lambda: jaxpt.finetune(LONG, "tasks/sst2", "run"),
+    "a task": lambda: jaxpt.finetune("run", LONG, "run"),
+    "verdict": lambda: jaxpt.verdict(LONG),
+    "read_config": lambda: jaxpt.read_config(LONG),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_name_that_no_file_can_have_is_a_user_error(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        CALLS[call]()
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """Conventions of the Python API: settings as attributes, errors that name arguments."""
 
+import errno
 import functools
 import inspect
 import os
@@ -8,11 +9,20 @@ from typing import Any, ParamSpec, TypeVar
 
 from jaxpt import trust as trust_list
 from jaxpt.config.settings import to_dict
-from jaxpt.errors import PYTHON, Spelling, UserError, current_spelling, spelled
+from jaxpt.errors import (
+    PYTHON,
+    Spelling,
+    UserError,
+    current_spelling,
+    shorten,
+    spelled,
+)
 from jaxpt.files import copies
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Errors of a path that no file can have. Others, such as a full disk, stay `OSError`.
+BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
 
 
 class SettingsDict(dict):
@@ -77,6 +87,11 @@ def name_arguments(**renamed: str) -> Callable:
             except UserError as error:
                 error.args = (copies.with_urls(error),)
                 raise
+            except OSError as error:
+                if error.errno not in BAD_NAMES:
+                    raise
+                name = shorten(copies.with_urls(error.filename))
+                raise UserError(f"{name}: {error.strerror}") from None
 
         return call
 

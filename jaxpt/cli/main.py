@@ -15,6 +15,7 @@ from jaxpt.errors import (
     Spelling,
     UserError,
     is_out_of_memory,
+    shorten,
     spelled,
     suggest,
 )
@@ -124,7 +125,7 @@ def _reported() -> Iterator[_Outcome]:
     try:
         yield outcome
     except UserError as error:
-        log.error(str(error))
+        log.error(shorten(str(error)))
         outcome.code = error.exit_code
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -138,7 +139,7 @@ def _reported() -> Iterator[_Outcome]:
         if error.filename is None:  # of standard output; files have names
             logs.drop_output(error)  # `main` reports it
         else:
-            log.error(f"{error.filename}: {error.strerror}")
+            log.error(f"{shorten(str(error.filename))}: {error.strerror}")
     except Ended as end:
         outcome.code = end.exit_code
     except SystemExit as error:  # of a user's objective: jaxpt itself returns

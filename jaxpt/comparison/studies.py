@@ -10,6 +10,7 @@ import functools
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -196,7 +197,8 @@ def _list_strays(study: Study) -> Iterator[str]:
     report, plans = study.stored["report"], study.stored["plans"]["plans"]
     runs = [*report["runs"], *report.get("diverged", [])]
     keys = [(run["name"], run["seed"]) for run in runs]
-    yield from (f"has two runs {run_name(*k)}" for k in keys if keys.count(k) > 1)
+    twice = Counter(keys) - Counter(set(keys))
+    yield from (f"has two runs {run_name(*key)}" for key in twice)
     finished = [(run["name"], run["seed"]) for run in report["runs"]]
     for key in sorted(own for own in study.values.keys() - finished if len(own) == 2):
         yield f"{run_name(*key)}: has values by example, but no results"

@@ -6,6 +6,7 @@ here: a column is a list of texts, or of whatever a table in memory holds.
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,11 +128,10 @@ def _refuse_width(path: Path, number: int, width: int, num: int) -> None:
 
 def _name_columns(names: Sequence[Any], data: list, source: str) -> dict[str, list]:
     stripped = [str(name).strip() for name in names]
-    for name in stripped:
-        if stripped.count(name) > 1:
-            raise DataError(
-                f"{source}: has two columns {name!r}; must have one of each"
-            )
+    if twice := Counter(stripped) - Counter(set(stripped)):
+        raise DataError(
+            f"{source}: has two columns {next(iter(twice))!r}; must have one of each"
+        )
     return dict(zip(stripped, data, strict=True))
 
 

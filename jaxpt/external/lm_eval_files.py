@@ -7,6 +7,7 @@ A model is a system. A seed in its name (`split_seed`) or in that of the folder 
 makes it a run of the system; `NAME=PATH` and `NAME:SEED=PATH` name one in words.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ class RunSamples(NamedTuple):
 
 def find_path(word: str) -> Path:
     """The path of a word of the command, which may be NAME=PATH."""
-    match = None if Path(word).exists() else NAMED.fullmatch(word)
+    match = None if os.path.exists(word) else NAMED.fullmatch(word)
     return Path(match["path"] if match else word)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import ConfigError, DataError, argument, suggest
+from jaxpt.errors import ConfigError, DataError, argument, shorten, suggest
 from jaxpt.external.arrange import Arranged, arrange
 from jaxpt.external.columns import SUFFIXES, read_table, to_columns
 from jaxpt.external.lm_eval_files import find_path, is_samples, read_samples
@@ -151,8 +151,8 @@ def _read(
         return find_scores(to_columns(table), names), []
     words: list[str] = [os.fspath(word) for word in given]
     for word in words:
-        if not find_path(word).exists():
-            raise DataError(f"{word}: not found")
+        if not os.path.exists(find_path(word)):  # False for a name that is too long
+            raise DataError(f"{shorten(word)}: not found")
     if all(map(is_samples, words)):
         return read_samples(words, names.score, names.group, *samples)
     for word in words:

@@ -253,7 +253,8 @@ def _relabel(part: Corpus, names: list[str]) -> Corpus:
     """The same documents with labels that index `names`."""
     if list(part.label_names) == names:
         return part
-    new_ids = np.array([names.index(n) for n in part.label_names] + [-1], np.int32)
+    ids = {name: i for i, name in enumerate(names)}
+    new_ids = np.array([ids[n] for n in part.label_names] + [-1], np.int32)
     return dataclasses.replace(
         part, labels=new_ids[part.labels], label_names=tuple(names)
     )

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from jaxpt.errors import DataError
@@ -117,8 +118,8 @@ def name_fields(
     for number, fields in lines:
         if not names:
             names = fields if has_header else [str(i) for i in range(len(fields))]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise DataError(f"{where}: the header has {twice[0]!r} twice")
+            if twice := Counter(names) - Counter(set(names)):
+                raise DataError(f"{where}: the header has {next(iter(twice))!r} twice")
             if has_header:
                 continue
         if len(fields) != len(names):
