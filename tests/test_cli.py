@@ -329,7 +329,7 @@ def test_bad_flags(argv, named, capsys):
 @pytest.mark.parametrize(
     "override, named",
     [
-        ("objective=gpt", "objective=gpt: must be one of clm, mlm"),
+        ("objective=gpt", "objective=gpt: unknown; must be one of clm, mlm"),
         ("optim.lrr=1", "--config.optim.lrr: unknown setting"),
         ("optm.lr=1", "--config.optm.lr: unknown setting"),
         ("optim=1", "--config.optim: is a section"),

@@ -183,6 +183,17 @@ def _read_models(filler: Filler, name: str) -> None:
             settings[field.name] = _read_model(name, field.metadata["model_of"], path)
 
 
+def _refuse_unread_length(filler: Filler, name: str) -> None:
+    """A flag for the length that a config file's `data.row_length` would hide."""
+    row_length, seq_len = filler.get("data.row_length", 0), "data.seq_len"
+    is_hidden = row_length and "data.row_length" not in filler.explicit_names
+    if is_hidden and seq_len in filler.explicit_names:
+        raise ConfigError(
+            f"{seq_len}={filler.get(seq_len, 0)}: has no effect with the config's "
+            f"data.row_length={row_length}; set that, or set it to 0"
+        )
+
+
 def _take_stored_tokenizer(filler: Filler, name: str) -> None:
     """The tokenizer of a prepared text, in which later stages look for tokens."""
     fill_store(filler)
@@ -217,6 +228,7 @@ Stage = Callable[[Filler, str], None]
 COMPLETE: tuple[Stage, ...] = (_add_section, _read_models)
 # What a config lacks that its objective needs. A second pass changes nothing.
 FILL: tuple[Stage, ...] = (
+    _refuse_unread_length,
     _take_stored_tokenizer,
     _choose_stacks,
     _choose_rows,

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any, ClassVar
 
 from jaxpt.by_name import load_place
-from jaxpt.errors import ConfigError
+from jaxpt.errors import ConfigError, suggest
 from jaxpt.judge import ALPHA
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.setting_types import (
@@ -458,6 +458,7 @@ class CompareSpec(Settings):
             allowed = (
                 f"among {', '.join(known)}; or other names (letters, digits, _ "
                 f"and -) whose compare.overrides.{name}.objective is among these"
+                f"{suggest(objective, known)}"
             )
             self.check("objectives", is_good, allowed)
         allowed = f'one of compare.objectives={self.objectives}, or "" for all pairs'

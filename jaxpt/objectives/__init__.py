@@ -52,8 +52,8 @@ def find(name: str) -> "Objective":
     if name not in OBJECTIVES:
         listed = ", ".join(OBJECTIVES)
         raise ConfigError(
-            f"objective={name}: must be one of {listed}, or your own module, such "
-            f"as my_package.my_objective{suggest(name, OBJECTIVES)}"
+            f"objective={name}: unknown{suggest(name, OBJECTIVES)}; must be one of "
+            f"{listed}, or your own module, such as my_package.my_objective"
         )
     return OBJECTIVES[name]
 

@@ -166,8 +166,8 @@ def check_length(corpus: Corpus, length: int) -> None:
     """Raises UserError if a corpus is shorter than one row of `length` tokens."""
     if corpus.num_tokens < length:
         raise ConfigError(
-            f"data.path: a split has {corpus.num_tokens} tokens, "
-            f"fewer than one row of {length}"
+            f"data.path: a split has {corpus.num_tokens} tokens, fewer than one row of "
+            f"{length}; use more text, or shorter rows (data.seq_len, data.row_length)"
         )
 
 

@@ -260,7 +260,8 @@ def read_text(file: Path, data: bytes | None = None) -> Iterator[str]:
             where = f"byte {num_bytes - num_held + error.start}"
             where += ", unpacked" if split_suffixes(file)[1] else ""
             raise DataError(
-                f"data.path={file}: not UTF-8 at {where}: {error.reason}"
+                f"data.path={file}: not UTF-8 at {where}: {error.reason}; convert "
+                f"it, such as with iconv -f latin1 -t utf-8"
             ) from error
         if b"\0" in block:
             at = num_bytes + block.index(b"\0")

@@ -117,6 +117,8 @@ class Reading:
         for column, note in self.columns.items():
             if column not in names:
                 listed = ", ".join(map(repr, names)) or "none"
+                if len(names) == 1 and any(mark in names[0] for mark in ",;|\t"):
+                    listed += "; commas separate the columns of .csv, tabs of .tsv"
                 raise DataError(
                     f"{where}: no {self.noun} {column!r}{note}; it has {listed}"
                 )
