@@ -11,11 +11,13 @@ them in parts:
 import contextlib
 import dataclasses
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jaxpt.comparison.budgets import word_share
 from jaxpt.comparison.collect_runs import collect_runs, write_report
+from jaxpt.comparison.countdown import Countdown, weigh_runs
 from jaxpt.comparison.plan_runs import (
     ComparisonPlan,
     check_folder,
@@ -65,7 +67,11 @@ def compare(
             locks.enter_context(hold(run_path(workdir, *run)))
         write_plans(workdir, prepared)
         trainer = Trainer(prepared, workdir)
-        entries = [trainer.train(*run) for run in runs]
+        countdown, entries = Countdown(runs, weigh_runs(prepared, runs)), []
+        for index, run in enumerate(runs):
+            is_finished = processes.on_first(partial(trainer.is_finished, *run))
+            with countdown.timed(index, is_finished):
+                entries.append(trainer.train(*run))
         return write_report(prepared, entries, workdir).to_json()
 
 

@@ -304,14 +304,11 @@ class RunLog:
             self._writer.record_checksum()
 
 
-def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
-    """Lines with the expected end of training; a warning if that is hours away.
+def format_end(seconds: float, now: datetime.datetime) -> str:
+    """A duration and the time of its end.
 
-    >>> now = datetime.datetime(2025, 1, 31, 23, 59, 0)
-    >>> describe_end(90.0, now)
-    ['training takes 1:30 minutes more, until 00:00, without evaluations']
-    >>> describe_end(3 * 3600.0, now)[0]
-    'training takes 3:00 hours more, until 1 Feb 02:59, without evaluations'
+    >>> format_end(90.0, datetime.datetime(2025, 1, 31, 23, 59, 0))
+    '1:30 minutes more, until 00:00'
     """
     end = now + datetime.timedelta(seconds=seconds)
     minutes, rest = divmod(round(seconds), 60)
@@ -321,9 +318,19 @@ def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
     elif not minutes:
         duration = f"{rest} seconds"
     day = f"{end.day} {end:%b} " if seconds >= 3600 and end.date() != now.date() else ""
-    lines = [
-        f"training takes {duration} more, until {day}{end:%H:%M}, without evaluations"
-    ]
+    return f"{duration} more, until {day}{end:%H:%M}"
+
+
+def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
+    """Lines with the expected end of training; a warning if that is hours away.
+
+    >>> now = datetime.datetime(2025, 1, 31, 23, 59, 0)
+    >>> describe_end(90.0, now)
+    ['training takes 1:30 minutes more, until 00:00, without evaluations']
+    >>> describe_end(3 * 3600.0, now)[0]
+    'training takes 3:00 hours more, until 1 Feb 02:59, without evaluations'
+    """
+    lines = [f"training takes {format_end(seconds, now)}, without evaluations"]
     if seconds > WARN_SECONDS:
         lines.append(
             "warning: that is hours; fewer train.steps, a smaller model or another "
