@@ -32,6 +32,7 @@ from jaxpt.report.types import (
     CostRatio,
     Metric,
     Point,
+    Report,
     RunEntry,
     group_by_name,
 )
@@ -88,8 +89,8 @@ def add_ratios(
             }
             for pair in metric.pairs:
                 if pair.outcome != "untested" and {*pair.names} <= known.keys():
-                    sides = [known[name] for name in pair.names]
-                    ratio = _compare(*sides, alpha / cost.num_tested)
+                    better, worse = (known[name] for name in pair.names)
+                    ratio = _compare(better, worse, alpha / cost.num_tested)
                     of_pair = by_pair.setdefault((metric.metric, *pair.names), {})
                     of_pair[convention] = make_ratio(ratio, basis)
     return [_with_ratios(metric, by_pair) for metric in metrics]
@@ -189,6 +190,29 @@ def _compare(better: Measured, worse: Measured, level: float) -> Ratio:
             first = first._replace(influence=rows[:num])
             second = second._replace(influence=rows[num:])
     return find_ratio(first, second, level, end=1.0)
+
+
+def compare_budgets(
+    smaller: Sequence[Report], largest: Report, examples: Sequence[AllExamples]
+) -> list[Metric]:
+    """The metrics of the largest budget, with the cost ratios over all budgets.
+
+    Args:
+      smaller: the reports of the smaller budgets, rising.
+      examples: of the runs of each budget, the largest last.
+    """
+    conventions = largest.conventions
+    if conventions is None:
+        return list(largest.metrics)
+    return add_ratios(
+        join_budgets([report.runs for report in (*smaller, largest)]),
+        largest.metrics,
+        conventions.costs,
+        conventions.budget,
+        examples,
+        largest.alpha,
+        BUDGETS,
+    )
 
 
 def join_budgets(levels: Sequence[Sequence[RunEntry]]) -> list[RunEntry]:
