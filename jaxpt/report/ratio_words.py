@@ -59,20 +59,20 @@ def format_ratio(ratio: CostRatio) -> str:
     >>> format_ratio(CostRatio(4.5, "curves", 2.75, None, 0.14, 7.3))
     '4.50 [2.75, > 7.30]'
     >>> format_ratio(CostRatio(7.0, "curves", 6.12, None, 0.14, 7.0, True))
-    'more than 7.00 (at least 6.12)'
+    'more than 7.00 [6.12 or more]'
     """
     value = format_value(ratio)
     if not ratio.is_beyond:
         low = f"< {_write(ratio.least)}" if ratio.low is None else _write(ratio.low)
         high = f"> {_write(ratio.most)}" if ratio.high is None else _write(ratio.high)
         return f"{value} [{low}, {high}]"
-    end, words = ratio.low, "at least"
+    end, words = ratio.low, "or more"
     if ratio.value == ratio.least:
-        end, words = ratio.high, "at most"
+        end, words = ratio.high, "or less"
     if end is None:
-        return f"{value} (no bound)"
+        return f"{value} [no bound]"
     is_same = abs(end / ratio.value - 1) < ROUNDING
-    return value + f" ({words} {_write(end)})" * (not is_same)
+    return value + f" [{_write(end)} {words}]" * (not is_same)
 
 
 def format_value(ratio: CostRatio) -> str:
