@@ -15,11 +15,12 @@ from jaxpt.report.costs import EARLY, WRITE
 from jaxpt.report.formats import MISSING
 from jaxpt.report.pages import PageTable
 from jaxpt.report.types import CostRatio, Metric, Report, Verdict
-from jaxpt.report.wording import MAX_COUNTED, MOST_LEADS, join, name_part
+from jaxpt.report.wording import MAX_COUNTED, join, name_part
 
 BUDGET_NOTE = "of several budgets, each a run with its own decay of the learning rate"
-CURVE_NOTE = f"of learning curves within runs: {EARLY}"
+CURVE_NOTE = f"of learning curves within runs: {EARLY}, and the ratio farther from 1"
 
+MOST_LISTED = 10  # in a line; ratios.csv has all
 ROUNDING = 1e-6  # of two bounds that are the same end of a curve
 HEADER = [  # of ratios.csv
     *("metric", "better", "worse", "cost", "basis", "ratio", "low", "high", "least"),
@@ -168,9 +169,9 @@ def list_ratios(report: Report) -> list[str]:
             continue
         bases |= {each.ratios[kind].basis for each in shown}
         base = name_part(metric, shown[0].pair.other(shown[0].name))
-        parts = [_word_shown(metric, each, kind) for each in shown[:MOST_LEADS]]
-        if len(shown) > MOST_LEADS:
-            parts.append(f"{len(shown) - MOST_LEADS} others (ratios.csv)")
+        parts = [_word_shown(metric, each, kind) for each in shown[:MOST_LISTED]]
+        if len(shown) > MOST_LISTED:
+            parts.append(f"{len(shown) - MOST_LISTED} others (ratios.csv)")
         lines.append(
             f"{metric.label}, times the {WRITE[kind][0]} of {base} for the same "
             f"quality: {'; '.join(parts)}"

@@ -43,7 +43,7 @@ DIGITS = 12  # of a share of the equal cost; closer ones are the same evaluation
 AllExamples = Mapping[tuple[str, int], Mapping[str, Examples]]  # by (name, seed)
 
 
-class Measured(NamedTuple):
+class MetricCurve(NamedTuple):
     """An objective on a metric: its curve, and its examples at each point or the end.
 
     Attributes:
@@ -144,7 +144,7 @@ def _measure(
     shares: Mapping[int, list[Place]],
     metric: Metric,
     examples: Sequence[AllExamples],
-) -> Measured | None:
+) -> MetricCurve | None:
     """An objective on a metric; None without two common points up to the equal cost."""
     points = {
         seed: [(x, v) for x, y in of if is_number(v := y.get(metric.metric)) and x > 0]
@@ -169,7 +169,7 @@ def _measure(
         for each in (examples if len(examples) == len(grid) else examples[-1:])
         if all(metric.metric in each.get((name, seed), {}) for seed in points)
     ]
-    return Measured(Curve(grid, values), sides)
+    return MetricCurve(Curve(grid, values), sides)
 
 
 def _interpolate(
@@ -180,7 +180,7 @@ def _interpolate(
     return np.interp(np.log(grid), np.log(known), values)
 
 
-def _compare(better: Measured, worse: Measured, level: float) -> Ratio:
+def _compare(better: MetricCurve, worse: MetricCurve, level: float) -> Ratio:
     """The ratio of a pair, with the errors of test documents if they are known."""
     first, second = better.curve, worse.curve
     if better.sides and worse.sides:

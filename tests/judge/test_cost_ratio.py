@@ -95,6 +95,7 @@ class Case(NamedTuple):
       noise: the standard deviation of a run; qualities rise from 0.33 to 0.8.
       costs: of the evaluations.
       is_late: the influence of documents is known at the end alone.
+      is_binary: documents are questions whose answers are right or wrong.
     """
 
     num_runs: int = 4
@@ -104,6 +105,7 @@ class Case(NamedTuple):
     noise: float = 0.01
     costs: np.ndarray = EIGHT
     is_late: bool = False
+    is_binary: bool = False
 
 
 def find_quality(cost):
@@ -119,10 +121,24 @@ def draw_curve(draw, case, means, spread):
     values = means + case.noise * spread * runs
     if not case.num_documents:
         return Curve(case.costs, values)
+    if case.is_binary:
+        return answer(draw, case, values)
     taste = draw.normal(0, 3, case.num_documents) * case.noise
     rest = draw.normal(0, case.noise, (*values.shape, case.num_documents))
     curve = from_documents(case.costs, values[..., None] + taste + rest)
     return curve._replace(influence=curve.influence[-1:]) if case.is_late else curve
+
+
+def answer(draw, case, values):
+    """Answers to questions, some of which are easier for this system than others.
+
+    Equal qualities have equal shares of right answers.
+    """
+    ease = draw.normal(0, 1, case.num_documents)
+    odds = np.log(values / (1 - values))[..., None] + ease
+    hits = draw.random(odds.shape) < 1 / (1 + np.exp(-odds))
+    curve = from_documents(case.costs, hits.astype(float))
+    return curve._replace(influence=curve.influence[-1:])
 
 
 def draw_pair(draw, case):
@@ -228,6 +244,7 @@ CASES = {
     "24 documents": {"num_documents": 24},
     "24 documents, known at the end alone": {"num_documents": 24, "is_late": True},
     "four budgets, 24 documents": {"num_documents": 24, "costs": BUDGETS},
+    "200 right or wrong answers, the same": {"num_documents": 200, "is_binary": True},
     "a third of the noise": {"noise": 0.003},
 }
 
