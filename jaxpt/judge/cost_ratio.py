@@ -4,13 +4,13 @@ Two systems are measured at several costs, each by several runs. The ratio is th
 the second system's cost to the first one's, at equal quality:
 
     T        the equal cost: at most the last cost of either curve
-    level    the quality that the worse of the two has at cost T
-    c        the cost at which the better one passes this level
-    ratio    T / c if the first is better (the second needs so many times its cost),
-             c / T if the second is better
+    quality  that of the worse one of the two at cost T
+    c        the cost at which the better one passes this quality
+    ratio    T / c if the first is better (the second needs this times its cost), c / T
+             if the second is better
 
 **Estimate.** The mean curve of the better system is made monotone (isotonic regression
-by pooling adjacent violators, Barlow et al. 1972), and c is where it passes the level,
+by pooling adjacent violators, Barlow et al. 1972), and c is where it passes the quality,
 linearly in the logarithm of the cost between two points.
 
 **Interval.** It has the ratios that the test of verdicts does not reject (inversion of
@@ -25,7 +25,7 @@ significant at the same level. A bootstrap of runs has neither property: with fo
 its percentile interval at 95 % holds the true ratio in about four of five comparisons.
 
 A bound beyond the curves is 0 or infinite, and so is the estimate if the better system
-has passed the level at its first point already; `least` and `most` are the ratios that
+has passed the quality at its first point already; `least` and `most` are the ratios that
 the curves can show.
 
 A learning curve is not a row of shorter runs: before the end of a run its learning rate
