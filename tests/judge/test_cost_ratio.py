@@ -44,6 +44,13 @@ def test_a_curve_that_falls_for_a_while_is_made_monotone():
     assert find_ratio(falling, other, 0.05).value == pytest.approx(8 / cost)
 
 
+def test_a_worse_system_that_was_as_good_before_still_needs_more():
+    """Its peak at a quarter of the cost would otherwise be a second solution."""
+    falling = make([1, 2, 4, 8], [2, 4, 2, 1])
+    ratio = find_ratio(make([1, 2, 4, 8], [0.5, 2, 3, 4]), falling, 0.05)
+    assert 1 < ratio.low < ratio.value < ratio.high < 8
+
+
 def test_what_is_beyond_the_curves_is_not_guessed():
     high, low = make([1, 2, 4], [5, 6, 7]), make([1, 2, 4], [0, 1, 2])
     assert find_ratio(high, low, 0.05) == Ratio(math.inf, 4.0, math.inf, 0.25, 4.0)
