@@ -10,8 +10,8 @@ the second system's cost to the first one's, at equal quality:
              if the second is better
 
 **Estimate.** The mean curve of the better system is made monotone (isotonic regression
-by pooling adjacent violators, Barlow et al. 1972), and c is where it passes the quality,
-linearly in the logarithm of the cost between two points.
+by pooling adjacent violators, Barlow et al. 1972), and c is where it passes the
+quality, linearly in the logarithm of the cost between two points.
 
 **Interval.** It has the ratios that the test of verdicts does not reject (inversion of
 a test, as Fieller's theorem does for the ratio of two means): r is rejected if the two
@@ -25,8 +25,8 @@ significant at the same level. A bootstrap of runs has neither property: with fo
 its percentile interval at 95 % holds the true ratio in about four of five comparisons.
 
 A bound beyond the curves is 0 or infinite, and so is the estimate if the better system
-has passed the quality at its first point already; `least` and `most` are the ratios that
-the curves can show.
+has passed the quality at its first point already; `least` and `most` are the ratios
+that the curves can show.
 
 A learning curve is not a row of shorter runs: before the end of a run its learning rate
 has not decayed, and a run planned for that cost may be better there. The ratio is that
@@ -230,7 +230,11 @@ class _Pair(NamedTuple):
         return low, high
 
     def list_ratios(self, least: float, most: float) -> Float[np.ndarray, "N"]:
-        """The ratios at which a curve has a point, with `FINE` steps between two."""
+        """The ratios at which a curve has a point, with `FINE` steps between two.
+
+        Also those at which the mean curves meet: an interval may be narrower than a
+        step.
+        """
         points = [
             np.log(self.end) - np.log(self.first.costs),
             np.log(self.second.costs) - np.log(self.end),
@@ -240,7 +244,15 @@ class _Pair(NamedTuple):
         places = np.arange(len(known))
         steps = np.linspace(0, len(known) - 1, FINE * (len(known) - 1) + 1)
         logs = np.interp(steps, places, known)
-        return np.unique(np.append(logs, 0.0))
+        return np.unique(np.concatenate([logs, self.find_meetings(known), [0.0]]))
+
+    def find_meetings(self, known: Float[np.ndarray, "N"]) -> Float[np.ndarray, "M"]:
+        """The ratios at which the means are equal, between which they are linear."""
+        runs, others, _ = self.read(known)
+        apart = runs.mean(0) - others.mean(0)
+        places = np.flatnonzero(apart[:-1] * apart[1:] < 0)
+        share = apart[places] / (apart[places] - apart[places + 1])
+        return known[places] + share * (known[places + 1] - known[places])
 
     def refine(self, rejected: float, accepted: float) -> float:
         """The accepted ratio next to the rejected ones, between two ratios."""
@@ -250,17 +262,29 @@ class _Pair(NamedTuple):
             rejected, accepted = logs[place - 1], logs[place]
         return float(accepted)
 
-    def accepts(self, logs: Float[np.ndarray, "N"]) -> Bool[np.ndarray, "N"]:
-        """Whether the two do not differ significantly at these ratios."""
+    def read(
+        self, logs: Float[np.ndarray, "N"]
+    ) -> tuple[
+        Float[np.ndarray, "R1 N"],
+        Float[np.ndarray, "R2 N"],
+        Float[np.ndarray, "D G"] | None,
+    ]:
+        """The runs of both at these ratios, and the difference by document."""
         runs, influence = self.first.read(self.end * np.exp(np.minimum(0, -logs)))
         others, opposite = self.second.read(self.end * np.exp(np.minimum(0, logs)))
+        if influence is None or opposite is None:
+            return runs, others, None
+        return runs, others, influence - opposite
+
+    def accepts(self, logs: Float[np.ndarray, "N"]) -> Bool[np.ndarray, "N"]:
+        """Whether the two do not differ significantly at these ratios."""
+        runs, others, apart = self.read(logs)
         sides = _spread(runs), _spread(others)
         half = half_width(*sides, self.level)
         ways = math.comb(len(runs) + len(others), len(runs))
         if 2 / ways > self.level:  # as in `Difference.interval`
             half = np.where(sides[0].std + sides[1].std > 0, half, np.inf)
-        if influence is not None and opposite is not None:
-            apart = influence - opposite
+        if apart is not None:
             num = apart.shape[-1]
             error = np.sqrt(num / (num - 1) * np.square(apart).sum(-1))
             half = np.hypot(half, stdtrit(num - 1, self.level / 2) * error)
