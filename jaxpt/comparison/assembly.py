@@ -25,6 +25,7 @@ from jaxpt.report.costs import add_costs, word_conventions
 from jaxpt.report.figures import Collector
 from jaxpt.report.metrics import measure_reliability
 from jaxpt.report.page import write_report
+from jaxpt.report.ratios import add_ratios
 from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
 from jaxpt.report.types import Conventions, Report, read_runs
@@ -289,6 +290,7 @@ def judge_runs(
     costs, metrics = judge_conventions(
         known, metrics, kind, examples, tests, alpha, control
     )
+    metrics = add_ratios(known, metrics, costs, kind, [examples], alpha)
     parts: dict[str, Any] = {"metrics": [metric.to_json() for metric in metrics]}
     parts["reliability"] = measure_reliability(known, examples)
     if lines := word_conventions(costs, metrics):

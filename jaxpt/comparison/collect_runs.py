@@ -1,6 +1,7 @@
 """Collects the finished runs of a comparison and writes their report."""
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt.comparison.assembly import assemble, make_text_facts, note_rows, publish
@@ -22,8 +23,10 @@ from jaxpt.errors import CheckpointError, argument
 from jaxpt.files.folder import load_measured
 from jaxpt.files.stored import to_plain
 from jaxpt.judge.assumptions import describe_seeds
+from jaxpt.judge.examples import Examples
 from jaxpt.report.diverged import check_any_finished, split_runs
-from jaxpt.report.types import Report, Tuning
+from jaxpt.report.ratios import compare_budgets
+from jaxpt.report.types import Report, RunEntry, Tuning, read_runs
 from jaxpt.runs.result import SCHEMA
 from jaxpt.runs.task import make_task
 from jaxpt.runs.workdir import DIVERGED, check_same, load_divergence, load_examples
@@ -92,11 +95,7 @@ def write_report(
     ]
     runs, diverged = split_runs(entries)
     check_any_finished(runs, diverged, f"{argument('workdir')}={workdir}")
-    examples = {
-        (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
-        | load_task_results(spec, workdir / run["workdir"])[2]
-        for run in runs
-    }
+    examples = _load_examples(spec, read_runs(runs), workdir)
     corpora_of = dict.fromkeys(plans, prepared.corpora)
     tasks = {n: make_task(plan, prepared.vocabs[n]) for n, plan in plans.items()}
     report = assemble(
@@ -131,8 +130,21 @@ def write_report(
     )
     if smaller:
         over = make_budgets([*smaller, (report, workdir)], tasks)
-        report = dataclasses.replace(report, budgets=over)
+        of_each = [_load_examples(spec, r.runs, folder) for r, folder in smaller]
+        metrics = compare_budgets([r for r, _ in smaller], report, [*of_each, examples])
+        report = dataclasses.replace(report, budgets=over, metrics=tuple(metrics))
     return publish(report, corpora_of, workdir)
+
+
+def _load_examples(
+    spec: CompareSpec, runs: Iterable[RunEntry], workdir: Path
+) -> dict[tuple[str, int], dict[str, Examples]]:
+    """By name and seed, the test examples of each metric of a run."""
+    return {
+        (run.name, run.seed): load_examples(workdir / run.workdir)
+        | load_task_results(spec, workdir / run.workdir)[2]
+        for run in runs
+    }
 
 
 def list_unequal_tuning(spec: CompareSpec, tuning: dict[str, dict]) -> list[str]:

@@ -279,33 +279,43 @@ def subtract(first: Side, second: Side) -> Difference:
     difference = Difference(first.mean - second.mean, first.sample(), second.sample())
     if not first.examples or not second.examples:
         return difference
-    return _add_documents(difference, (first, second), (1, -1))
+    return _add_documents(difference, (first, second), np.array([1.0, -1.0]))
 
 
 def estimate(side: Side) -> Difference:
     """The mean of one objective, as its difference from an exact 0."""
     mean = Difference(side.mean, side.sample(), Sample(0.0, 0))
-    return _add_documents(mean, (side,), (1,)) if side.examples else mean
+    return _add_documents(mean, (side,), np.ones(1)) if side.examples else mean
 
 
 def _add_documents(
-    difference: Difference, sides: Sequence[Side], signs: Sequence[int]
+    difference: Difference, sides: Sequence[Side], signs: Float[np.ndarray, "S"]
 ) -> Difference:
     """The difference with its error due to test documents."""
+    influences, is_cut = align_documents(sides)
+    num = influences.shape[-1]
+    if num < 2:  # one example has no variance
+        return difference
+    apart = (signs[:, None] * influences).sum(0)
+    error = math.sqrt(num / (num - 1) * float(apart @ apart))
+    return difference._replace(examples_error=error, num_groups=num, is_cut=is_cut)
+
+
+def align_documents(sides: Sequence[Side]) -> tuple[Float[np.ndarray, "S G"], bool]:
+    """The influence of each document on each side, and whether they are blocks.
+
+    A document that a side does not have has no influence on it.
+    """
     pulls = [side.pull for side in sides]
     is_cut = len({document for pull in pulls for document in pull.documents[:2]}) == 1
     if is_cut:
         num = min(BLOCKS, *(side.num_examples for side in sides))
         pulls = [side.pull_blocks(num) for side in sides]
-    signed = [
-        Pull(p.documents, s * p.influence) for p, s in zip(pulls, signs, strict=True)
-    ]
-    documents, influence = _add(signed)
-    num = len(documents)
-    if num < 2:  # one example has no variance
-        return difference
-    error = math.sqrt(num / (num - 1) * float(influence @ influence))
-    return difference._replace(examples_error=error, num_groups=num, is_cut=is_cut)
+    documents = np.unique(np.concatenate([pull.documents for pull in pulls]))
+    influences = np.zeros((len(pulls), len(documents)))
+    for row, pull in zip(influences, pulls, strict=True):
+        row[np.searchsorted(documents, pull.documents)] = pull.influence
+    return influences, is_cut
 
 
 class Pair(NamedTuple):

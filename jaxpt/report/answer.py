@@ -21,6 +21,7 @@ from jaxpt.report.formats import (
     format_seconds,
     is_number,
 )
+from jaxpt.report.ratio_words import conclude_ratio
 from jaxpt.report.types import Budget, Groups, Metric, Report, RunEntry, Verdict
 from jaxpt.report.wording import (
     MAX_COUNTED,
@@ -51,10 +52,11 @@ class Answer(NamedTuple):
 
 
 def list_conclusions(report: Report) -> list[str]:
-    """The report's answer in short sentences: leader, baselines, learning rates."""
-    baselines = _conclude_baselines(report)
+    """The report's answer in short sentences: leader, cost ratios, baselines, rates."""
+    baselines, ratio = _conclude_baselines(report), conclude_ratio(report)
     return [
         _conclude_lead(report),
+        *([ratio] if ratio else []),
         *([baselines] if baselines else []),
         word_learning_rates(report),
     ]

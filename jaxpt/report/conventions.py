@@ -215,14 +215,20 @@ def judge_conventions(
         speeds = None
         if convention == "seconds" and not is_by_clock:
             speeds = {name: find_speed(group)[1] for name, group in groups.items()}
-        costs[convention] = CostLevel(amount, shares, speeds)
         summary = metrics
         if set(shares.values()) != {1}:
             summary = summarise(
                 reading.runs, examples, None, tests, alpha=alpha, control=control
             )
+        costs[convention] = CostLevel(amount, shares, speeds, count_tested(summary))
         outcomes[convention] = list_outcomes(summary, reading)
     return costs, [_add_outcomes(metric, outcomes) for metric in metrics]
+
+
+def count_tested(metrics: Iterable[Metric]) -> int:
+    """The number of pairs of objectives, and of bounds, that share the error rate."""
+    pairs = [pair for metric in metrics for pair in (*metric.pairs, *metric.bounds)]
+    return sum(pair.outcome != "untested" for pair in pairs)
 
 
 def _add_outcomes(metric: Metric, outcomes: Mapping[str, dict]) -> Metric:

@@ -26,6 +26,7 @@ from jaxpt.report.drawing import DASHES, choose_styles, lighten
 from jaxpt.report.figures import CAPTIONS, FORMS, RULE
 from jaxpt.report.formats import format_number
 from jaxpt.report.page_charts import draw_swatches, list_charts
+from jaxpt.report.ratio_words import list_ratios, tabulate_ratios
 from jaxpt.report.terminal import (
     list_assumptions,
     list_omissions,
@@ -148,6 +149,8 @@ def _build_sections(
     parts = {"Verdicts": build("verdicts", lines, leads)}
     if over := tabulate_budgets(report):
         parts["Budgets"] = build("verdicts", list_budgets(report), over)
+    if ratios := tabulate_ratios(report):
+        parts["Cost ratios"] = build("verdicts", list_ratios(report), ratios)
     parts["Numbers"] = build(
         "numbers",
         terminal.tabulate_overview(report),

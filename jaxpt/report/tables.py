@@ -3,6 +3,7 @@
     results.csv       a line for each run: its costs and every metric
     differences.csv   a line for each pair with a verdict, and for each baseline
     results.tex       the shared metrics and the costs; needs booktabs only
+    ratios.csv        a line for each pair and convention of cost: its cost ratio
     budgets.csv       of several budgets: each shared metric at each of them
 
 CSV is that of RFC 4180, with full precision and an empty cell for a missing value.
@@ -19,6 +20,7 @@ from jaxpt.report.costs import KEYS, KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged
 from jaxpt.report.formats import escape, format_flops
 from jaxpt.report.metrics import list_cost_columns
+from jaxpt.report.ratio_words import HEADER, list_rows
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.terminal import list_lost
 from jaxpt.report.types import Metric, Report
@@ -42,11 +44,13 @@ MARKS = {
 
 
 def write_tables(report: Report, workdir: Path) -> None:
-    """Writes results.csv, differences.csv, results.tex; of several budgets, a table."""
+    """Writes the tables; ratios.csv and budgets.csv only if there are any."""
+    ratios = list_rows(report)
     for name, text in (
         ("results.csv", format_results(report)),
         ("differences.csv", format_differences(report)),
         ("results.tex", format_latex(report)),
+        *([("ratios.csv", _write_csv(HEADER, ratios))] if ratios else []),
         *([("budgets.csv", format_budgets(report))] if report.budgets else []),
     ):
         # A name from the command line may contain bytes that are not UTF-8.

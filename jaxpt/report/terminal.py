@@ -25,6 +25,7 @@ from jaxpt.report.figures import list_samples
 from jaxpt.report.formats import MISSING, format_flops
 from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
 from jaxpt.report.pages import PageTable
+from jaxpt.report.ratio_words import list_ratios
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.task_charts import list_probed
 from jaxpt.report.types import (
@@ -62,6 +63,7 @@ def format_table(report: Report) -> str:
         lines += ["", *_align([over.header, *over.rows])]
     lines.append("")
     texts = list_budgets(report) + list_verdicts(report) + list_assumptions(report)
+    texts += list_ratios(report)
     texts += list_other_costs(report) + list_tuning(report.tuning)
     texts += list_costs(report) + list_omissions(report) + list_samples(report)
     for text in texts:

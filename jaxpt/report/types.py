@@ -4,7 +4,8 @@
       Budget       the cost that is held equal
       RunEntry     result.json of a run with its costs; Point of its learning curve
       Diverged     a run without a result
-      Metric       all objectives on one metric: Mean over seeds, Verdict of pairs
+      Metric       all objectives on one metric: Mean over seeds, Verdict of pairs with
+                   its CostRatio
       Conventions  the costs at which verdicts are also given (CostLevel)
       WholeCost    the verdicts with teachers and tuning
       Tuning       the trials of an objective
@@ -129,6 +130,27 @@ class Mean(Stored):
 
 
 @dataclasses.dataclass(frozen=True)
+class CostRatio(Stored):
+    """The cost that `worse` of a pair needs for the quality, over that of `better`.
+
+    Attributes:
+      value: the estimate; the end of the curves if it is beyond them.
+      basis: "curves" within runs, or "budgets", of which each is a separate run.
+      low, high: of the simultaneous interval; None beyond the curves.
+      least, most: what the curves can show.
+      is_beyond: the estimate is more than `value` = `most`, or less than it = `least`.
+    """
+
+    value: float
+    basis: str
+    low: float | None
+    high: float | None
+    least: float
+    most: float
+    is_beyond: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Verdict(Stored):
     """A difference of two objectives, or of an objective and a baseline, with its test.
 
@@ -142,6 +164,7 @@ class Verdict(Stored):
       seeds_needed: of a new comparison.
       under: by convention of cost, the outcome as seen from `better`: those above or
         "behind"; None if one of the two has no value there.
+      ratios: by convention of cost, those that are known (`jaxpt.report.ratios`).
     """
 
     better: str
@@ -159,11 +182,13 @@ class Verdict(Stored):
     examples_error: float = 0.0
     seeds_needed: int | None = None
     under: dict[str, str | None] | None = None
+    ratios: dict[str, CostRatio] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Every part but `under`, which only verdicts at other costs have."""
+        """Every part, of those by convention of cost the ones that there are."""
         value = to_plain(dataclasses.asdict(self))
-        return {k: v for k, v in value.items() if k != "under" or v is not None}
+        some = ("under", "ratios")
+        return {k: v for k, v in value.items() if k not in some or v is not None}
 
     @property
     def names(self) -> tuple[str, str]:
@@ -230,11 +255,13 @@ class CostLevel(Stored):
     Attributes:
       read: by name, the share of its run at which it is read; 1 is the end.
       per_operation: of seconds, by name.
+      num_tested: the number of pairs that share the error rate there.
     """
 
     amount: float
     read: dict[str, float]
     per_operation: dict[str, float] | None = None
+    num_tested: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

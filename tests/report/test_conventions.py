@@ -72,7 +72,7 @@ def test_a_lead_that_more_operations_bought_is_lost_at_equal_operations():
         "raw_tokens": "ahead",
         "seconds": "tie",  # after 87 %, at 0.703
     }
-    assert costs["operations"] == CostLevel(100.0, {"clm": 1, "mlm": 0.5})
+    assert costs["operations"] == CostLevel(100.0, {"clm": 1, "mlm": 0.5}, num_tested=1)
     assert costs["flops"].read == {"clm": 1, "mlm": 1}
     assert "100 operations (mlm after 50%)" in lines[0]
     assert "learning rate would decay to the end" in lines[0]
