@@ -8,7 +8,9 @@ from jaxpt.report.answer import (
     find_chance,
     format_budget,
     list_conclusions,
-    tabulate_leads,
+    list_others,
+    rank_report,
+    write_first_note,
 )
 from jaxpt.report.budgets import list_budgets, tabulate_budgets
 from jaxpt.report.costs import (
@@ -20,11 +22,18 @@ from jaxpt.report.costs import (
     mean_cost,
     word_under,
 )
-from jaxpt.report.diverged import list_diverged, word_left_out
+from jaxpt.report.diverged import list_diverged
 from jaxpt.report.figures import list_samples
 from jaxpt.report.formats import MISSING, format_flops
-from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
+from jaxpt.report.metrics import (
+    METRICS,
+    list_cost_columns,
+    list_reliability,
+    list_result_columns,
+    list_unreliable,
+)
 from jaxpt.report.pages import PageTable
+from jaxpt.report.ranking import Verdicts
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.task_charts import list_probed
 from jaxpt.report.types import (
@@ -36,87 +45,115 @@ from jaxpt.report.types import (
     Tuning,
     group_by_name,
 )
-from jaxpt.report.wording import (
-    WORDS,
-    join,
-    list_baselines,
-    list_own_controls,
-)
+from jaxpt.report.wording import WORDS, join, list_own_controls
+from jaxpt.report.writers import Grid, align
 
 WIDTH = 100
+HEAD = 14  # characters of a column's name before it is wrapped
 
 
-def format_table(report: Report) -> str:
-    """The comparison as plain text for the terminal, at most 100 columns wide."""
-    texts = [report.title, " ".join(list_conclusions(report))]
-    texts += [f"budget: {format_budget(report)}"]
-    lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    if leads := tabulate_leads(report):
-        lines += ["", *_align(leads)]
+def format_table(report: Report, with_pairs: bool = False) -> str:
+    """The comparison as plain text for the terminal, at most 100 columns wide.
+
+    First one sentence, one table, one note and the warnings; then the other shared
+    metrics, all results and costs, and how they came about.
+
+    Args:
+      with_pairs: adds every two objectives on each metric.
+    """
+    verdicts = rank_report(report)
+    lines = _wrap(list_conclusions(report))
+    lines += ["", *_tabulate_first(verdicts)] if verdicts.rankings else []
+    lines += ["", *_wrap([write_first_note(report, verdicts)])]
+    lines += _wrap(list_warnings(report))
+    if others := list_others(verdicts):
+        lines += ["", *_wrap(others)]
+    if with_pairs:
+        lines += _tabulate_pairs(verdicts)
     runs_table = add_to_tables(report, *tabulate(report.runs))
-    tables = [*runs_table, *tabulate_extras(report.runs)]
-    for header, rows in tables:
-        width = _find_width([row[0] for row in rows])
-        lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
+    for header, rows in [*runs_table[::-1], *tabulate_extras(report.runs)]:
+        lines += ["", *_align(header, rows)]
     if over := tabulate_budgets(report):
-        lines += ["", *_align([over.header, *over.rows])]
-    lines.append("")
-    texts = list_budgets(report) + list_verdicts(report) + list_assumptions(report)
-    texts += list_other_costs(report) + list_tuning(report.tuning)
-    texts += list_costs(report) + list_omissions(report) + list_samples(report)
-    for text in texts:
-        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
-    return "\n".join(lines)
+        lines += ["", *align(Grid(over.header, over.rows, (0, 1)))]
+    return "\n".join([*lines, "", *_wrap(list_details(report))])
+
+
+def _wrap(texts: Iterable[str]) -> list[str]:
+    return [
+        line
+        for text in texts
+        for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
+    ]
+
+
+def _tabulate_first(verdicts: Verdicts) -> list[str]:
+    grid = verdicts.rankings[0].grid(verdicts.kind, verdicts.cost)
+    width = _find_width([row[1] for row in grid.rows])
+    rows = [[rank, name[:width], *cells] for rank, name, *cells in grid.rows]
+    return align(grid._replace(rows=rows), HEAD)
+
+
+def _tabulate_pairs(verdicts: Verdicts) -> list[str]:
+    """The pairs of each metric, below its name."""
+    lines: list[str] = []
+    for ranking in verdicts.rankings:
+        if ranking.metric.pairs:
+            lines += ["", f"{ranking.metric.label}:", *align(ranking.pair_grid())]
+    return lines
+
+
+def _align(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A table whose first column has names, in tables that fit the terminal."""
+    width = _find_width([row[0] for row in rows])
+    rows = [[row[0][:width], *row[1:]] for row in rows]
+    parts, start = [], 1
+    while start < len(header):
+        end = len(header)
+        while True:
+            part = [[row[0], *row[start:end]] for row in [header, *rows]]
+            lines = align(Grid(part[0], part[1:], (0,)), HEAD)
+            if end == start + 1 or max(map(len, lines)) <= WIDTH:
+                break
+            end -= 1
+        parts += [""] * bool(parts) + lines
+        start = end
+    return parts
 
 
 def _find_width(names: list[str], least: int = 20) -> int:
     """The shortest prefix of names, of at least `least` characters, that is unique."""
-    longest = max(map(len, names))
+    longest = max(map(len, names), default=0)
     widths = range(least, max(least, longest) + 1)
     return next(n for n in widths if len({name[:n] for name in names}) == len(names))
 
 
-def _align(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = f"{{:<{widths[0]}}}" + "".join(f"  {{:>{width}}}" for width in widths[1:])
-    return [line.format(*row) for row in rows]
+def list_warnings(report: Report) -> list[str]:
+    """What a reader must know before the verdicts.
 
-
-def list_verdicts(report: Report) -> list[str]:
-    """A line for each shared metric with a verdict, then the baselines.
-
-    Before them are the warnings (`list_warnings`), what was registered as expected, and
-    a line for each objective with own controls; after them what is exact about the text
-    of a language.
+    Runs that diverged, gates that fail, values that the tests do not suit, metrics that
+    cannot rank, and tuning that ended at an edge.
     """
-    lines = [
-        f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
-        for metric in report.metrics
-        if metric.verdict
-    ]
-    lines = lines or ["no verdict: no shared metric was measured for two objectives"]
+    lines = [*list_diverged(report), *report.gates]
+    lines += [line for metric in report.metrics for line in metric.warnings]
+    lines += list_unreliable(report)
+    return lines + [x for x in list_tuning(report.tuning) if x.startswith("WARNING")]
+
+
+def list_details(report: Report) -> list[str]:
+    """How the results came about: budget, expectations, costs, tuning, omissions."""
     exact = report.known_truth.lines if report.known_truth else ()
     registered = report.registration.lines if report.registration else ()
-    own = list_own_controls(report)
-    baselines = list_baselines(report)
-    before = [*list_warnings(report), *registered, *own]
-    return [*before, *lines, *baselines, *exact]
-
-
-def list_warnings(report: Report) -> list[str]:
-    """A line for each objective with runs that diverged, and for each gate that fails.
-
-    What a reader must know before the verdicts.
-    """
-    return [*list_diverged(report), *report.gates]
+    tuned = [x for x in list_tuning(report.tuning) if not x.startswith("WARNING")]
+    lines = [f"budget: {format_budget(report)}", *list_budgets(report), *registered]
+    lines += [*list_own_controls(report), *exact, *list_assumptions(report)]
+    lines += [*list_other_costs(report), *tuned, *list_costs(report)]
+    return lines + list_omissions(report) + list_samples(report)
 
 
 def list_assumptions(report: Report) -> list[str]:
-    """Lines on the choice of seeds, unsuitable values and the metrics' reliability."""
-    warnings = [line for metric in report.metrics for line in metric.warnings]
-    has_verdicts = any(metric.verdict for metric in report.metrics)
-    is_noted = report.seeds_note and has_verdicts
-    lines = ([f"note: {report.seeds_note}"] if is_noted else []) + warnings
+    """Lines on the choice of seeds and on the metrics' reliability."""
+    is_noted = report.seeds_note and any(metric.pairs for metric in report.metrics)
+    lines = [f"note: {report.seeds_note}"] if is_noted else []
     return lines + list_reliability(report)
 
 
@@ -209,14 +246,14 @@ def list_omissions(report: Report) -> list[str]:
     alone = [m for m, pairs in tested.items() if any(not p.documents for p in pairs)]
     if alone:
         lines.append(
-            f"note: intervals of {join(alone)} are of the choice of seeds alone: "
-            f"no result by test example was kept, or the metric is not a mean of them"
+            f"note: intervals of {join(alone)} cover other seeds, not other test "
+            f"examples: none were kept, or the metric is not a mean of them"
         )
     cut = [m for m, pairs in tested.items() if any(p.blocks for p in pairs)]
     if cut:
         lines.append(
-            f"note: the test text of {join(cut)} is one document: its error is "
-            f"that of blocks of consecutive examples, and is not of other documents"
+            f"note: the test text of {join(cut)} is one document: intervals cover "
+            f"other blocks of it, not other documents"
         )
     unequal = [f"not equal: {text}" for text in report.inequalities or ()]
     lines = [*unequal, *(report.left_out or ()), *lines]
@@ -243,9 +280,7 @@ def tabulate(runs: Sequence[RunEntry]) -> tuple[Cells, Cells]:
         ]
         for name, group in groups.items()
     ]
-    tasks = [task for run in runs for task in run.tasks]
-    titles = RESULTS | {task.metric: task.title for task in tasks}
-    measured = [key for key in titles if any(key in run.metrics for run in runs)]
+    measured = list_result_columns(runs)
     results = [
         [name]
         + [
@@ -257,7 +292,7 @@ def tabulate(runs: Sequence[RunEntry]) -> tuple[Cells, Cells]:
     labels = [label for label, _ in known_costs.values()]
     return (
         (["objective", "seeds", *labels], costs),
-        (["objective", *(titles[key] for key in measured)], results),
+        (["objective", *measured.values()], results),
     )
 
 
@@ -337,12 +372,6 @@ def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
         ]
         tables.append((["fine-tuning of a run of", "seconds"], rows))
     return tables
-
-
-def tabulate_verdicts(report: Report) -> PageTable | None:
-    """The verdicts of the best objective on each shared metric, counted."""
-    leads = tabulate_leads(report)
-    return PageTable(leads[0], leads[1:], 2) if leads else None
 
 
 def tabulate_overview(report: Report) -> list[PageTable]:

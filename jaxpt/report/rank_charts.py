@@ -1,0 +1,149 @@
+"""The critical-difference picture: systems along an axis, joined if they do not differ.
+
+Means are marks on the axis, the better to the right. A bar below the axis joins the
+systems of a group that share a letter: none of its pairs differs significantly. It is
+the diagram of Demšar (2006), with means instead of mean ranks, and with the tests of
+the table's letters instead of one critical difference.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from jaxpt.judge.letters import list_members
+from jaxpt.report import charts
+from jaxpt.report.charts import Axis, shorten
+from jaxpt.report.drawing import (
+    Picture,
+    choose_styles,
+    describe,
+    document,
+    escape_text,
+    grid,
+    tag,
+    write,
+)
+from jaxpt.report.formats import format_number
+
+WIDTH = 620
+SIDE = 158  # room of names to the left and to the right of the axis
+TOP, TICK = 40.0, 5.0
+BAR, ROW = 9.0, 20.0  # heights of a bar and of a name
+
+
+class Places(NamedTuple):
+    """What is drawn: the mean and the letters of each system, the best first."""
+
+    label: str
+    higher_is_better: bool
+    means: Mapping[str, float]
+    letters: Mapping[str, str]
+
+    def list_bars(self) -> list[list[str]]:
+        """The groups of two or more systems that do not differ significantly."""
+        groups = list_members(self.letters).values()
+        return [group for group in groups if len(group) > 1]
+
+    def describe(self) -> str:
+        """The picture in words."""
+        means = (f"{name} {format_number(x)}" for name, x in self.means.items())
+        joined = "; ".join(", ".join(group) for group in self.list_bars())
+        better = "higher" if self.higher_is_better else "lower"
+        same = f"Not significantly different: {joined}" if joined else "All differ"
+        return f"Means, {better} is better: {', '.join(means)}. {same}."
+
+
+def draw_file(all_places: Sequence[Places]) -> str:
+    """The pictures of some metrics as an SVG file."""
+    names = list(dict.fromkeys(name for each in all_places for name in each.means))
+    panels = [
+        grid([_draw(places, names)], 1, places.label * (len(all_places) > 1))
+        for places in all_places
+    ]
+    label = f"critical differences: {', '.join(each.label for each in all_places)}"
+    words = " ".join(f"{each.label}: {each.describe()}" for each in all_places)
+    return document(grid(panels, 1), label, len(names), words)
+
+
+def draw_chart(places: Places, names: Sequence[str]) -> Markup:
+    """The picture as a chart of a page.
+
+    Args:
+      names: all of the page, in the order of its colours.
+    """
+    svg, width, height = _draw(places, names)
+    label = f"critical differences: {places.label}"
+    return Markup(
+        tag(
+            "svg",
+            *describe(label, places.describe()),
+            svg,
+            class_="chart ranks",
+            viewBox=f"0 0 {width:g} {height:g}",
+            role="img",
+            aria_label=label,
+        )
+    )
+
+
+def _draw(places: Places, names: Sequence[str]) -> Picture:
+    """Axis, bars, and each name with its mark."""
+    sides = (SIDE, WIDTH - SIDE)
+    sides = sides if places.higher_is_better else sides[::-1]
+    label = f"{places.label}: better to the right"
+    axis = charts.make_axis(places.means.values(), label, "{:g}".format, *sides)
+    bars = places.list_bars()
+    first = TOP + 14 + BAR * len(bars) + 14  # of the names
+    ranked = list(places.means)
+    # The better half is to the right; the outermost name is the highest.
+    num_right = (len(ranked) + 1) // 2
+    right, left = ranked[:num_right], ranked[num_right:][::-1]
+    parts = [_draw_axis(axis, sides), _draw_bars(bars, places.means, axis)]
+    styles = choose_styles(names)
+    for column, anchor in ((right, "start"), (left, "end")):
+        for row, name in enumerate(column):
+            drawn = _draw_name(name, anchor, first + ROW * row, places, axis)
+            mark = (axis.scale(places.means[name]), TOP)
+            drawn += charts.draw_marker(styles[name][1], *mark, 5)
+            kind = f"s o{names.index(name)}"
+            parts.append(tag("g", drawn, class_=kind))
+    return Picture("".join(parts), WIDTH, first + ROW * max(num_right, 1) - 4)
+
+
+def _draw_axis(axis: Axis, sides: tuple[float, float]) -> str:
+    low, high = sorted(sides)
+    every = 2 if len(axis.ticks) > 6 else 1
+    parts = [tag("path", class_="axis", d=f"M{low} {TOP:g}H{high}")]
+    for i, value in enumerate(axis.ticks):
+        at = axis.scale(value)
+        parts.append(tag("path", class_="axis", d=f"M{at:.1f} {TOP - TICK:g}V{TOP:g}"))
+        if i % every == 0:
+            parts.append(write(axis.write(value), at, TOP - 10, anchor="middle"))
+    parts.append(write(axis.label, WIDTH / 2, 12, "title", "middle"))
+    return "".join(parts)
+
+
+def _draw_bars(
+    bars: Sequence[Sequence[str]], means: Mapping[str, float], axis: Axis
+) -> str:
+    parts = []
+    for i, group in enumerate(bars):
+        at = [axis.scale(means[name]) for name in group]
+        place = TOP + 14 + BAR * i
+        path = f"M{min(at) - 4:.1f} {place:g}H{max(at) + 4:.1f}"
+        tooltip = tag("title", escape_text(f"{', '.join(group)} do not differ"))
+        parts.append(tag("path", tooltip, class_="same", d=path))
+    return "".join(parts)
+
+
+def _draw_name(name: str, anchor: str, down: float, places: Places, axis: Axis) -> str:
+    """A thread from the axis down to a row and out to the side, and the name there."""
+    is_right = anchor == "start"
+    mean = places.means[name]
+    end = WIDTH - SIDE + 8 if is_right else SIDE - 8
+    path = f"M{axis.scale(mean):.1f} {TOP:g}V{down:.1f}H{end}"
+    words = f"{name}: {format_number(mean)}"
+    text = tag("title", escape_text(words)) + escape_text(shorten(name))
+    at = {"x": end + (4 if is_right else -4), "y": down + 4, "text_anchor": anchor}
+    return tag("path", class_="stem", d=path) + tag("text", text, class_="name", **at)

@@ -1,0 +1,425 @@
+"""The first answer on a metric: one sentence, one table, one note.
+
+A table has a line for each system, or each objective of a comparison, the best mean
+first. Those that share a letter do not differ significantly (`jaxpt.judge.letters`).
+`jaxpt verdict`, `jaxpt compare` and `jaxpt report` print it, in every form.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from jaxpt.files.stored import to_plain
+from jaxpt.judge.letters import find_letters
+from jaxpt.report import rank_charts, writers
+from jaxpt.report.formats import (
+    MISSING,
+    format_count,
+    format_flops,
+    format_number,
+    format_p,
+    format_seconds,
+)
+from jaxpt.report.pages import inline_picture
+from jaxpt.report.types import Metric, Verdict
+from jaxpt.report.wording import (
+    WORDS,
+    join,
+    name_baselines,
+    name_part,
+    read_baselines,
+    word_best,
+    word_outcome,
+    word_seeds,
+)
+from jaxpt.report.writers import Grid
+
+MOST_NEEDED = 2  # pairs in the note whose number of seeds is given
+PAIR_FIELDS = (
+    *("better", "worse", "outcome", "difference", "low", "high", "at_most", "p"),
+    *("seeds", "documents", "seeds_needed"),
+)
+COST = "cost"  # the column's name without a known unit
+WRITE_COST = {
+    "FLOPs": format_flops,
+    "operations": format_flops,
+    "seconds": format_seconds,
+}
+
+
+class SystemLine(NamedTuple):
+    """A system on a metric.
+
+    Attributes:
+      rank, rank_to: the best and the worst rank that the significant pairs allow.
+      mean, std: over its seeds.
+      low, high: of the simultaneous interval of the mean; None if there is none.
+      letters: it does not differ significantly from systems with one of them; None if
+        it was not tested against all others.
+      cost: the mean over its runs; None if it is not known.
+      against: with a control, "ahead", "behind" or another outcome of its pair with it.
+      baselines: by baseline, "ahead", "behind" or "tie"; {} if none was tested.
+    """
+
+    system: str
+    rank: int
+    rank_to: int
+    mean: float
+    low: float | None
+    high: float | None
+    std: float | None
+    seeds: int
+    letters: str | None
+    cost: float | None
+    against: str = ""
+    baselines: Mapping[str, str] = {}
+
+    @property
+    def not_above(self) -> list[str]:
+        """The baselines that it is not ahead of."""
+        return [name for name, how in self.baselines.items() if how != "ahead"]
+
+    def to_record(self) -> dict[str, Any]:
+        """Its values by name, without those that it does not have."""
+        record = self._asdict()
+        if not self.against:
+            del record["against"]
+        del record["baselines"]
+        if self.baselines:
+            record["above_baselines"] = not self.not_above
+            record["not_above"] = "; ".join(self.not_above)
+        return record
+
+
+def rank_systems(metric: Metric, costs: Mapping[str, float]) -> tuple[SystemLine, ...]:
+    """The systems on a metric, the best mean first.
+
+    Args:
+      costs: by system; {} if they are not known.
+    """
+    ranked, lines = metric.rank(), []
+    leads = [pair.names for pair in metric.pairs if pair.outcome == "ahead"]
+    letters = _find_letters(metric, ranked)
+    words = name_baselines(metric)
+    baselines = read_baselines(metric, words)
+    for name in ranked:
+        stats = metric.by_name[name]
+        lines.append(
+            SystemLine(
+                system=name_part(metric, name),
+                rank=1 + sum(worse == name for _, worse in leads),
+                rank_to=len(ranked) - sum(better == name for better, _ in leads),
+                mean=float(stats.mean or 0.0),
+                low=stats.low,
+                high=stats.high,
+                std=stats.std,
+                seeds=stats.n,
+                letters=letters.get(name),
+                cost=costs.get(name),
+                against=_compare_with_control(metric, name),
+                baselines={
+                    words[each]: how for each, how in baselines.get(name, {}).items()
+                },
+            )
+        )
+    return tuple(lines)
+
+
+def _find_letters(metric: Metric, ranked: list[str]) -> dict[str, str]:
+    """The letters of the systems that were tested against all others."""
+    if metric.control:
+        return {}
+    tested = collections.Counter(
+        name
+        for pair in metric.pairs
+        if pair.outcome != "untested"
+        for name in pair.names
+    )
+    settled = [name for name in ranked if 0 < tested[name] == len(ranked) - 1]
+    leads = [pair.names for pair in metric.pairs if pair.outcome == "ahead"]
+    return find_letters(settled, [pair for pair in leads if {*pair} <= {*settled}])
+
+
+def _compare_with_control(metric: Metric, name: str) -> str:
+    """The outcome of a system's pair with the control, as seen from the system."""
+    if metric.control in ("", name):
+        return ""
+    pair = next((p for p in metric.pairs if {*p.names} == {name, metric.control}), None)
+    if pair is None:
+        return "untested"
+    is_behind = pair.outcome == "ahead" and pair.worse == name
+    return "behind" if is_behind else pair.outcome
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """The systems on one metric.
+
+    Attributes:
+      metric: with the means, the pairs and the warnings, as in a comparison's report.
+      lines: the systems, the best mean first.
+      num_examples: of each run; 0 if the scores are of whole runs.
+      missing: the systems that the metric was not measured for.
+    """
+
+    metric: Metric
+    lines: tuple[SystemLine, ...]
+    num_examples: int = 0
+    missing: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Which systems the best one is ahead of."""
+        alone = f"only {self.lines[0].system} was measured"
+        verdict = self.metric.verdict or word_best(self.metric) or alone
+        return f"{self.metric.label}: {verdict}"
+
+    @property
+    def weak(self) -> str:
+        """Which systems are not above a baseline; "" if all are, or none was tested."""
+        weak: dict[str, list[str]] = {}
+        for line in self.lines:
+            for name in line.not_above:
+                weak.setdefault(name, []).append(line.system)
+        parts = [f"{baseline}: {join(names)}" for baseline, names in weak.items()]
+        return f"not above {'; '.join(parts)}" if parts else ""
+
+    def list_needed(self) -> list[str]:
+        """What new comparisons need to find the differences from the best system."""
+        best = self.metric.control or self.metric.rank()[0]
+        ties = [p for p in self.metric.pairs if p.outcome == "tie" and best in p.names]
+        return [
+            f"{pair.better} and {pair.worse}: {word_seeds(pair)}"
+            for pair in ties[:MOST_NEEDED]
+        ]
+
+    def grid(self, kind: str = "system", cost: str = COST) -> Grid:
+        """The table, a row for each system.
+
+        Args:
+          kind: what a system is called.
+          cost: the unit of costs.
+        """
+        control = self.metric.control
+        columns = {
+            "rank": [_write_rank(line) for line in self.lines],
+            kind: [line.system for line in self.lines],
+            "mean": [format_number(line.mean) for line in self.lines],
+            "interval": [_write_interval(line.low, line.high) for line in self.lines],
+        }
+        if control:
+            told = [WORDS.get(line.against, MISSING) for line in self.lines]
+            columns[f"against {control}"] = told
+        else:
+            columns["letters"] = [line.letters or MISSING for line in self.lines]
+        columns["seeds"] = [str(line.seeds) for line in self.lines]
+        if any(line.cost is not None for line in self.lines):
+            columns[cost] = [_write_cost(line.cost, cost) for line in self.lines]
+        if any(line.baselines for line in self.lines):
+            columns["above baselines"] = [_write_above(line) for line in self.lines]
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        return Grid(list(columns), rows, (1, 4))
+
+    def pair_grid(self) -> Grid:
+        """The table of pairs."""
+        rows = [
+            [
+                *(pair.better, pair.worse),
+                word_outcome(pair, self.metric.margin).partition(":")[0],
+                MISSING if pair.difference is None else format_number(pair.difference),
+                _write_interval(pair.low, pair.high),
+                format_p(pair.p),
+                MISSING if pair.seeds_needed is None else str(pair.seeds_needed),
+            ]
+            for pair in self.metric.pairs
+        ]
+        header = ["better mean", "worse mean", "verdict", "difference", "interval", "p"]
+        return Grid([*header, "seeds needed"], rows, (0, 1, 2))
+
+    def draw_chart(self, names: Sequence[str]) -> Markup:
+        """The critical-difference picture as a chart of a page; "" without letters.
+
+        Args:
+          names: all systems of the page, in the order of its colours.
+        """
+        shown = [name_part(self.metric, name) for name in names]
+        return rank_charts.draw_chart(self.places, shown) if self.places else Markup("")
+
+    @property
+    def places(self) -> rank_charts.Places | None:
+        """What the picture shows; None if not every pair was tested."""
+        letters = {x.system: x.letters for x in self.lines if x.letters is not None}
+        if len(letters) < len(self.lines):
+            return None
+        means = {line.system: line.mean for line in self.lines}
+        metric = self.metric
+        return rank_charts.Places(metric.label, metric.higher_is_better, means, letters)
+
+
+def _write_rank(line: SystemLine) -> str:
+    return "-".join(map(str, {line.rank: "", line.rank_to: ""}))
+
+
+def _write_interval(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return MISSING
+    return f"[{format_number(low)}, {format_number(high)}]"
+
+
+def _write_cost(cost: float | None, unit: str) -> str:
+    return MISSING if cost is None else WRITE_COST.get(unit, format_count)(cost)
+
+
+def _write_above(line: SystemLine) -> str:
+    num = len(line.baselines)
+    return f"{num - len(line.not_above)} of {num}" if num else MISSING
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdicts:
+    """The verdicts on some systems, which print as tables.
+
+    Attributes:
+      rankings: one for each metric.
+      alpha: the family-wise error rate.
+      num_tested: the pairs in the family, on all metrics.
+      notes: on the input.
+      is_fixed: whether the verdicts are on these runs alone.
+      kind: what a system is called.
+      cost: the unit of costs.
+    """
+
+    rankings: tuple[Ranking, ...]
+    alpha: float
+    num_tested: int
+    notes: tuple[str, ...] = ()
+    is_fixed: bool = False
+    kind: str = "system"
+    cost: str = COST
+
+    def draw(self) -> str:
+        """The critical-difference pictures as an SVG file; "" without any letters."""
+        places = [each.places for each in self.rankings if each.places]
+        return rank_charts.draw_file(places) if places else ""
+
+    def list_note(self, ranking: Ranking) -> list[str]:
+        """The sentences of the note below a table."""
+        metric, lines = ranking.metric, []
+        level = f"{100 * (1 - self.alpha):g} %"
+        pairs = f"{self.num_tested} pair{'s' * (self.num_tested != 1)}"
+        if self.num_tested:
+            family = f"amily-wise error rate {self.alpha:g} over {pairs}"
+            letters = f"{self.kind.capitalize()}s that share a letter do not differ"
+            start = "F" if metric.control else f"{letters} significantly: f"
+            lines.append(f"{start}{family}, intervals simultaneous at {level}")
+        if self.num_tested and self.is_fixed:
+            lines.append("These runs alone are judged, not other seeds")
+        if metric.detectable:
+            low, high = map(format_number, metric.detectable)
+            size = low if low == high else f"{low} to {high}"
+            lines.append(f"Power: a difference of {size} is found with probability 0.8")
+        if self.num_tested and not self.is_fixed:
+            lines += ranking.list_needed()
+        baselines = {name: "" for line in ranking.lines for name in line.baselines}
+        if baselines:
+            weak = f"; {ranking.weak}" * bool(ranking.weak)
+            lines.append(f"Baselines: {', '.join(baselines)}{weak}")
+        if ranking.missing:
+            lines.append(f"Not measured: {', '.join(ranking.missing)}")
+        return lines
+
+    def write_note(self, ranking: Ranking) -> str:
+        """The note below a table, as one text."""
+        return ". ".join([*self.list_note(ranking), ""]).strip()
+
+    def format(self, form: str = "text", with_pairs: bool = False) -> str:
+        """The verdicts as a text of one of `FORMATS`.
+
+        Args:
+          with_pairs: adds the pairs; of CSV it is their table alone.
+        """
+        if form == "json":
+            return writers.write_json(self.to_json())
+        if form == "csv":
+            records = self.list_pairs() if with_pairs else self.list_lines()
+            return writers.write_csv(records)
+        write, parts = writers.WRITERS[form], []
+        for ranking in self.rankings:
+            grids = [ranking.grid(self.kind, self.cost)]
+            if with_pairs and ranking.metric.pairs:
+                grids.append(ranking.pair_grid())
+            warnings = list(ranking.metric.warnings)
+            note = self.write_note(ranking)
+            parts.append(write(ranking.sentence, grids, note, warnings))
+            if form == "html" and ranking.places:
+                svg = rank_charts.draw_file([ranking.places])
+                words = ranking.places.describe()
+                parts.append(writers.write_picture(inline_picture(svg.encode()), words))
+        return writers.join_parts(form, parts, self.notes)
+
+    def list_lines(self) -> list[dict[str, Any]]:
+        """The systems on each metric, as records."""
+        records = [
+            {"metric": ranking.metric.metric, **line.to_record()}
+            for ranking in self.rankings
+            for line in ranking.lines
+        ]
+        keys = dict.fromkeys(key for record in records for key in record)
+        return [{key: record.get(key) for key in keys} for record in records]
+
+    def list_pairs(self) -> list[dict[str, Any]]:
+        """The pairs on each metric, as records."""
+        return [
+            {"metric": ranking.metric.metric} | _to_record(pair)
+            for ranking in self.rankings
+            for pair in ranking.metric.pairs
+        ]
+
+    def to_pandas(self, pairs: bool = False) -> Any:
+        """A pandas DataFrame of the systems, or of the pairs."""
+        return writers.make_frame(self.list_pairs() if pairs else self.list_lines())
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        rankings = [
+            {
+                "metric": ranking.metric.metric,
+                "higher_is_better": ranking.metric.higher_is_better,
+                "sentence": ranking.sentence,
+                "systems": [line.to_record() for line in ranking.lines],
+                "pairs": [_to_record(pair) for pair in ranking.metric.pairs],
+                "detectable": ranking.metric.detectable,
+                "examples": ranking.num_examples,
+                "note": self.list_note(ranking),
+                "warnings": ranking.metric.warnings,
+            }
+            for ranking in self.rankings
+        ]
+        return to_plain(
+            {
+                "alpha": self.alpha,
+                "pairs_tested": self.num_tested,
+                "fixed": self.is_fixed,
+                "notes": self.notes,
+                "metrics": rankings,
+            }
+        )
+
+    def __str__(self) -> str:
+        return self.format()
+
+    def __repr__(self) -> str:
+        return self.format()
+
+    def _repr_html_(self) -> str:
+        return self.format("html")
+
+
+def _to_record(pair: Verdict) -> dict[str, Any]:
+    return {field: getattr(pair, field) for field in PAIR_FIELDS}
+
+
+FORMATS = (*writers.WRITERS, "csv", "json")
