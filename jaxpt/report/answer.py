@@ -42,11 +42,7 @@ def rank_report(report: Report) -> Verdicts:
         if (known := [x for run in runs if is_number(x := run.cost(key))])
     }
     rankings = tuple(
-        Ranking(
-            metric,
-            rank_systems(metric, costs),
-            missing=tuple(name for name in report.groups if name not in metric.by_name),
-        )
+        Ranking(metric, rank_systems(metric, costs), names=tuple(report.groups))
         for metric in shared
     )
     tested = [

@@ -32,13 +32,13 @@ from jaxpt.report.page_charts import draw_swatches, list_charts
 from jaxpt.report.ranking import Ranking, Verdicts
 from jaxpt.report.terminal import (
     list_assumptions,
+    list_claims,
     list_omissions,
     list_other_costs,
     list_tuning,
     list_warnings,
 )
 from jaxpt.report.types import Groups, Report, Samples
-from jaxpt.report.wording import list_own_controls
 from jaxpt.report.writers import Grid
 from jaxpt.runs.workdir import flatten
 
@@ -91,7 +91,7 @@ def _build_page(report: Report, workdir: pathlib.Path) -> str:
         conclusions=list_conclusions(report),
         facts=_list_facts(report, groups),
         warnings=list_warnings(report),
-        first=_show_ranking(verdicts, verdicts.rankings[0], names)
+        first=_show_ranking(verdicts, verdicts.rankings[0])
         if verdicts.rankings
         else None,
         note=write_first_note(report, verdicts),
@@ -149,15 +149,11 @@ class Shown(NamedTuple):
     note: str
 
 
-def _show_ranking(verdicts: Verdicts, ranking: Ranking, names: list[str]) -> Shown:
-    """A metric's table and picture.
-
-    Args:
-      names: all of the page, in the order of its colours.
-    """
+def _show_ranking(verdicts: Verdicts, ranking: Ranking) -> Shown:
+    """A metric's table and picture."""
     table = ranking.grid(verdicts.kind, verdicts.cost)
-    picture = ranking.draw_chart(names)
-    return Shown(ranking.sentence, table, picture, verdicts.write_note(ranking))
+    note = verdicts.write_note(ranking)
+    return Shown(ranking.sentence, table, ranking.draw_chart(), note)
 
 
 def _build_sections(
@@ -168,11 +164,8 @@ def _build_sections(
     def build(macro: str, *values: Any) -> Any:
         return pages.call("sections.html", macro, *values)
 
-    names = list(report.groups)
-    rankings = [_show_ranking(verdicts, each, names) for each in verdicts.rankings[1:]]
-    truth, registered = report.known_truth, report.registration
-    lines = [*(registered.lines if registered else ()), *list_own_controls(report)]
-    lines += [*(truth.lines if truth else ()), *list_assumptions(report)]
+    rankings = [_show_ranking(verdicts, each) for each in verdicts.rankings[1:]]
+    lines = [*list_claims(report), *list_assumptions(report)]
     lines += list_other_costs(report)
     parts = {"Other metrics": build("rankings", rankings)} if rankings else {}
     if lines:

@@ -15,8 +15,8 @@ from jaxpt.judge.letters import list_members
 from jaxpt.report import charts
 from jaxpt.report.charts import Axis, shorten
 from jaxpt.report.drawing import (
+    PALETTE,
     Picture,
-    choose_styles,
     describe,
     document,
     escape_text,
@@ -28,17 +28,22 @@ from jaxpt.report.formats import format_number
 
 WIDTH = 620
 SIDE = 158  # room of names to the left and to the right of the axis
-TOP, TICK = 40.0, 5.0
+TOP, TICK = 46.0, 5.0
 BAR, ROW = 9.0, 20.0  # heights of a bar and of a name
 
 
 class Places(NamedTuple):
-    """What is drawn: the mean and the letters of each system, the best first."""
+    """What is drawn: the mean and the letters of each system, the best first.
+
+    Attributes:
+      numbers: of the systems among all that have a colour.
+    """
 
     label: str
     higher_is_better: bool
     means: Mapping[str, float]
     letters: Mapping[str, str]
+    numbers: Mapping[str, int]
 
     def list_bars(self) -> list[list[str]]:
         """The groups of two or more systems that do not differ significantly."""
@@ -56,23 +61,16 @@ class Places(NamedTuple):
 
 def draw_file(all_places: Sequence[Places]) -> str:
     """The pictures of some metrics as an SVG file."""
-    names = list(dict.fromkeys(name for each in all_places for name in each.means))
-    panels = [
-        grid([_draw(places, names)], 1, places.label * (len(all_places) > 1))
-        for places in all_places
-    ]
+    num_colors = 1 + max(max(each.numbers.values()) for each in all_places)
+    panels = [grid([_draw(places)], 1) for places in all_places]
     label = f"critical differences: {', '.join(each.label for each in all_places)}"
     words = " ".join(f"{each.label}: {each.describe()}" for each in all_places)
-    return document(grid(panels, 1), label, len(names), words)
+    return document(grid(panels, 1), label, num_colors, words)
 
 
-def draw_chart(places: Places, names: Sequence[str]) -> Markup:
-    """The picture as a chart of a page.
-
-    Args:
-      names: all of the page, in the order of its colours.
-    """
-    svg, width, height = _draw(places, names)
+def draw_chart(places: Places) -> Markup:
+    """The picture as a chart of a page."""
+    svg, width, height = _draw(places)
     label = f"critical differences: {places.label}"
     return Markup(
         tag(
@@ -87,7 +85,7 @@ def draw_chart(places: Places, names: Sequence[str]) -> Markup:
     )
 
 
-def _draw(places: Places, names: Sequence[str]) -> Picture:
+def _draw(places: Places) -> Picture:
     """Axis, bars, and each name with its mark."""
     sides = (SIDE, WIDTH - SIDE)
     sides = sides if places.higher_is_better else sides[::-1]
@@ -100,15 +98,18 @@ def _draw(places: Places, names: Sequence[str]) -> Picture:
     num_right = (len(ranked) + 1) // 2
     right, left = ranked[:num_right], ranked[num_right:][::-1]
     parts = [_draw_axis(axis, sides), _draw_bars(bars, places.means, axis)]
-    styles = choose_styles(names)
     for column, anchor in ((right, "start"), (left, "end")):
         for row, name in enumerate(column):
             drawn = _draw_name(name, anchor, first + ROW * row, places, axis)
-            mark = (axis.scale(places.means[name]), TOP)
-            drawn += charts.draw_marker(styles[name][1], *mark, 5)
-            kind = f"s o{names.index(name)}"
-            parts.append(tag("g", drawn, class_=kind))
+            mark, number = (axis.scale(places.means[name]), TOP), places.numbers[name]
+            drawn += charts.draw_marker(_find_marker(number), *mark, 5)
+            parts.append(tag("g", drawn, class_=f"s o{number}"))
     return Picture("".join(parts), WIDTH, first + ROW * max(num_right, 1) - 4)
+
+
+def _find_marker(number: int) -> str:
+    """The marker of a system, as `drawing.choose_styles` has it."""
+    return PALETTE[number][1] if number < len(PALETTE) else "o"
 
 
 def _draw_axis(axis: Axis, sides: tuple[float, float]) -> str:
@@ -120,7 +121,7 @@ def _draw_axis(axis: Axis, sides: tuple[float, float]) -> str:
         parts.append(tag("path", class_="axis", d=f"M{at:.1f} {TOP - TICK:g}V{TOP:g}"))
         if i % every == 0:
             parts.append(write(axis.write(value), at, TOP - 10, anchor="middle"))
-    parts.append(write(axis.label, WIDTH / 2, 12, "title", "middle"))
+    parts.append(write(axis.label, WIDTH / 2, 14, "title", "middle"))
     return "".join(parts)
 
 

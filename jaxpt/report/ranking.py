@@ -7,7 +7,7 @@ first. Those that share a letter do not differ significantly (`jaxpt.judge.lette
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -162,20 +162,28 @@ class Ranking:
       metric: with the means, the pairs and the warnings, as in a comparison's report.
       lines: the systems, the best mean first.
       num_examples: of each run; 0 if the scores are of whole runs.
-      missing: the systems that the metric was not measured for.
+      names: all systems, in the order of their colours; () is those of the metric.
     """
 
     metric: Metric
     lines: tuple[SystemLine, ...]
     num_examples: int = 0
-    missing: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
         """Which systems the best one is ahead of."""
-        alone = f"only {self.lines[0].system} was measured"
-        verdict = self.metric.verdict or word_best(self.metric) or alone
+        verdict = self.metric.verdict or word_best(self.metric) or self._word_none()
         return f"{self.metric.label}: {verdict}"
+
+    def _word_none(self) -> str:
+        """Why no system was compared with another."""
+        if len(self.lines) == 1:
+            return f"only {self.lines[0].system} was measured"
+        control = self.metric.control
+        if control and control not in self.metric.by_name:
+            return f"no verdict: {control} was not measured"
+        return "no verdict: their test examples differ"
 
     @property
     def weak(self) -> str:
@@ -239,14 +247,9 @@ class Ranking:
         header = ["better mean", "worse mean", "verdict", "difference", "interval", "p"]
         return Grid([*header, "seeds needed"], rows, (0, 1, 2))
 
-    def draw_chart(self, names: Sequence[str]) -> Markup:
-        """The critical-difference picture as a chart of a page; "" without letters.
-
-        Args:
-          names: all systems of the page, in the order of its colours.
-        """
-        shown = [name_part(self.metric, name) for name in names]
-        return rank_charts.draw_chart(self.places, shown) if self.places else Markup("")
+    def draw_chart(self) -> Markup:
+        """The critical-difference picture as a chart of a page; "" without letters."""
+        return rank_charts.draw_chart(self.places) if self.places else Markup("")
 
     @property
     def places(self) -> rank_charts.Places | None:
@@ -255,8 +258,15 @@ class Ranking:
         if len(letters) < len(self.lines):
             return None
         means = {line.system: line.mean for line in self.lines}
-        metric = self.metric
-        return rank_charts.Places(metric.label, metric.higher_is_better, means, letters)
+        metric, names = self.metric, self.names or self.metric.by_name
+        numbers = {name_part(metric, name): i for i, name in enumerate(names)}
+        return rank_charts.Places(
+            metric.label,
+            metric.higher_is_better,
+            means,
+            letters,
+            {name: numbers[name] for name in means},
+        )
 
 
 def _write_rank(line: SystemLine) -> str:
@@ -308,10 +318,10 @@ class Verdicts:
     def list_note(self, ranking: Ranking) -> list[str]:
         """The sentences of the note below a table."""
         metric, lines = ranking.metric, []
-        level = f"{100 * (1 - self.alpha):g} %"
+        level = f"{100 * (1 - self.alpha):.3g} %"
         pairs = f"{self.num_tested} pair{'s' * (self.num_tested != 1)}"
         if self.num_tested:
-            family = f"amily-wise error rate {self.alpha:g} over {pairs}"
+            family = f"amily-wise error rate {self.alpha:.3g} over {pairs}"
             letters = f"{self.kind.capitalize()}s that share a letter do not differ"
             start = "F" if metric.control else f"{letters} significantly: f"
             lines.append(f"{start}{family}, intervals simultaneous at {level}")
@@ -327,8 +337,8 @@ class Verdicts:
         if baselines:
             weak = f"; {ranking.weak}" * bool(ranking.weak)
             lines.append(f"Baselines: {', '.join(baselines)}{weak}")
-        if ranking.missing:
-            lines.append(f"Not measured: {', '.join(ranking.missing)}")
+        if missing := [n for n in ranking.names if n not in metric.by_name]:
+            lines.append(f"Not measured: {join(missing)}")
         return lines
 
     def write_note(self, ranking: Ranking) -> str:

@@ -66,7 +66,7 @@ def format_table(report: Report, with_pairs: bool = False) -> str:
     lines += ["", *_tabulate_first(verdicts)] if verdicts.rankings else []
     lines += ["", *_wrap([write_first_note(report, verdicts)])]
     lines += _wrap(list_warnings(report))
-    if others := list_others(verdicts):
+    if others := list_verdicts(report):
         lines += ["", *_wrap(others)]
     if with_pairs:
         lines += _tabulate_pairs(verdicts)
@@ -139,22 +139,31 @@ def list_warnings(report: Report) -> list[str]:
     return lines + [x for x in list_tuning(report.tuning) if x.startswith("WARNING")]
 
 
-def list_details(report: Report) -> list[str]:
-    """How the results came about: budget, expectations, costs, tuning, omissions."""
-    exact = report.known_truth.lines if report.known_truth else ()
+def list_verdicts(report: Report) -> list[str]:
+    """The verdicts but the first: expected ones, own controls, the other metrics."""
+    return list_claims(report) + list_others(rank_report(report))
+
+
+def list_claims(report: Report) -> list[str]:
+    """What was registered as expected, and each objective with its own controls."""
     registered = report.registration.lines if report.registration else ()
+    return [*registered, *list_own_controls(report)]
+
+
+def list_details(report: Report) -> list[str]:
+    """How the results came about: budget, assumptions, costs, tuning, omissions."""
     tuned = [x for x in list_tuning(report.tuning) if not x.startswith("WARNING")]
-    lines = [f"budget: {format_budget(report)}", *list_budgets(report), *registered]
-    lines += [*list_own_controls(report), *exact, *list_assumptions(report)]
-    lines += [*list_other_costs(report), *tuned, *list_costs(report)]
-    return lines + list_omissions(report) + list_samples(report)
+    lines = [f"budget: {format_budget(report)}", *list_budgets(report)]
+    lines += [*list_assumptions(report), *list_other_costs(report), *tuned]
+    return [*lines, *list_costs(report), *list_omissions(report), *list_samples(report)]
 
 
 def list_assumptions(report: Report) -> list[str]:
-    """Lines on the choice of seeds and on the metrics' reliability."""
+    """What is exact about the text, the choice of seeds, the metrics' reliability."""
+    exact = report.known_truth.lines if report.known_truth else ()
     is_noted = report.seeds_note and any(metric.pairs for metric in report.metrics)
-    lines = [f"note: {report.seeds_note}"] if is_noted else []
-    return lines + list_reliability(report)
+    seeds = [f"note: {report.seeds_note}"] if is_noted else []
+    return [*exact, *seeds, *list_reliability(report)]
 
 
 def list_other_costs(report: Report) -> list[str]:
