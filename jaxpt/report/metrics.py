@@ -161,7 +161,7 @@ def list_result_columns(runs: Sequence[RunEntry]) -> dict[str, str]:
 
     Those are the shared ones, each with its upper bound, and `OTHER_RESULTS`.
     """
-    labels = {}
+    labels: dict[str, str] = {}
     for name, metric in list_metrics(runs).items():
         if metric.is_common or name in OTHER_RESULTS:
             labels |= {name: metric.label, name + SUFFIX: f"{metric.label} at most"}

@@ -82,9 +82,14 @@ class SystemLine(NamedTuple):
         """The baselines that it is not ahead of."""
         return [name for name, how in self.baselines.items() if how != "ahead"]
 
-    def to_record(self) -> dict[str, Any]:
-        """Its values by name, without those that it does not have."""
-        record = self._asdict()
+    def to_record(self, kind: str) -> dict[str, Any]:
+        """Its values by name, without those that it does not have.
+
+        Args:
+          kind: what a system is called.
+        """
+        values = self._asdict()
+        record = {kind: values.pop("system")} | values
         if not self.against:
             del record["against"]
         del record["baselines"]
@@ -247,6 +252,14 @@ class Ranking:
         header = ["better mean", "worse mean", "verdict", "difference", "interval", "p"]
         return Grid([*header, "seeds needed"], rows, (0, 1, 2))
 
+    def write_picture(self) -> str:
+        """The critical-difference picture as a part of a page; "" without letters."""
+        if self.places is None:
+            return ""
+        svg = rank_charts.draw_file([self.places])
+        source = inline_picture(svg.encode())
+        return writers.write_picture(source, self.places.describe())
+
     def draw_chart(self) -> Markup:
         """The critical-difference picture as a chart of a page; "" without letters."""
         return rank_charts.draw_chart(self.places) if self.places else Markup("")
@@ -364,16 +377,14 @@ class Verdicts:
             warnings = list(ranking.metric.warnings)
             note = self.write_note(ranking)
             parts.append(write(ranking.sentence, grids, note, warnings))
-            if form == "html" and ranking.places:
-                svg = rank_charts.draw_file([ranking.places])
-                words = ranking.places.describe()
-                parts.append(writers.write_picture(inline_picture(svg.encode()), words))
+            if form == "html":
+                parts[-1] += ranking.write_picture()
         return writers.join_parts(form, parts, self.notes)
 
     def list_lines(self) -> list[dict[str, Any]]:
         """The systems on each metric, as records."""
         records = [
-            {"metric": ranking.metric.metric, **line.to_record()}
+            {"metric": ranking.metric.metric, **line.to_record(self.kind)}
             for ranking in self.rankings
             for line in ranking.lines
         ]
@@ -399,7 +410,7 @@ class Verdicts:
                 "metric": ranking.metric.metric,
                 "higher_is_better": ranking.metric.higher_is_better,
                 "sentence": ranking.sentence,
-                "systems": [line.to_record() for line in ranking.lines],
+                "systems": [line.to_record(self.kind) for line in ranking.lines],
                 "pairs": [_to_record(pair) for pair in ranking.metric.pairs],
                 "detectable": ranking.metric.detectable,
                 "examples": ranking.num_examples,

@@ -106,7 +106,8 @@ def _align(header: list[str], rows: list[list[str]]) -> list[str]:
     """A table whose first column has names, in tables that fit the terminal."""
     width = _find_width([row[0] for row in rows])
     rows = [[row[0][:width], *row[1:]] for row in rows]
-    parts, start = [], 1
+    parts: list[str] = []
+    start = 1
     while start < len(header):
         end = len(header)
         while True:
