@@ -82,8 +82,8 @@ FORMS = {
     ),
     "continuation": Form(
         "continues",
-        "the first half of the passage is the prompt; the likeliest tokens follow, and "
-        "below them the text's continuation.",
+        "the first half of the passage is the prompt; tokens are sampled (temperature "
+        "0.8, top-p 0.95, a fixed seed), and below them is the text's continuation.",
     ),
     "fills": Form(
         "fills [MASK]s",

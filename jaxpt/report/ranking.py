@@ -333,7 +333,9 @@ class Verdicts:
         metric, lines = ranking.metric, []
         level = f"{100 * (1 - self.alpha):.3g} %"
         pairs = f"{self.num_tested} pair{'s' * (self.num_tested != 1)}"
-        if self.num_tested:
+        if self.num_tested and not metric.pairs:
+            lines.append(f"Intervals are simultaneous at {level}")
+        elif self.num_tested:
             family = f"amily-wise error rate {self.alpha:.3g} over {pairs}"
             letters = f"{self.kind.capitalize()}s that share a letter do not differ"
             start = "F" if metric.control else f"{letters} significantly: f"
