@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class SettingsDict(dict):
+class SettingsDict(dict[str, Any]):
     """Settings by section: a dict whose items are attributes, too.
 
     >>> config = SettingsDict({"objective": "mlm", "train": {"steps": 5}})

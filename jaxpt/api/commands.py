@@ -31,7 +31,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
     trust: str | Sequence[str] = (),
-) -> dict:
+) -> dict[str, Any]:
     """Trains a run, or resumes it; returns its result, as in result.json.
 
     Args:

@@ -26,7 +26,7 @@ from jaxpt.report.writers import Grid
 MADE_BY = "must be the folder of a comparison or of jaxpt report"
 
 
-class Comparison(dict):
+class Comparison(dict[str, Any]):
     """The report of a comparison: report.json as a dict, which prints as a table.
 
     `jaxpt.compare` returns it, and `jaxpt.load_comparison` reads it.
@@ -105,7 +105,7 @@ def load_comparison(folder: Folder) -> Comparison:
     return Comparison(load_report(place / "report.json", MADE_BY).to_json())
 
 
-class FineTuning(dict):
+class FineTuning(dict[str, Any]):
     """The result of a fine-tuning: result.json as a dict, which prints as a table.
 
     >>> task = {"data.train": "reviews.tsv", "data.dev": "reviews.tsv"}

@@ -40,7 +40,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import measure
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
 
-Folder = str | os.PathLike
+Folder = str | os.PathLike[str]
 
 
 class Run:
@@ -63,12 +63,14 @@ class Run:
     """
 
     def __init__(self, loaded: LoadedRun, workdir: Path | None = None):
-        self._loaded, self.workdir = loaded, workdir
+        self._loaded = loaded
+        self.workdir: Path | None = workdir
         self._embedder: TextEmbedder | None = None
         self._scorer: TextScorer | None = None
-        self.params, self.step = loaded.params, loaded.step
+        self.params: Any = loaded.params
+        self.step: int = loaded.step
         self.tokenizer: Tokenizer = loaded.tokenizer
-        self.config = SettingsDict(loaded.program.task.plan.config)
+        self.config: SettingsDict = SettingsDict(loaded.program.task.plan.config)
 
     @property
     def task(self) -> Task:
@@ -114,7 +116,7 @@ class Run:
 
     @name_arguments()
     def to_pandas(self, curve: bool = False) -> Any:
-        """A pandas DataFrame of what was measured: a row for each metric.
+        """A pandas DataFrame with a row for each metric.
 
         Args:
           curve: a row for each evaluation during training instead, with the costs so

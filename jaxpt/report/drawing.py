@@ -158,7 +158,7 @@ def document(
     Args:
       label: names it for screen readers.
       num_colors: the number of objectives with a colour.
-      description: what it shows, in words.
+      description: its content, in words.
     """
     colors = [color for color, _ in PALETTE[:num_colors]]
     light = "".join(
@@ -190,7 +190,7 @@ def document(
 
 
 def describe(label: str, description: str) -> list[str]:
-    """The elements that tell a screen reader what a picture shows; [] without any."""
+    """The title and the description of a picture for a screen reader, if any."""
     if not description:
         return []
     return [

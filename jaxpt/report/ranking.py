@@ -86,7 +86,7 @@ class SystemLine(NamedTuple):
         """Its values by name, without those that it does not have.
 
         Args:
-          kind: what a system is called.
+          kind: the word for a system.
         """
         values = self._asdict()
         record = {kind: values.pop("system")} | values
@@ -213,7 +213,7 @@ class Ranking:
         """The table, a row for each system.
 
         Args:
-          kind: what a system is called.
+          kind: the word for a system.
           cost: the unit of costs.
         """
         control = self.metric.control
@@ -311,7 +311,7 @@ class Verdicts:
       num_tested: the pairs in the family, on all metrics.
       notes: on the input.
       is_fixed: whether the verdicts are on these runs alone.
-      kind: what a system is called.
+      kind: the word for a system.
       cost: the unit of costs.
     """
 
