@@ -338,7 +338,7 @@ def word_conventions(
     ]
     if held:
         every = "every metric" if len(held) == len(tested) else join(held)
-        lines.append(f"all {num} verdicts on {every} hold under all four")
+        lines.append(f"{num} of {num} verdicts on {every} hold under all four")
     amounts, has_early = [], False
     for kind, each in costs.items():
         label, write = WRITE[kind]

@@ -103,22 +103,26 @@ def _tabulate_pairs(verdicts: Verdicts) -> list[str]:
 
 
 def _align(header: list[str], rows: list[list[str]]) -> list[str]:
-    """A table whose first column has names, in tables that fit the terminal."""
+    """A table whose first column has names, as tables that fit the terminal."""
     width = _find_width([row[0] for row in rows])
     rows = [[row[0][:width], *row[1:]] for row in rows]
     parts: list[str] = []
     start = 1
     while start < len(header):
-        end = len(header)
-        while True:
-            part = [[row[0], *row[start:end]] for row in [header, *rows]]
-            lines = align(Grid(part[0], part[1:], (0,)), HEAD)
-            if end == start + 1 or max(map(len, lines)) <= WIDTH:
-                break
-            end -= 1
-        parts += [""] * bool(parts) + lines
-        start = end
+        tables = {
+            end: align(_cut(header, rows, start, end), HEAD)
+            for end in range(start + 1, len(header) + 1)
+        }
+        fits = [end for end, x in tables.items() if max(map(len, x)) <= WIDTH]
+        start = max(fits, default=start + 1)
+        parts += [""] * bool(parts) + tables[start]
     return parts
+
+
+def _cut(header: list[str], rows: list[list[str]], start: int, end: int) -> Grid:
+    """The names, and the columns from start to end."""
+    cut = [[row[0], *row[start:end]] for row in (header, *rows)]
+    return Grid(cut[0], cut[1:], (0,))
 
 
 def _find_width(names: list[str], least: int = 20) -> int:
