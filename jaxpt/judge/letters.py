@@ -77,6 +77,8 @@ def list_members(letters: Mapping[str, str]) -> dict[str, list[str]]:
 
     >>> list_members({"x": "a", "y": "ab", "z": "b"})
     {'a': ['x', 'y'], 'b': ['y', 'z']}
+    >>> list_members({"x": "aa1", "y": "a1"})
+    {'a': ['x'], 'a1': ['x', 'y']}
     """
     groups: dict[str, list[str]] = {}
     for name, own in letters.items():

@@ -5,6 +5,7 @@ import pytest
 from reports import make_report, make_run, make_runs, vary
 
 from jaxpt.judge.examples import Examples
+from jaxpt.judge.verdicts import Side, subtract
 from jaxpt.report import summary as reporting
 from jaxpt.report import terminal
 from jaxpt.report.answer import (
@@ -317,6 +318,10 @@ def test_of_parts_and_lower_values_the_best_is_first():
     assert first.high == pytest.approx(2.05 + 4.857 * 0.028868, abs=2e-4)
     assert first.cost == 1.67e14
     assert ranking.places.list_bars() == [["b (half)", "c (half)"]]
+    sides = {name: Side(dict(enumerate(of))) for name, of in values.items()}
+    pairs = [subtract(sides[a], sides[b]) for a, b in ("ab", "ac", "bc")]
+    sizes = [pair.detectable(0.05 / 3) for pair in pairs]
+    assert ranking.metric.detectable == pytest.approx((min(sizes), max(sizes)))
 
 
 def test_many_tuned_learning_rates_are_a_range():

@@ -414,6 +414,9 @@ def test_where_not_every_pair_was_tested_there_is_no_picture():
     values = {"a": [0.5] * 4, "b": [0.7, 0.71] * 2, "c": [0.6, 0.61]}
     report = make_report(make_runs(values))
     assert rank_report(report).draw() == ""
+    # A letter would say of a and b that they were tested against c, too.
+    letters = [line["letters"] for line in rank_report(report).list_lines()]
+    assert letters == [None] * 3
     assert "critical_differences" not in figures.draw_charts(report)
     values.pop("c")
     report = make_report(make_runs(values))
