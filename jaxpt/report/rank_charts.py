@@ -32,7 +32,7 @@ TOP, TICK = 46.0, 5.0
 BAR, ROW = 9.0, 20.0  # heights of a bar and of a name
 
 
-class Places(NamedTuple):
+class RankedMeans(NamedTuple):
     """What is drawn: the mean and the letters of each system, the best first.
 
     Attributes:
@@ -59,23 +59,23 @@ class Places(NamedTuple):
         return f"Means, {better} is better: {', '.join(means)}. {same}."
 
 
-def draw_file(all_places: Sequence[Places]) -> str:
+def draw_file(metrics: Sequence[RankedMeans]) -> str:
     """The pictures of some metrics as an SVG file."""
-    num_colors = 1 + max(max(each.numbers.values()) for each in all_places)
-    panels = [grid([_draw(places)], 1) for places in all_places]
-    label = f"critical differences: {', '.join(each.label for each in all_places)}"
-    words = " ".join(f"{each.label}: {each.describe()}" for each in all_places)
+    num_colors = 1 + max(max(each.numbers.values()) for each in metrics)
+    panels = [grid([_draw(ranked)], 1) for ranked in metrics]
+    label = f"critical differences: {', '.join(each.label for each in metrics)}"
+    words = " ".join(f"{each.label}: {each.describe()}" for each in metrics)
     return document(grid(panels, 1), label, num_colors, words)
 
 
-def draw_chart(places: Places) -> Markup:
+def draw_chart(ranked: RankedMeans) -> Markup:
     """The picture as a chart of a page."""
-    svg, width, height = _draw(places)
-    label = f"critical differences: {places.label}"
+    svg, width, height = _draw(ranked)
+    label = f"critical differences: {ranked.label}"
     return Markup(
         tag(
             "svg",
-            *describe(label, places.describe()),
+            *describe(label, ranked.describe()),
             svg,
             class_="chart ranks",
             viewBox=f"0 0 {width:g} {height:g}",
@@ -85,23 +85,23 @@ def draw_chart(places: Places) -> Markup:
     )
 
 
-def _draw(places: Places) -> Picture:
+def _draw(ranked: RankedMeans) -> Picture:
     """Axis, bars, and each name with its mark."""
     sides = (SIDE, WIDTH - SIDE)
-    sides = sides if places.higher_is_better else sides[::-1]
-    label = f"{places.label}: better to the right"
-    axis = charts.make_axis(places.means.values(), label, "{:g}".format, *sides)
-    bars = places.list_bars()
+    sides = sides if ranked.higher_is_better else sides[::-1]
+    label = f"{ranked.label}: better to the right"
+    axis = charts.make_axis(ranked.means.values(), label, "{:g}".format, *sides)
+    bars = ranked.list_bars()
     first = TOP + 14 + BAR * len(bars) + 14  # of the names
-    ranked = list(places.means)
+    names = list(ranked.means)
     # The better half is to the right; the outermost name is the highest.
-    num_right = (len(ranked) + 1) // 2
-    right, left = ranked[:num_right], ranked[num_right:][::-1]
-    parts = [_draw_axis(axis, sides), _draw_bars(bars, places.means, axis)]
+    num_right = (len(names) + 1) // 2
+    right, left = names[:num_right], names[num_right:][::-1]
+    parts = [_draw_axis(axis, sides), _draw_bars(bars, ranked.means, axis)]
     for column, anchor in ((right, "start"), (left, "end")):
         for row, name in enumerate(column):
-            drawn = _draw_name(name, anchor, first + ROW * row, places, axis)
-            mark, number = (axis.scale(places.means[name]), TOP), places.numbers[name]
+            drawn = _draw_name(name, anchor, first + ROW * row, ranked, axis)
+            mark, number = (axis.scale(ranked.means[name]), TOP), ranked.numbers[name]
             drawn += charts.draw_marker(_find_marker(number), *mark, 5)
             parts.append(tag("g", drawn, class_=f"s o{number}"))
     return Picture("".join(parts), WIDTH, first + ROW * max(num_right, 1) - 4)
@@ -138,10 +138,12 @@ def _draw_bars(
     return "".join(parts)
 
 
-def _draw_name(name: str, anchor: str, down: float, places: Places, axis: Axis) -> str:
+def _draw_name(
+    name: str, anchor: str, down: float, ranked: RankedMeans, axis: Axis
+) -> str:
     """A thread from the axis down to a row and out to the side, and the name there."""
     is_right = anchor == "start"
-    mean = places.means[name]
+    mean = ranked.means[name]
     end = WIDTH - SIDE + 8 if is_right else SIDE - 8
     path = f"M{axis.scale(mean):.1f} {TOP:g}V{down:.1f}H{end}"
     words = f"{name}: {format_number(mean)}"

@@ -43,6 +43,7 @@ PAIR_FIELDS = (
     *("seeds", "documents", "seeds_needed"),
 )
 COST = "cost"  # the column's name without a known unit
+AGAINST = WORDS | {"tie": "not significant"}  # a verdict against the control
 WRITE_COST = {
     "FLOPs": format_flops,
     "operations": format_flops,
@@ -224,7 +225,7 @@ class Ranking:
             "interval": [_write_interval(line.low, line.high) for line in self.lines],
         }
         if control:
-            told = [WORDS.get(line.against, MISSING) for line in self.lines]
+            told = [AGAINST.get(line.against, MISSING) for line in self.lines]
             columns[f"against {control}"] = told
         else:
             columns["letters"] = [line.letters or MISSING for line in self.lines]
@@ -254,18 +255,22 @@ class Ranking:
 
     def write_picture(self) -> str:
         """The critical-difference picture as a part of a page; "" without letters."""
-        if self.places is None:
+        if self.ranked_means is None:
             return ""
-        svg = rank_charts.draw_file([self.places])
+        svg = rank_charts.draw_file([self.ranked_means])
         source = inline_picture(svg.encode())
-        return writers.write_picture(source, self.places.describe())
+        return writers.write_picture(source, self.ranked_means.describe())
 
     def draw_chart(self) -> Markup:
         """The critical-difference picture as a chart of a page; "" without letters."""
-        return rank_charts.draw_chart(self.places) if self.places else Markup("")
+        return (
+            rank_charts.draw_chart(self.ranked_means)
+            if self.ranked_means
+            else Markup("")
+        )
 
     @property
-    def places(self) -> rank_charts.Places | None:
+    def ranked_means(self) -> rank_charts.RankedMeans | None:
         """What the picture shows; None if not every pair was tested."""
         letters = {x.system: x.letters for x in self.lines if x.letters is not None}
         if len(letters) < len(self.lines):
@@ -273,7 +278,7 @@ class Ranking:
         means = {line.system: line.mean for line in self.lines}
         metric, names = self.metric, self.names or self.metric.by_name
         numbers = {name_part(metric, name): i for i, name in enumerate(names)}
-        return rank_charts.Places(
+        return rank_charts.RankedMeans(
             metric.label,
             metric.higher_is_better,
             means,
@@ -325,7 +330,7 @@ class Verdicts:
 
     def draw(self) -> str:
         """The critical-difference pictures as an SVG file; "" without any letters."""
-        places = [each.places for each in self.rankings if each.places]
+        places = [each.ranked_means for each in self.rankings if each.ranked_means]
         return rank_charts.draw_file(places) if places else ""
 
     def list_note(self, ranking: Ranking) -> list[str]:

@@ -111,8 +111,8 @@ def test_with_a_control_all_others_are_compared_with_it(values, clause):
         elif pair.outcome == "ahead":
             assert told[name] == ("ahead" if pair.better == name else "behind")
         else:
-            assert told[name] in ("no significant difference", "no verdict")
-    assert ranking.places is None
+            assert told[name] in ("not significant", "no verdict")
+    assert ranking.ranked_means is None
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 2, 3])
@@ -317,7 +317,7 @@ def test_of_parts_and_lower_values_the_best_is_first():
     assert first.low == pytest.approx(2.05 - 4.857 * 0.028868, abs=2e-4)
     assert first.high == pytest.approx(2.05 + 4.857 * 0.028868, abs=2e-4)
     assert first.cost == 1.67e14
-    assert ranking.places.list_bars() == [["b (half)", "c (half)"]]
+    assert ranking.ranked_means.list_bars() == [["b (half)", "c (half)"]]
     sides = {name: Side(dict(enumerate(of))) for name, of in values.items()}
     pairs = [subtract(sides[a], sides[b]) for a, b in ("ab", "ac", "bc")]
     sizes = [pair.detectable(0.05 / 3) for pair in pairs]

@@ -338,7 +338,9 @@ MEANS = {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.5}
 
 def draw_ranks(higher_is_better=True, means=MEANS, letters=LETTERS):
     numbers = {name: i for i, name in enumerate(sorted(means))}
-    places = rank_charts.Places("<score>", higher_is_better, means, letters, numbers)
+    places = rank_charts.RankedMeans(
+        "<score>", higher_is_better, means, letters, numbers
+    )
     return ElementTree.fromstring(str(rank_charts.draw_chart(places)))
 
 
