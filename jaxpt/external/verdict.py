@@ -26,13 +26,14 @@ from jaxpt.judge.verdicts import (
     Results,
     judge,
 )
-from jaxpt.report.ranking import Ranking, Verdicts, rank_systems
+from jaxpt.report.ranking import Ranking, Verdicts
 from jaxpt.report.summary import (
     bound_means,
     find_detectable,
     make_verdict,
     measure_spread,
 )
+from jaxpt.report.system_lines import rank_systems
 from jaxpt.report.types import Metric
 from jaxpt.text.sources.files import split_suffixes
 

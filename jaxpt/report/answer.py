@@ -10,7 +10,8 @@ import statistics
 from jaxpt.languages import REGRETS
 from jaxpt.report.costs import KEYS, WRITE, mean_cost
 from jaxpt.report.formats import format_count, format_flops, is_number
-from jaxpt.report.ranking import Ranking, Verdicts, rank_systems
+from jaxpt.report.ranking import Ranking, Verdicts
+from jaxpt.report.system_lines import rank_systems
 from jaxpt.report.types import Budget, Groups, Metric, Report
 from jaxpt.report.wording import MAX_NAMES, join, name_baselines, word_best
 

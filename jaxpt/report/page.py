@@ -35,9 +35,9 @@ from jaxpt.report.terminal import (
     list_claims,
     list_omissions,
     list_other_costs,
-    list_tuning,
     list_warnings,
 )
+from jaxpt.report.tuned import list_tuning, tabulate_trials
 from jaxpt.report.types import Groups, Report, Samples
 from jaxpt.report.writers import Grid
 from jaxpt.runs.workdir import flatten
@@ -184,7 +184,7 @@ def _build_sections(
     files = [report.figures[k] for k in AS_CHARTS if k in report.figures]
     parts["Pictures"] = build("pictures", _list_pictures(report, workdir), files)
     if tuning := report.tuning:
-        trials = terminal.tabulate_trials(tuning)
+        trials = tabulate_trials(tuning)
         parts["Tuning"] = build("tuning", list_tuning(tuning), trials)
     parts["Method and limits"] = build("method", report.notes, report.control)
     diverged = report.diverged
