@@ -22,6 +22,7 @@ from jaxpt.version import __version__
 if TYPE_CHECKING:
     from jaxpt.api.commands import compare, evaluate, finetune, train
     from jaxpt.api.preparing import Prepared, prepare, read_config
+    from jaxpt.api.results import Comparison, FineTuning, load_comparison
     from jaxpt.api.runs import Run, load
     from jaxpt.config.finetuning import default_finetune_config
     from jaxpt.config.settings import default_config
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "jaxpt.api.commands": ("compare", "evaluate", "finetune", "train"),
     "jaxpt.api.preparing": ("Prepared", "prepare", "read_config"),
+    "jaxpt.api.results": ("Comparison", "FineTuning", "load_comparison"),
     "jaxpt.api.runs": ("Run", "load"),
     "jaxpt.config.finetuning": ("default_finetune_config",),
     "jaxpt.config.settings": ("default_config",),
@@ -55,10 +57,12 @@ PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "CheckpointError",
+    "Comparison",
     "ConfigError",
     "DataError",
     "DeviceError",
     "DivergedError",
+    "FineTuning",
     "Prepared",
     "RandomWeightsWarning",
     "Run",
@@ -70,6 +74,7 @@ __all__ = [
     "evaluate",
     "finetune",
     "load",
+    "load_comparison",
     "prepare",
     "read_config",
     "split_step",

@@ -10,11 +10,15 @@ import jax
 import numpy as np
 import optax
 import pytest
+from reports import make_report, make_runs
 from tiny import make_config, write_config, write_run
 
 import jaxpt
 from jaxpt.config.finetuning import default_finetune_config
+from jaxpt.finetuning.summary import summarise
 from jaxpt.hub.export import export_run
+from jaxpt.report.page import write_report
+from jaxpt.report.terminal import format_table
 from jaxpt.runs.workdir import load_run
 
 
@@ -318,3 +322,72 @@ def test_finetune_is_a_function(mlm, tmp_path):
     }
     result = jaxpt.finetune(config, mlm.workdir, tmp_path / "tuned", tuned)
     assert result["examples"] == {"train": 8, "dev": 8}
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    """A comparison whose report has a shared metric, without training."""
+    values = {"a": [0.9, 0.901] * 2, "b": [0.5, 0.51] * 2, "c": [0.502, 0.508] * 2}
+    return jaxpt.Comparison(make_report(make_runs(values)).to_json())
+
+
+def test_a_comparison_is_its_report_and_prints_as_a_table(comparison):
+    assert isinstance(comparison, dict) and len(comparison["runs"]) == 12
+    assert repr(comparison) == str(comparison) == format_table(comparison.report)
+    html = comparison._repr_html_()
+    assert html.count("<table>") == 1 and html.count("<img") == 1
+    assert 'alt="Means, higher is better: a 0.90' in html
+    assert "a is ahead of b and c on linear probe on frozen features." in html
+    for form in ("markdown", "latex", "html"):
+        assert "objective" in comparison.format(form)
+        pairs = comparison.format(form, with_pairs=True)
+        assert "better mean" in pairs and "better mean" not in comparison.format(form)
+
+
+def test_a_comparison_has_its_tables_for_pandas(comparison):
+    pytest.importorskip("pandas")
+    frame = comparison.to_pandas()
+    assert frame["objective"].tolist() == ["a", "c", "b"]
+    assert frame["letters"].tolist() == ["a", "b", "b"]
+    assert (frame["low"] <= frame["mean"]).all() and (frame["cost"] == 1.67e14).all()
+    pairs = comparison.to_pandas(pairs=True)
+    assert pairs["outcome"].tolist() == ["ahead", "ahead", "tie"]
+    runs = comparison.to_pandas(runs=True)
+    assert runs["probe_accuracy"].tolist()[:2] == [0.9, 0.901]
+    assert runs["seed"].tolist() == [0, 1, 2, 3] * 3
+    with pytest.raises(jaxpt.ConfigError, match="pairs=True, runs=True: must be one"):
+        comparison.to_pandas(pairs=True, runs=True)
+
+
+def test_a_comparison_is_read_from_its_folder(comparison, tmp_path, refuses):
+    write_report(comparison.report, tmp_path)
+    assert jaxpt.load_comparison(tmp_path) == comparison
+    with refuses(f"{tmp_path / 'none' / 'report.json'}: not found", "of a comparison"):
+        jaxpt.load_comparison(tmp_path / "none")
+
+
+def test_a_run_is_a_table_in_a_notebook(mlm, refuses):
+    html = mlm._repr_html_()
+    assert "<td" in html and f"{mlm.num_params:,}" in html and str(mlm.workdir) in html
+    with refuses("has no result.json; only a finished run has one"):
+        mlm.to_pandas()
+
+
+def test_a_fine_tuning_is_a_table(refuses):
+    pytest.importorskip("pandas")
+    cells = [
+        {"lr": lr, "batch_size": 8, "epochs": 1, "seed": seed, "steps": 4}
+        | {"dev": {"accuracy": value + seed / 100}}
+        for lr, value in ((1e-3, 0.5), (1e-2, 0.9))
+        for seed in range(3)
+    ]
+    content = {"task": "topics", "metric": "accuracy", "cells": cells, "method": "all"}
+    content |= summarise(cells, "accuracy") | {"constant": {"dev": {"accuracy": 0.25}}}
+    result = jaxpt.FineTuning(content)
+    expected = "topics: dev accuracy 0.910; the best constant prediction reaches 0.250"
+    assert result.sentence == expected
+    assert repr(result).startswith(expected) and expected in result._repr_html_()
+    frame = result.to_pandas()
+    assert frame["picked"].tolist() == [False, True]
+    assert frame["dev_accuracy"].tolist() == pytest.approx([0.51, 0.91])
+    assert result.to_pandas(runs=True)["dev_accuracy"].tolist()[3] == 0.9

@@ -25,7 +25,7 @@ R = TypeVar("R")
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.ELOOP)
 
 
-class SettingsDict(dict):
+class SettingsDict(dict[str, Any]):
     """Settings by section: a dict whose items are attributes, too.
 
     >>> config = SettingsDict({"objective": "mlm", "train": {"steps": 5}})

@@ -8,6 +8,7 @@ from typing import Any
 from jaxpt import trust as trust_list
 from jaxpt.api.arguments import name_arguments
 from jaxpt.api.preparing import Config, read_config
+from jaxpt.api.results import Comparison, FineTuning
 from jaxpt.api.runs import Folder, load
 from jaxpt.comparison.compare import compare as compare_runs
 from jaxpt.comparison.controls import add_controls
@@ -30,7 +31,7 @@ def train(
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
     trust: str | Sequence[str] = (),
-) -> dict:
+) -> dict[str, Any]:
     """Trains a run, or resumes it; returns its result, as in result.json.
 
     Args:
@@ -63,7 +64,7 @@ def compare(
     quiet: bool = False,
     trust: str | Sequence[str] = (),
     controls: bool = False,
-) -> dict:
+) -> Comparison:
     """Trains several objectives at an equal budget; writes and returns a report.
 
     Args, Raises: as of `train`; with `controls`, the controls that the objectives
@@ -75,13 +76,15 @@ def compare(
     >>> report = jaxpt.compare(file, "runs/compared", changes, quiet=True)
     >>> [run["objective"] for run in report["runs"]]
     ['clm', 'mlm']
+    >>> print(str(report).splitlines()[0])
+    At costs that are not equal, no shared metric was measured for two objectives.
     """
     whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     if controls:
         whole = add_controls(whole, list(settings or ()))
     set_up_jax()
     with terminal(quiet):
-        return compare_runs(whole, folder, list(settings or ()))
+        return Comparison(compare_runs(whole, folder, list(settings or ())))
 
 
 @name_arguments(**{"from": "source"})
@@ -92,7 +95,7 @@ def finetune(
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
     trust: str | Sequence[str] = (),
-) -> dict:
+) -> FineTuning:
     """Fine-tunes a run on a task; returns the result, as in the folder's result.json.
 
     Args:
@@ -117,7 +120,8 @@ def finetune(
     with terminal(quiet):
         progress = logging.getLogger(__name__).info
         place = remote.fetch(to)
-        return run_grid(plan, os.fspath(source), place, progress, for_export=True)
+        result = run_grid(plan, os.fspath(source), place, progress, for_export=True)
+    return FineTuning(result)
 
 
 @name_arguments(**{"from": "workdir"})

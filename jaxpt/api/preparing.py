@@ -81,8 +81,8 @@ class Prepared(NamedTuple):
         return jax.tree.map(jnp.asarray, state)  # may be put on any device
 
     def train_step(
-        self, state: TrainState, rows: dict, seed: int | None = None
-    ) -> tuple[TrainState, dict]:
+        self, state: TrainState, rows: dict[str, Any], seed: int | None = None
+    ) -> tuple[TrainState, dict[str, Any]]:
         """A step of `jaxpt train`, to be jitted: the state one step later.
 
         Skips of updates (`optim.max_skips`) and the moving average of the parameters

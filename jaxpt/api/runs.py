@@ -28,8 +28,11 @@ from jaxpt.hub.imports import import_run
 from jaxpt.hub.shipped import find_model
 from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
+from jaxpt.report.formats import format_number
+from jaxpt.report.writers import Grid, make_frame, write_html
 from jaxpt.runs.predictions import fill_text, generate_texts
 from jaxpt.runs.random_parts import describe_random_parts
+from jaxpt.runs.result import load_result
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import LoadedRun, load_corpora, load_run
@@ -37,7 +40,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import measure
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
 
-Folder = str | os.PathLike
+Folder = str | os.PathLike[str]
 
 
 class Run:
@@ -60,12 +63,14 @@ class Run:
     """
 
     def __init__(self, loaded: LoadedRun, workdir: Path | None = None):
-        self._loaded, self.workdir = loaded, workdir
+        self._loaded = loaded
+        self.workdir: Path | None = workdir
         self._embedder: TextEmbedder | None = None
         self._scorer: TextScorer | None = None
-        self.params, self.step = loaded.params, loaded.step
+        self.params: Any = loaded.params
+        self.step: int = loaded.step
         self.tokenizer: Tokenizer = loaded.tokenizer
-        self.config = SettingsDict(loaded.program.task.plan.config)
+        self.config: SettingsDict = SettingsDict(loaded.program.task.plan.config)
 
     @property
     def task(self) -> Task:
@@ -82,11 +87,60 @@ class Run:
         """The name of its objective."""
         return self.task.plan.objective_name
 
+    @property
+    def num_params(self) -> int:
+        """The number of its parameters."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params))
+
     def __repr__(self) -> str:
-        num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        num = self.num_params
         where = f" of {copies.with_urls(self.workdir)}" if self.workdir else ""
         text = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
         return f"<jaxpt.Run: {text}>"
+
+    def _describe(self) -> dict[str, str]:
+        """What it is, by name."""
+        facts = {"objective": self.objective, "parameters": f"{self.num_params:,}"}
+        facts |= {"step": f"{self.step:,}", "vocabulary": f"{self.task.vocab.size:,}"}
+        if self.workdir:
+            facts["folder"] = copies.with_urls(self.workdir)
+        return facts
+
+    def _repr_html_(self) -> str:
+        result = load_result(self.workdir) if self.workdir else None
+        metrics = (result or {"metrics": {}})["metrics"].items()
+        measured = [[name, format_number(value)] for name, value in metrics]
+        grids = [Grid(["", ""], [[k, v] for k, v in self._describe().items()], (0,))]
+        grids += [Grid(["metric", "value"], measured, (0,))] if measured else []
+        return write_html(f"jaxpt.Run: {self.objective}", grids, "", [])
+
+    @name_arguments()
+    def to_pandas(self, curve: bool = False) -> Any:
+        """A pandas DataFrame with a row for each metric.
+
+        Args:
+          curve: a row for each evaluation during training instead, with the costs so
+            far and the metrics there.
+
+        Raises:
+          DataError: the run is not finished, or was imported; or pandas is missing.
+
+        >>> changes = {"train.steps": 4, "data.path": "my.txt"}
+        >>> file, folder = "runs/clm/config.json", "runs/measured"
+        >>> result = jaxpt.train(file, folder, changes, quiet=True)
+        >>> run = jaxpt.load(folder)
+        >>> run.to_pandas()["metric"].tolist() == list(result["metrics"])
+        True
+        >>> run.to_pandas(curve=True)["step"].tolist()
+        [0, 4]
+        """
+        result = load_result(self.workdir) if self.workdir else None
+        if result is None:
+            place = self.workdir or "a model without a folder"
+            raise DataError(f"{place}: has no result.json; only a finished run has one")
+        metrics = result["metrics"].items()
+        rows = [{"metric": name, "value": value} for name, value in metrics]
+        return make_frame(result["curve"] if curve else rows)
 
     @name_arguments()
     def fill(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:

@@ -13,6 +13,7 @@ from jaxpt.cli.flags import (
     repeat_flag,
 )
 from jaxpt.cli.running import (
+    FORMS,
     PROCESSES,
     QUIET,
     RUNS,
@@ -181,6 +182,8 @@ jaxpt report --study results/quickstart --workdir runs/report""",
             "the name that all others are compared with, chosen before any result was "
             "seen; default: all pairs are compared",
         ),
+        "pairs": (False, "also print every two objectives on each metric"),
+        "format": ("text", "how the tables are printed", FORMS),
     },
 )
 def report(command: Command, argv: list[str]) -> int:
@@ -190,6 +193,7 @@ def report(command: Command, argv: list[str]) -> int:
     start_jax()
     from jaxpt.comparison.runs_report import report_runs, report_study
     from jaxpt.distributed import processes
+    from jaxpt.report.answer import rank_report
     from jaxpt.report.terminal import format_table
     from jaxpt.report.types import Report
     from jaxpt.runs.finished_runs import find_folders
@@ -203,5 +207,8 @@ def report(command: Command, argv: list[str]) -> int:
     else:
         folders = find_folders(values.runs or [])
         result = report_runs(folders, workdir, values.alpha, values.control)
-    table = format_table(Report.from_json(result))
+    read, form = Report.from_json(result), values.format
+    if form != "text":
+        return show([rank_report(read).format(form, values.pairs)])
+    table = format_table(read, values.pairs)
     return show([table, f"\nreport: {workdir / 'report.html'}"])

@@ -20,6 +20,8 @@ PROCESSES = {
     ),
 }
 QUIET = {"quiet": (False, "print only the result, no progress")}
+# Of tables: how they are printed.
+FORMS = ("text", "markdown", "latex", "html", "csv", "json")
 OUTPUT = QUIET | {"json": (False, "print only the result, as JSON")}
 RUNS = {
     "runs": (

@@ -4,10 +4,9 @@ import dataclasses
 import itertools
 
 from jaxpt.cli.flags import Command, command, parse
-from jaxpt.cli.running import show
+from jaxpt.cli.running import FORMS, show
 from jaxpt.errors import ConfigError
 
-FORMS = ("text", "markdown", "latex", "html", "csv", "json")
 COLUMNS = {
     "score": ([], "columns of scores, or metrics of samples; commas between several"),
     "system": ("", "the column of systems, if it has another name"),

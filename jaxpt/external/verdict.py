@@ -14,23 +14,26 @@ from jaxpt.errors import ConfigError, DataError, argument, shorten, suggest
 from jaxpt.external.arrange import Arranged, arrange
 from jaxpt.external.columns import SUFFIXES, read_table, to_columns
 from jaxpt.external.lm_eval_files import find_path, is_samples, read_samples
-from jaxpt.external.ranking import Ranking, SystemLine, Verdicts
 from jaxpt.external.score_rows import ColumnNames, ScoreRows, find_scores
 from jaxpt.judge import ALPHA
 from jaxpt.judge.assumptions import check_seeds
-from jaxpt.judge.letters import find_letters
 from jaxpt.judge.reliability import LEAST, split_half
 from jaxpt.judge.verdicts import (
     GOOD_SEEDS,
     MIN_DOCUMENTS,
     MIN_SEEDS,
-    Difference,
     Pair,
     Results,
-    estimate,
     judge,
 )
-from jaxpt.report.summary import make_verdict, measure_spread
+from jaxpt.report.ranking import Ranking, Verdicts
+from jaxpt.report.summary import (
+    bound_means,
+    find_detectable,
+    make_verdict,
+    measure_spread,
+)
+from jaxpt.report.system_lines import rank_systems
 from jaxpt.report.types import Metric
 from jaxpt.text.sources.files import split_suffixes
 
@@ -131,14 +134,10 @@ def judge_tables(
             f"{scores[0].source}: has one system, {name}; must have at least two"
         )
     pairs = judge(family, alpha)
-    tested = [pair for pair in pairs if pair.outcome != "untested"]
+    num_tested = sum(pair.outcome != "untested" for pair in pairs)
     num_means = sum(len(results.values) for results in family)
-    rankings = [
-        _rank(each, [p for p in pairs if p.metric == each.results.metric], level, alpha)
-        for each in arranged
-        for level in [(alpha / max(len(tested), 1), alpha / num_means)]
-    ]
-    return Verdicts(tuple(rankings), alpha, len(tested), tuple(notes), is_fixed)
+    rankings = tuple(_rank(each, pairs, num_means, alpha) for each in arranged)
+    return Verdicts(rankings, alpha, num_tested, tuple(notes), is_fixed)
 
 
 def _read(
@@ -213,68 +212,32 @@ def _count_documents(results: Results) -> int:
 
 
 def _rank(
-    arranged: Arranged,
-    pairs: Sequence[Pair],
-    levels: tuple[float, float],
-    alpha: float,
+    arranged: Arranged, pairs: Sequence[Pair], num_means: int, alpha: float
 ) -> Ranking:
     """The systems on one metric, the best first.
 
     Args:
-      levels: of each interval of a difference, and of a mean.
+      pairs: of all metrics.
+      num_means: the systems on all metrics, whose intervals are one family.
     """
     results = arranged.results
+    own = [pair for pair in pairs if pair.metric == results.metric]
+    means = {n: measure_spread(v.values()) for n, v in results.values.items()}
+    level = alpha / num_means
     metric = Metric(
         *(results.metric, ".3f", results.higher_is_better, True, results.margin),
         *("", "", results.span if math.isfinite(results.span) else None),
         metric=results.metric,
-        by_name={n: measure_spread(v.values()) for n, v in results.values.items()},
+        by_name=bound_means(means, results, level, arranged.is_share),
         parts={},
-        pairs=tuple(map(make_verdict, pairs)),
+        pairs=tuple(map(make_verdict, own)),
         baselines=(),
         warnings=tuple(_list_warnings(results)),
         verdict="",
+        detectable=find_detectable(pairs, results.metric, alpha),
     )
-    ranked = metric.rank()
-    leads = [(p.better, p.worse) for p in pairs if p.outcome == "ahead"]
-    tested = [pair for pair in pairs if pair.outcome != "untested"]
-    untested = {n for p in pairs if p.outcome == "untested" for n in p[1:3]}
-    settled = [name for name in ranked if name not in untested]
-    letters = find_letters(settled, [p for p in leads if {*p} <= {*settled}])
-    lines = []
-    for name in ranked:
-        stats = metric.by_name[name]
-        low, high = _bound_mean(estimate(results.side(name)), levels[1], arranged)
-        lines.append(
-            SystemLine(
-                system=name,
-                rank=1 + sum(worse == name for _, worse in leads),
-                rank_to=len(ranked) - sum(better == name for better, _ in leads),
-                mean=float(stats.mean or 0.0),
-                low=low,
-                high=high,
-                std=stats.std,
-                seeds=stats.n,
-                letters=letters.get(name) if len(pairs) else None,
-                cost=arranged.costs.get(name),
-            )
-        )
-    found = [pair.difference.detectable(levels[0]) for pair in tested]
-    known = [x for x in found if math.isfinite(x)]
-    detectable = (min(known), max(known)) if known else None
-    return Ranking(metric, tuple(lines), detectable, arranged.num_examples)
-
-
-def _bound_mean(
-    mean: Difference, level: float, arranged: Arranged
-) -> tuple[float | None, float | None]:
-    """The interval of a mean; None if its seeds are too few."""
-    low, high = mean.interval(level)
-    if not math.isfinite(low) or not math.isfinite(high):
-        return None, None
-    if arranged.is_share:
-        return max(low, 0.0), min(high, 1.0)
-    return low, high
+    lines = rank_systems(metric, arranged.costs)
+    return Ranking(metric, lines, arranged.num_examples)
 
 
 def _list_warnings(results: Results) -> list[str]:

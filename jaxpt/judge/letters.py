@@ -10,8 +10,9 @@ within another one is absorbed.
     d .80   differs from a and b   c
 """
 
+import re
 import string
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase
 
@@ -69,3 +70,18 @@ def name_group(index: int) -> str:
     """
     turn, place = divmod(index, len(LETTERS))
     return LETTERS[place] + (str(turn) if turn else "")
+
+
+def list_members(letters: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of each group, from the letters of `find_letters`.
+
+    >>> list_members({"x": "a", "y": "ab", "z": "b"})
+    {'a': ['x', 'y'], 'b': ['y', 'z']}
+    >>> list_members({"x": "aa1", "y": "a1"})
+    {'a': ['x'], 'a1': ['x', 'y']}
+    """
+    groups: dict[str, list[str]] = {}
+    for name, own in letters.items():
+        for group in re.findall(r"[a-zA-Z]\d*", own):
+            groups.setdefault(group, []).append(name)
+    return groups

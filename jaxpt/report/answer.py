@@ -1,39 +1,20 @@
 """The first answer of a report: which objective is best, by how much, at which cost.
 
-`list_conclusions` has it in a few short sentences, for the terminal and the top of the
-page; below them is a row for each shared metric (`tabulate_leads` for the terminal,
-`list_answers` for the page). None claims more than the verdicts.
+`list_conclusions` has the sentence, and `rank_report` the table of each shared metric
+(`jaxpt.report.ranking`), for the terminal and the page. Neither claims more than the
+verdicts.
 """
 
 import statistics
-from collections.abc import Iterable
-from typing import NamedTuple
 
 from jaxpt.languages import REGRETS
-from jaxpt.report.costs import is_held, is_known, mean_cost
-from jaxpt.report.diverged import word_left_out
-from jaxpt.report.formats import (
-    MISSING,
-    format_count,
-    format_flops,
-    format_number,
-    format_p,
-    format_seconds,
-    is_number,
-)
+from jaxpt.report.costs import KEYS, WRITE, mean_cost
+from jaxpt.report.formats import format_count, format_flops, is_number
+from jaxpt.report.ranking import Ranking, Verdicts
 from jaxpt.report.ratio_words import conclude_ratio
-from jaxpt.report.types import Budget, Groups, Metric, Report, RunEntry, Verdict
-from jaxpt.report.wording import (
-    MAX_COUNTED,
-    MAX_NAMES,
-    join,
-    name_baselines,
-    name_part,
-    read_baselines,
-    word_best,
-    word_difference,
-    word_outcome,
-)
+from jaxpt.report.system_lines import rank_systems
+from jaxpt.report.types import Budget, Groups, Metric, Report
+from jaxpt.report.wording import MAX_NAMES, join, name_baselines, word_best
 
 CHOICE = "choice_bayes_accuracy"  # has a chance level of 1 / eval.num_choices
 LEARNING_RATES = ("optim.lr", "optim.muon_lr")
@@ -41,24 +22,53 @@ CHANCE = "chance"
 UNIFORM, FLOOR = "uniform", "floor: the exact answers"  # of regret
 
 
-class Answer(NamedTuple):
-    """One shared metric's row of the first table: sentences, or parts of them."""
-
-    metric: str
-    result: str
-    difference: str
-    certainty: str
-    cost: str
-
-
 def list_conclusions(report: Report) -> list[str]:
-    """The report's answer in short sentences: leader, cost ratios, baselines, rates."""
-    baselines, ratio = _conclude_baselines(report), conclude_ratio(report)
+    """The sentences above the first table: who leads, and the others' cost ratios."""
+    ratio = conclude_ratio(report)
+    return [_conclude_lead(report), *([ratio] if ratio else [])]
+
+
+def find_main(report: Report) -> Metric | None:
+    """The first shared metric with a verdict, or the first that was measured."""
+    shared = report.list_shared()
+    return next((m for m in shared if word_best(m)), next(iter(shared), None))
+
+
+def rank_report(report: Report) -> Verdicts:
+    """The objectives on each shared metric; the one of the first sentence is first."""
+    key = KEYS.get(report.budget.kind, "flops")
+    main, shared = find_main(report), report.list_shared()
+    shared = sorted(shared, key=lambda metric: metric is not main)
+    costs = {
+        name: statistics.fmean(known)
+        for name, runs in report.groups.items()
+        if (known := [x for run in runs if is_number(x := run.cost(key))])
+    }
+    rankings = tuple(
+        Ranking(metric, rank_systems(metric, costs), names=tuple(report.groups))
+        for metric in shared
+    )
+    tested = [
+        pair
+        for metric in shared
+        for pair in (*metric.pairs, *metric.bounds)
+        if pair.outcome != "untested"
+    ]
+    unit = WRITE[report.budget.kind][0] if report.budget.kind in WRITE else "FLOPs"
+    return Verdicts(rankings, report.alpha, len(tested), kind="objective", cost=unit)
+
+
+def write_first_note(report: Report, verdicts: Verdicts) -> str:
+    """The note below the first table."""
+    notes = [verdicts.write_note(ranking) for ranking in verdicts.rankings[:1]]
+    return " ".join([*notes, word_learning_rates(report)])
+
+
+def list_others(verdicts: Verdicts) -> list[str]:
+    """A line for each shared metric but the first, with who is not above baselines."""
     return [
-        _conclude_lead(report),
-        *([ratio] if ratio else []),
-        *([baselines] if baselines else []),
-        word_learning_rates(report),
+        ranking.sentence + f"; {ranking.weak}" * bool(ranking.weak)
+        for ranking in verdicts.rankings[1:]
     ]
 
 
@@ -88,89 +98,11 @@ def format_budget(report: Report) -> str:
 
 
 def _conclude_lead(report: Report) -> str:
-    """Which objective leads on the first metric, and on those with the same result."""
-    labels: dict[str, list[str]] = {}
-    for metric in report.list_shared():
-        if clause := word_best(metric):
-            labels.setdefault(clause, []).append(metric.label)
-    cost = word_cost(report.budget)
-    if not labels:
+    """Which objective leads on the first metric with a verdict."""
+    cost, metric = word_cost(report.budget), find_main(report)
+    if metric is None or not word_best(metric):
         return f"{cost}, no shared metric was measured for two objectives."
-    clause, names = next(iter(labels.items()))
-    return f"{cost}, {clause} on {join(names)}."
-
-
-def find_weak(metric: Metric) -> dict[str, list[str]]:
-    """By name, the baselines that it is not ahead of; {} if it is ahead of all."""
-    words = name_baselines(metric)
-    weak = {
-        name_part(metric, name): [words[c] for c, how in of.items() if how != "ahead"]
-        for name, of in read_baselines(metric, words).items()
-    }
-    return {name: controls for name, controls in weak.items() if controls}
-
-
-def _conclude_baselines(report: Report) -> str:
-    """Which objectives are not ahead of a baseline; of a single metric, of which."""
-    shared = [m for m in report.list_shared() if read_baselines(m, name_baselines(m))]
-    weak = {metric.label: of for metric in shared if (of := find_weak(metric))}
-    if not weak:
-        labels = [metric.label for metric in shared]
-        return f"All are ahead of the baselines on {join(labels)}." if labels else ""
-    names = list(dict.fromkeys(name for of in weak.values() for name in of))
-    if len(weak) > 1:
-        place = f"on at least one of {len(shared)} metrics"
-        return f"Not ahead of a baseline {place}: {join(names)}."
-    ((label, of),) = weak.items()
-    groups: dict[str, list[str]] = {}
-    for name, controls in of.items():
-        groups.setdefault(join(controls), []).append(name)
-    parts = [f"{join(members)} ({controls})" for controls, members in groups.items()]
-    return f"Not ahead of a baseline: {', '.join(parts)} on {label}."
-
-
-LEAD_HEADS = (
-    *("shared metric", "best", "ahead of", "not significant", "at most"),
-    *("same at other costs", "not above baselines"),
-)
-
-
-def tabulate_leads(report: Report) -> list[list[str]]:
-    """A header, and a row for each shared metric: the verdicts of the best, counted.
-
-    "same at other costs" counts the pairs whose verdict holds under all four
-    conventions of cost, "not above baselines" the objectives that are not ahead of
-    every baseline; a column without values is left out. [] if the first sentence has
-    it all.
-    """
-    rows = []
-    for metric in report.list_shared():
-        best = metric.control or metric.rank()[0]
-        pairs = [p for p in metric.pairs if best in p.names and p.outcome != "untested"]
-        if not pairs:
-            continue
-        ahead = [pair.better for pair in pairs if pair.outcome == "ahead"]
-        same = [pair for pair in pairs if pair.is_same]
-        ends = [end for pair in same if is_number(end := pair.at_most)]
-        held = [is_held(pair) for pair in pairs if is_known(pair)]
-        tested = read_baselines(metric, name_baselines(metric))
-        behind = len(ahead) - ahead.count(best)
-        rows.append(
-            [
-                metric.label,
-                name_part(metric, best) + " (control)" * bool(metric.control),
-                f"{ahead.count(best)} of {len(pairs)}"
-                + f", behind {behind}" * (behind > 0),
-                str(len(same)),
-                format_number(max(ends)) if ends else MISSING,
-                f"{sum(held)} of {len(held)}" if held else MISSING,
-                f"{len(find_weak(metric))} of {len(tested)}" if tested else MISSING,
-            ]
-        )
-    if len(rows) < 2 and len(report.groups) <= MAX_COUNTED + 1:
-        return []
-    used = [i for i in range(len(LEAD_HEADS)) if any(row[i] != MISSING for row in rows)]
-    return [[row[i] for i in used] for row in [LEAD_HEADS, *rows] if rows]
+    return f"{cost}, {word_best(metric)} on {metric.label}."
 
 
 def find_levels(report: Report, metric: Metric) -> dict[str, float]:
@@ -249,72 +181,3 @@ def word_learning_rates(report: Report) -> str:
     if parts:
         return f"Learning rates were tuned per objective ({'; '.join(parts)})."
     return "Learning rates were not tuned."
-
-
-def list_answers(report: Report) -> list[Answer]:
-    """The answer on each shared metric that was measured for any objective."""
-    answers = []
-    for metric in report.list_shared():
-        answer = _answer(metric, report.groups)
-        left_out = word_left_out(report, metric.by_name)
-        answers.append(answer._replace(result=answer.result + left_out))
-    return answers
-
-
-def _answer(metric: Metric, groups: Groups) -> Answer:
-    ranked, shown = metric.rank(), _find_shown(metric)
-    cost = "\n".join(_word_run_cost(name, groups[name]) for name in shown)
-    better = "higher" if metric.higher_is_better else "lower"
-    label = f"{metric.label} ({better} is better)"
-    best, value = name_part(metric, ranked[0]), metric.by_name[ranked[0]].mean or 0.0
-    alone = f"{best} reaches {value:.3f}"
-    if len(ranked) == 1:
-        return Answer(label, f"only {best} supports this metric", alone, MISSING, cost)
-    pair = next((p for p in metric.pairs if {*p.names} == {*shown}), None)
-    if pair is None and metric.control not in ("", *ranked):
-        result = f"no verdict: {metric.control} was not measured"
-        return Answer(label, result, alone, MISSING, cost)
-    if pair is None:  # runs that were trained apart may have different test examples
-        first, second = (name_part(metric, name) for name in shown)
-        result = f"no verdict between {first} and {second}: their tests differ"
-        return Answer(label, result, alone, MISSING, cost)
-    names = " over ".join(name_part(metric, name) for name in pair.names)
-    means = (metric.by_name[name].mean or 0.0 for name in pair.names)
-    text = f"{names}: {word_difference(pair)}"
-    text += f"\nmeans {' and '.join(map('{:.3f}'.format, means))}"
-    certainty = _word_certainty(pair, metric.margin)
-    return Answer(label, word_best(metric), text, certainty, cost)
-
-
-def _find_shown(metric: Metric) -> list[str]:
-    """The two best names, or the control and the best other; fewer if fewer exist."""
-    ranked, control = metric.rank(), metric.control
-    if control not in ranked:
-        return ranked[:2]
-    others = [name for name in ranked if name != control]
-    return sorted({control, *others[:1]}, key=ranked.index)
-
-
-def _word_certainty(pair: Verdict, margin: float) -> str:
-    """The significance of a pair's difference, with the number of samples."""
-    outcome = word_outcome(pair, margin)
-    if pair.outcome == "untested":
-        return outcome
-    unit = "blocks of the test text" if pair.blocks else "test documents"
-    documents = f" and {pair.documents} {unit}" if pair.documents else ""
-    p = format_p(pair.p)
-    p = p if p.startswith("<") else f"= {p}"
-    return f"{outcome}; p {p}, {pair.seeds} seeds{documents}"
-
-
-def _word_run_cost(name: str, runs: Iterable[RunEntry]) -> str:
-    """The cost of one run of a name, as the mean over its seeds."""
-    parts = []
-    for key, unit, write in (
-        ("flops", "FLOPs", format_flops),
-        ("train_seconds", "s", format_seconds),
-    ):
-        values = [run.cost(key) for run in runs if is_number(run.cost(key))]
-        if values:
-            parts.append(f"{write(statistics.fmean(values))} {unit}")
-    return f"{name}: {', '.join(parts)}"

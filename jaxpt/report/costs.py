@@ -33,7 +33,7 @@ from jaxpt.report.types import (
     RunEntry,
     Verdict,
 )
-from jaxpt.report.wording import WORDS
+from jaxpt.report.wording import WORDS, join
 from jaxpt.runs.earlier_costs import find_source_costs, find_teacher_costs
 from jaxpt.runs.task import Task, make_task
 from jaxpt.runs.xla_flops import (
@@ -317,7 +317,7 @@ def word_under(pair: Verdict) -> str:
 def word_conventions(
     costs: Mapping[str, CostLevel], metrics: Iterable[Metric]
 ) -> list[str]:
-    """The lines of a report: the costs, and for each metric the verdicts that change.
+    """The lines of a report: the costs, which verdicts change, and which hold.
 
     Args:
       costs, metrics: of `judge_conventions`.
@@ -326,13 +326,19 @@ def word_conventions(
         metric.label: [p for p in metric.pairs if p.outcome != "untested"]
         for metric in metrics
     }
+    tested = {label: pairs for label, pairs in tested.items() if pairs}
+    if not costs or not tested:
+        return []
+    held = [label for label, pairs in tested.items() if all(map(is_held, pairs))]
+    num = sum(len(tested[label]) for label in held)
     lines = [
         f"{label}, at other equal costs: {_word_pairs(pairs)}"
         for label, pairs in tested.items()
-        if pairs
+        if label not in held
     ]
-    if not costs or not lines:
-        return []
+    if held:
+        every = "every metric" if len(held) == len(tested) else join(held)
+        lines.append(f"{num} of {num} verdicts on {every} hold under all four")
     amounts, has_early = [], False
     for kind, each in costs.items():
         label, write = WRITE[kind]

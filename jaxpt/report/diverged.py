@@ -1,6 +1,6 @@
 """Runs that diverged, and the values that a report leaves out for them."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from jaxpt.errors import DivergedError
 from jaxpt.files.stored import to_plain
@@ -57,18 +57,3 @@ def _word_run(entry: Diverged) -> str:
         f"{entry.name} seed {entry.seed} diverged at step "
         f"{entry.diverged_at:,} ({entry.reason})"
     )
-
-
-def word_left_out(report: Report, names: Collection[str]) -> str:
-    """ " (without mlm seed 3, which diverged)" for a line on these names; else ""."""
-    seeds: dict[str, list[str]] = {}
-    for entry in report.diverged:
-        if entry.name in names:
-            seeds.setdefault(entry.name, []).append(str(entry.seed))
-    if not seeds:
-        return ""
-    runs = " and ".join(
-        f"{name} seed{'s' * (len(run_seeds) > 1)} {', '.join(run_seeds)}"
-        for name, run_seeds in seeds.items()
-    )
-    return f" (without {runs}, which diverged)"

@@ -150,12 +150,15 @@ class Picture(NamedTuple):
     height: float
 
 
-def document(picture: Picture, label: str, num_colors: int = 0) -> str:
+def document(
+    picture: Picture, label: str, num_colors: int = 0, description: str = ""
+) -> str:
     """The file of a picture.
 
     Args:
-      label: describes it for screen readers.
+      label: names it for screen readers.
       num_colors: the number of objectives with a colour.
+      description: its content, in words.
     """
     colors = [color for color, _ in PALETTE[:num_colors]]
     light = "".join(
@@ -173,6 +176,7 @@ def document(picture: Picture, label: str, num_colors: int = 0) -> str:
     paper = tag("rect", width=width, height=height, style="fill: var(--paper)")
     return tag(
         "svg",
+        *describe(label, description),
         tag("style", style),
         paper,
         picture.svg,
@@ -183,6 +187,16 @@ def document(picture: Picture, label: str, num_colors: int = 0) -> str:
         role="img",
         aria_label=label,
     )
+
+
+def describe(label: str, description: str) -> list[str]:
+    """The title and the description of a picture for a screen reader, if any."""
+    if not description:
+        return []
+    return [
+        tag("title", escape_text(label)),
+        tag("desc", escape_text(description)),
+    ]
 
 
 def grid(pictures: Sequence[Picture], columns: int, heading: str = "") -> Picture:

@@ -17,7 +17,7 @@ from jaxpt.evaluation.scores import SampleSpec, next_distribution
 from jaxpt.evaluation.unmasking import fill_masks
 from jaxpt.files import disk
 from jaxpt.report import report_charts, task_charts
-from jaxpt.report.answer import find_levels
+from jaxpt.report.answer import find_levels, rank_report
 from jaxpt.report.drawing import (
     BLUE,
     GREY,
@@ -82,8 +82,8 @@ FORMS = {
     ),
     "continuation": Form(
         "continues",
-        "the first half of the passage is the prompt; the likeliest tokens follow, and "
-        "below them the text's continuation.",
+        "the first half of the passage is the prompt; tokens are sampled (temperature "
+        "0.8, top-p 0.95, a fixed seed), and below them is the text's continuation.",
     ),
     "fills": Form(
         "fills [MASK]s",
@@ -163,6 +163,8 @@ def draw_charts(report: Report) -> dict[str, str]:
     drawn = {
         "learning_curves": report_charts.show_curves(groups, report.budget.kind, levels)
     }
+    if pictures := rank_report(report).draw():
+        drawn = {"critical_differences": pictures} | drawn
     if shared:
         drawn["shared_metrics"] = report_charts.show_metrics(shared, groups)
     if tasks := list_tuned(groups):
@@ -290,6 +292,10 @@ def list_samples(report: Report) -> list[str]:
 
 MASKS_PER_ROW = 4
 CAPTIONS = {
+    "critical_differences": (
+        "Means of the shared metrics. A bar joins objectives that do not differ "
+        "significantly."
+    ),
     "learning_curves": (
         "Learning curves of the shared metrics against the budget's cost. Thin lines "
         "are seeds, the thick line is their mean; dotted lines are baselines."

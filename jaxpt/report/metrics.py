@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from jaxpt.judge.bounds import SUFFIX
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import LEAST, split_half
 from jaxpt.report.formats import format_count, format_flops, separate
@@ -142,32 +143,30 @@ COSTS = {
     "train_seconds": ("seconds", "{:,.1f}".format),
 }
 
-RESULTS = {
-    "pair_accuracy": "matched cloze",
-    "pair_nats": "its nats",
-    "probe_accuracy": "probe accuracy",
-    "probe_accuracy_random": "random init",
-    "choice_bayes_accuracy": "multiple-choice cloze",
-    "choice_bayes_accuracy_random": "random init",
-    "word_accuracy": "masked word",
-    "word_accuracy_random": "random init",
-    "bits_per_byte": "bits/byte",
-    "bits_per_byte_bound": "bits/byte at most",
-    "cloze_accuracy": "cloze",
-    "regret_left_to_right": "left-to-right regret",
-    "regret_two_sided": "two-sided regret",
-    "regret_two_sided_bayes": "by Bayes",
-    "regret_own_masks": "own masks",
-    "answer_accuracy": "whole answers",
-    "second_token_accuracy": "second token",
-    "valid_loss": "validation loss",
-}
+# Metrics that are not shared and that the table of results has, too.
+OTHER_RESULTS = (
+    *("regret_two_sided_bayes", "regret_own_masks", "second_token_accuracy"),
+    "valid_loss",
+)
 
 
 def list_cost_columns(runs: Iterable[RunEntry]) -> dict[str, tuple]:
     """`COSTS` without those that no run has: operations if no text was found."""
     known = {key for run in runs for key in run.facts}
     return {key: column for key, column in COSTS.items() if key in known}
+
+
+def list_result_columns(runs: Sequence[RunEntry]) -> dict[str, str]:
+    """The metrics of the table of results that any run has, with their labels.
+
+    Those are the shared ones, each with its upper bound, and `OTHER_RESULTS`.
+    """
+    labels: dict[str, str] = {}
+    for name, metric in list_metrics(runs).items():
+        if metric.is_common or name in OTHER_RESULTS:
+            labels |= {name: metric.label, name + SUFFIX: f"{metric.label} at most"}
+    measured = {name for run in runs for name in run.metrics}
+    return {name: label for name, label in labels.items() if name in measured}
 
 
 def list_metrics(runs: Iterable[RunEntry]) -> dict[str, MetricInfo]:
@@ -215,21 +214,28 @@ def measure_reliability(
     return reliability
 
 
-def list_reliability(report: Report) -> list[str]:
-    """A line on all metrics, and one for each that cannot rank the objectives."""
+def _list_labelled(report: Report) -> list[tuple[str, float]]:
+    """The label and the reliability of each metric that has one."""
     values = report.reliability or {}
     labels = {metric.metric: metric.label for metric in report.metrics}
-    shown = [(labels[m], value) for m, value in values.items() if m in labels]
-    if not shown:
+    return [(labels[m], value) for m, value in values.items() if m in labels]
+
+
+def list_reliability(report: Report) -> list[str]:
+    """A line on all metrics."""
+    items = [f"{label} {value:.3f}" for label, value in _list_labelled(report)]
+    if not items:
         return []
-    items = [f"{label} {value:.3f}" for label, value in shown]
-    listed = separate(items).join(items)
     return [
         f"reliability (correlation of the objectives' means on two halves of the test "
-        f"text): {listed}",
-        *(
-            f"{label} cannot rank: reliability {value:.3f}, below {LEAST}"
-            for label, value in shown
-            if value < LEAST
-        ),
+        f"text): {separate(items).join(items)}"
+    ]
+
+
+def list_unreliable(report: Report) -> list[str]:
+    """A line for each metric that cannot rank the objectives."""
+    return [
+        f"WARNING: {label} cannot rank: reliability {value:.3f}, below {LEAST}"
+        for label, value in _list_labelled(report)
+        if value < LEAST
     ]

@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from jaxpt.errors import CheckpointError
 from jaxpt.evaluation.samples import Piece, show_blank
@@ -16,9 +18,10 @@ from jaxpt.report import pages, terminal
 from jaxpt.report.answer import (
     find_levels,
     format_budget,
-    list_answers,
     list_conclusions,
+    rank_report,
     word_sizes,
+    write_first_note,
 )
 from jaxpt.report.budgets import list_budgets, tabulate_budgets
 from jaxpt.report.costs import list_costs
@@ -26,23 +29,27 @@ from jaxpt.report.drawing import DASHES, choose_styles, lighten
 from jaxpt.report.figures import CAPTIONS, FORMS, RULE
 from jaxpt.report.formats import format_number
 from jaxpt.report.page_charts import draw_swatches, list_charts
+from jaxpt.report.ranking import Ranking, Verdicts
 from jaxpt.report.ratio_words import list_ratios, tabulate_ratios
 from jaxpt.report.terminal import (
     list_assumptions,
+    list_claims,
     list_omissions,
     list_other_costs,
-    list_tuning,
-    list_verdicts,
     list_warnings,
 )
+from jaxpt.report.tuned import list_tuning, tabulate_trials
 from jaxpt.report.types import Groups, Report, Samples
+from jaxpt.report.writers import Grid
 from jaxpt.runs.workdir import flatten
 
 WIDE = 1000  # units; a wider picture gets a separate row
 SCAN = 300  # bytes of a picture that have its width
 # Figures that the page draws as SVG.
-AS_CHARTS = ("learning_curves", "shared_metrics", "finetuning_curves")
-ANSWER_HEADS = ("metric", "result", "difference", "certainty", "cost of a run")
+AS_CHARTS = (
+    *("critical_differences", "learning_curves", "shared_metrics"),
+    "finetuning_curves",
+)
 
 
 def write_report(report: Report, workdir: str | os.PathLike) -> pathlib.Path:
@@ -69,7 +76,7 @@ def write_report(report: Report, workdir: str | os.PathLike) -> pathlib.Path:
 
 
 def _build_page(report: Report, workdir: pathlib.Path) -> str:
-    groups = report.groups
+    groups, verdicts = report.groups, rank_report(report)
     names = list(groups)
     shown = list_charts(report, groups)
     swatches = draw_swatches(names)
@@ -84,10 +91,13 @@ def _build_page(report: Report, workdir: pathlib.Path) -> str:
         byline=_word_byline(report, groups),
         conclusions=list_conclusions(report),
         facts=_list_facts(report, groups),
-        warnings=[*list_warnings(report), *_list_warnings(report)],
-        answers=list_answers(report),
-        answer_heads=ANSWER_HEADS,
-        sections=sections | _build_sections(report, groups, workdir),
+        warnings=list_warnings(report),
+        first=_show_ranking(verdicts, verdicts.rankings[0])
+        if verdicts.rankings
+        else None,
+        note=write_first_note(report, verdicts),
+        first_caption=CAPTIONS["critical_differences"],
+        sections=sections | _build_sections(report, verdicts, workdir),
         controls=shown.values(),
         colors=[
             (color, lighten(color), DASHES[i % len(DASHES)])
@@ -131,26 +141,40 @@ def _count_choices(report: Report) -> int:
     return nested or config.get("shared", {}).get("eval.num_choices", 0)
 
 
-def _list_warnings(report: Report) -> list[str]:
-    return [line for line in list_tuning(report.tuning) if line.startswith("WARNING")]
+class Shown(NamedTuple):
+    """A metric on the page: its sentence, table and picture, and the note below."""
+
+    sentence: str
+    table: Grid
+    picture: Markup
+    note: str
+
+
+def _show_ranking(verdicts: Verdicts, ranking: Ranking) -> Shown:
+    """A metric's table and picture."""
+    table = ranking.grid(verdicts.kind, verdicts.cost)
+    note = verdicts.write_note(ranking)
+    return Shown(ranking.sentence, table, ranking.draw_chart(), note)
 
 
 def _build_sections(
-    report: Report, groups: Groups, workdir: pathlib.Path
+    report: Report, verdicts: Verdicts, workdir: pathlib.Path
 ) -> dict[str, Any]:
     """The sections after the charts, by their headings."""
 
     def build(macro: str, *values: Any) -> Any:
         return pages.call("sections.html", macro, *values)
 
-    verdicts = list_verdicts(report)[len(list_warnings(report)) :]
-    lines = [*verdicts, *list_assumptions(report), *list_other_costs(report)]
-    leads = terminal.tabulate_verdicts(report)
-    parts = {"Verdicts": build("verdicts", lines, leads)}
+    rankings = [_show_ranking(verdicts, each) for each in verdicts.rankings[1:]]
+    lines = [*list_claims(report), *list_assumptions(report)]
+    lines += list_other_costs(report)
+    parts = {"Other metrics": build("rankings", rankings)} if rankings else {}
+    if lines:
+        parts["Assumptions and other costs"] = build("lines", lines)
     if over := tabulate_budgets(report):
-        parts["Budgets"] = build("verdicts", list_budgets(report), over)
+        parts["Budgets"] = build("lines", list_budgets(report), over)
     if ratios := tabulate_ratios(report):
-        parts["Cost ratios"] = build("verdicts", list_ratios(report), ratios)
+        parts["Cost ratios"] = build("lines", list_ratios(report), ratios)
     parts["Numbers"] = build(
         "numbers",
         terminal.tabulate_overview(report),
@@ -163,7 +187,7 @@ def _build_sections(
     files = [report.figures[k] for k in AS_CHARTS if k in report.figures]
     parts["Pictures"] = build("pictures", _list_pictures(report, workdir), files)
     if tuning := report.tuning:
-        trials = terminal.tabulate_trials(tuning)
+        trials = tabulate_trials(tuning)
         parts["Tuning"] = build("tuning", list_tuning(tuning), trials)
     parts["Method and limits"] = build("method", report.notes, report.control)
     diverged = report.diverged

@@ -137,11 +137,9 @@ def label_curve(metric: str) -> str:
     """The label of a curve's axis.
 
     >>> label_curve("choice_bayes_accuracy")
-    'multiple-choice cloze, accuracy'
+    'multiple-choice cloze'
     """
     label = METRICS[metric].label
-    if metric.endswith("accuracy") and "accuracy" not in label:
-        label = f"{label}, accuracy"
     return f"{label} / its first value" if metric == "valid_loss" else label
 
 
@@ -362,9 +360,10 @@ def _label_points(places: Mapping[str, Point]) -> dict[str, str]:
             (x, y + 22, "middle", x - width / 2),
         )
         drawn[name] = ""
+        wider = 3.0 * len(text)  # letters are larger on a narrow screen
         for across, down, anchor, left in sides:
             box = (left, down - 13, left + width, down + 4)
-            is_inside = box[0] > LEFT and box[1] > 0 and box[2] < charts.WIDTH
+            is_inside = box[0] > LEFT and box[2] + wider < charts.WIDTH and box[1] > 0
             if is_inside and box[3] < BOTTOM and not any(_meet(box, b) for b in taken):
                 taken.append(box)
                 at = {"class_": "name", "x": across, "y": down, "text_anchor": anchor}

@@ -7,7 +7,7 @@ only on shared metrics, which have the same task for all (`jaxpt.judge.verdicts`
 import dataclasses
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxpt.judge import verdicts
@@ -33,7 +33,7 @@ from jaxpt.report.wording import (
     REFERENCE,
     UNTRAINED,
     find_parts,
-    word_metric,
+    word_best,
 )
 
 WITHOUT_SEEDS = (FREQUENCY, REFERENCE)  # baselines that no seed changes
@@ -65,7 +65,7 @@ def summarise(
     Returns:
       The metrics that any run measured. All pairs and bounds of all of them are one
       family, all baselines another: each objective with its random initialization and
-      with the references.
+      with the references. The intervals of all means of shared metrics are a third.
     """
     metrics = list_metrics(runs)
     measured = _Measured(group_by_name(runs), examples or {}, references or {}, metrics)
@@ -87,9 +87,14 @@ def summarise(
             controls += measured.list_controls(name, by_name)
     pairs = verdicts.judge(family, alpha, control)
     baselines = verdicts.judge(controls, alpha)
+    shared = [name for name in values if metrics[name].is_common]
+    level = alpha / max(sum(len(values[name]) for name in shared), 1)
     summary = []
     for name, by_name in values.items():
         stats = {n: measure_spread(of[0].values()) for n, of in by_name.items()}
+        if name in shared:
+            results = measured.gather(name, by_name)
+            stats = bound_means(stats, results, level, metrics[name].span == 1)
         entry = Metric(
             **metrics[name]._asdict(),
             metric=name,
@@ -100,9 +105,9 @@ def summarise(
             warnings=(),
             verdict="",
             control=control,
+            detectable=find_detectable(pairs, name, alpha),
         )
-        sets = tests.get(name, [set(stats)])
-        summary.append(measured.add_verdicts(entry, by_name, pairs, sets))
+        summary.append(measured.add_verdicts(entry, by_name, pairs))
     return summary
 
 
@@ -145,23 +150,20 @@ class _Measured(NamedTuple):
         metric: Metric,
         by_name: Mapping[str, Values],
         pairs: Sequence[Pair],
-        tests: Iterable[Collection[str]],
     ) -> Metric:
         """The metric with its bounds, warnings and verdict.
 
         Args:
           pairs: of all metrics, also those of bounds.
-          tests: sets of names that were measured on the same test examples.
         """
         of_seeds = {name: values for name, (values, _) in by_name.items()}
         warnings = check_seeds(metric.label, of_seeds) if metric.pairs else []
-        sentences = [word_metric(metric, names) for names in tests]
         bounds, of_bounds = self.judge_bounds(metric, pairs)
         return dataclasses.replace(
             metric,
             bounds=tuple(map(make_verdict, bounds)),
             warnings=tuple(warnings),
-            verdict="; ".join(filter(None, [*sentences, *of_bounds])),
+            verdict="; ".join(filter(None, [word_best(metric), *of_bounds])),
         )
 
     def list_bounds(self, metric: str, exact: Mapping[str, Values]) -> list[Results]:
@@ -222,6 +224,44 @@ def measure_spread(values: Iterable[float | None]) -> Mean:
         statistics.stdev(known) if len(known) > 1 else None,
         len(known),
     )
+
+
+def bound_means(
+    stats: Mapping[str, Mean], results: Results, level: float, is_share: bool
+) -> dict[str, Mean]:
+    """The means with their intervals; those of too few seeds have none.
+
+    Args:
+      results: of the same names.
+      level: the error probability of one interval.
+      is_share: whether every value is between 0 and 1.
+    """
+    bounded = {}
+    for name, mean in stats.items():
+        low, high = verdicts.estimate(results.side(name)).interval(level)
+        bounded[name] = mean
+        if math.isfinite(low) and math.isfinite(high):
+            if is_share:
+                low, high = max(low, 0.0), min(high, 1.0)
+            bounded[name] = dataclasses.replace(mean, low=low, high=high)
+    return bounded
+
+
+def find_detectable(
+    pairs: Sequence[Pair], metric: str, alpha: float
+) -> tuple[float, float] | None:
+    """The least and the greatest true difference that pairs of a metric can show.
+
+    Each is found with the power `verdicts.POWER`; None if no pair was tested.
+
+    Args:
+      pairs: of the family, on all metrics.
+    """
+    tested = [pair for pair in pairs if pair.outcome != "untested"]
+    level = alpha / max(len(tested), 1)
+    sizes = [p.difference.detectable(level) for p in tested if p.metric == metric]
+    known = [size for size in sizes if math.isfinite(size)]
+    return (min(known), max(known)) if known else None
 
 
 def make_verdict(pair: Pair) -> Verdict:

@@ -58,7 +58,12 @@ def write_tables(report: Report, workdir: Path) -> None:
 
 
 def format_results(report: Report) -> str:
-    """CSV with a line for each run: its name, costs and every metric of any run.
+    """CSV of `tabulate_results`."""
+    return _write_csv(*tabulate_results(report))
+
+
+def tabulate_results(report: Report) -> tuple[list[str], list[list]]:
+    """The names of columns, and a row for each run: its costs and every metric.
 
     A run that diverged has its costs up to `diverged_at`, a step, and no metrics.
     """
@@ -78,7 +83,7 @@ def format_results(report: Report) -> str:
         for run in diverged
     ]
     columns = [*RUN_COLUMNS, *costs, *["diverged_at"] * bool(diverged)]
-    return _write_csv([*columns, *metrics], rows)
+    return [*columns, *metrics], rows
 
 
 def format_differences(report: Report) -> str:

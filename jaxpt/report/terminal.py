@@ -1,14 +1,16 @@
 """A report as text: tables and lines, for the terminal and for the page."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from jaxpt.report.answer import (
     find_chance,
     format_budget,
     list_conclusions,
-    tabulate_leads,
+    list_others,
+    rank_report,
+    write_first_note,
 )
 from jaxpt.report.budgets import list_budgets, tabulate_budgets
 from jaxpt.report.costs import (
@@ -20,174 +22,159 @@ from jaxpt.report.costs import (
     mean_cost,
     word_under,
 )
-from jaxpt.report.diverged import list_diverged, word_left_out
+from jaxpt.report.diverged import list_diverged
 from jaxpt.report.figures import list_samples
 from jaxpt.report.formats import MISSING, format_flops
-from jaxpt.report.metrics import METRICS, RESULTS, list_cost_columns, list_reliability
+from jaxpt.report.metrics import (
+    list_cost_columns,
+    list_reliability,
+    list_result_columns,
+    list_unreliable,
+)
 from jaxpt.report.pages import PageTable
+from jaxpt.report.ranking import Verdicts
 from jaxpt.report.ratio_words import list_ratios
 from jaxpt.report.summary import measure_spread
 from jaxpt.report.task_charts import list_probed
+from jaxpt.report.tuned import list_tuning
 from jaxpt.report.types import (
     Diverged,
     Mean,
     Report,
     RunEntry,
-    Trial,
-    Tuning,
     group_by_name,
 )
-from jaxpt.report.wording import (
-    WORDS,
-    join,
-    list_baselines,
-    list_own_controls,
-)
+from jaxpt.report.wording import WORDS, join, list_own_controls
+from jaxpt.report.writers import Grid, align
 
 WIDTH = 100
+HEAD = 14  # characters of a column's name before it is wrapped
 
 
-def format_table(report: Report) -> str:
-    """The comparison as plain text for the terminal, at most 100 columns wide."""
-    texts = [report.title, " ".join(list_conclusions(report))]
-    texts += [f"budget: {format_budget(report)}"]
-    lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    if leads := tabulate_leads(report):
-        lines += ["", *_align(leads)]
+def format_table(report: Report, with_pairs: bool = False) -> str:
+    """The comparison as plain text for the terminal, at most 100 columns wide.
+
+    First one sentence, one table, one note and the warnings; then the other shared
+    metrics, all results and costs, and how they came about.
+
+    Args:
+      with_pairs: adds every two objectives on each metric.
+    """
+    verdicts = rank_report(report)
+    lines = _wrap(list_conclusions(report))
+    lines += ["", *_tabulate_first(verdicts)] if verdicts.rankings else []
+    lines += ["", *_wrap([write_first_note(report, verdicts)])]
+    lines += _wrap(list_warnings(report))
+    if others := list_verdicts(report):
+        lines += ["", *_wrap(others)]
+    if with_pairs:
+        lines += _tabulate_pairs(verdicts)
     runs_table = add_to_tables(report, *tabulate(report.runs))
-    tables = [*runs_table, *tabulate_extras(report.runs)]
-    for header, rows in tables:
-        width = _find_width([row[0] for row in rows])
-        lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
+    for header, rows in [*runs_table[::-1], *tabulate_extras(report.runs)]:
+        lines += ["", *_align(header, rows)]
     if over := tabulate_budgets(report):
-        lines += ["", *_align([over.header, *over.rows])]
-    lines.append("")
-    texts = list_budgets(report) + list_verdicts(report) + list_assumptions(report)
-    texts += list_ratios(report)
-    texts += list_other_costs(report) + list_tuning(report.tuning)
-    texts += list_costs(report) + list_omissions(report) + list_samples(report)
-    for text in texts:
-        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
-    return "\n".join(lines)
+        lines += ["", *align(Grid(over.header, over.rows, (0, 1)))]
+    return "\n".join([*lines, "", *_wrap(list_details(report))])
+
+
+def _wrap(texts: Iterable[str]) -> list[str]:
+    return [
+        line
+        for text in texts
+        for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
+    ]
+
+
+def _tabulate_first(verdicts: Verdicts) -> list[str]:
+    grid = verdicts.rankings[0].grid(verdicts.kind, verdicts.cost)
+    width = _find_width([row[1] for row in grid.rows])
+    rows = [[rank, name[:width], *cells] for rank, name, *cells in grid.rows]
+    return align(grid._replace(rows=rows), HEAD)
+
+
+def _tabulate_pairs(verdicts: Verdicts) -> list[str]:
+    """The pairs of each metric, below its name."""
+    lines: list[str] = []
+    for ranking in verdicts.rankings:
+        if ranking.metric.pairs:
+            lines += ["", f"{ranking.metric.label}:", *align(ranking.pair_grid())]
+    return lines
+
+
+def _align(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A table whose first column has names, as tables that fit the terminal."""
+    width = _find_width([row[0] for row in rows])
+    rows = [[row[0][:width], *row[1:]] for row in rows]
+    parts: list[str] = []
+    start = 1
+    while start < len(header):
+        tables = {
+            end: align(_cut(header, rows, start, end), HEAD)
+            for end in range(start + 1, len(header) + 1)
+        }
+        fits = [end for end, x in tables.items() if max(map(len, x)) <= WIDTH]
+        start = max(fits, default=start + 1)
+        parts += [""] * bool(parts) + tables[start]
+    return parts
+
+
+def _cut(header: list[str], rows: list[list[str]], start: int, end: int) -> Grid:
+    """The names, and the columns from start to end."""
+    cut = [[row[0], *row[start:end]] for row in (header, *rows)]
+    return Grid(cut[0], cut[1:], (0,))
 
 
 def _find_width(names: list[str], least: int = 20) -> int:
     """The shortest prefix of names, of at least `least` characters, that is unique."""
-    longest = max(map(len, names))
+    longest = max(map(len, names), default=0)
     widths = range(least, max(least, longest) + 1)
     return next(n for n in widths if len({name[:n] for name in names}) == len(names))
 
 
-def _align(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = f"{{:<{widths[0]}}}" + "".join(f"  {{:>{width}}}" for width in widths[1:])
-    return [line.format(*row) for row in rows]
+def list_warnings(report: Report) -> list[str]:
+    """What a reader must know before the verdicts.
+
+    Runs that diverged, gates that fail, values that the tests do not suit, metrics that
+    cannot rank, and tuning that ended at an edge.
+    """
+    lines = [*list_diverged(report), *report.gates]
+    lines += [line for metric in report.metrics for line in metric.warnings]
+    lines += list_unreliable(report)
+    return lines + [x for x in list_tuning(report.tuning) if x.startswith("WARNING")]
 
 
 def list_verdicts(report: Report) -> list[str]:
-    """A line for each shared metric with a verdict, then the baselines.
+    """The verdicts but the first: expected ones, own controls, the other metrics."""
+    return list_claims(report) + list_others(rank_report(report))
 
-    Before them are the warnings (`list_warnings`), what was registered as expected, and
-    a line for each objective with own controls; after them what is exact about the text
-    of a language.
-    """
-    lines = [
-        f"{metric.label}: {metric.verdict}{word_left_out(report, metric.by_name)}"
-        for metric in report.metrics
-        if metric.verdict
-    ]
-    lines = lines or ["no verdict: no shared metric was measured for two objectives"]
-    exact = report.known_truth.lines if report.known_truth else ()
+
+def list_claims(report: Report) -> list[str]:
+    """What was registered as expected, and each objective with its own controls."""
     registered = report.registration.lines if report.registration else ()
-    own = list_own_controls(report)
-    baselines = list_baselines(report)
-    before = [*list_warnings(report), *registered, *own]
-    return [*before, *lines, *baselines, *exact]
+    return [*registered, *list_own_controls(report)]
 
 
-def list_warnings(report: Report) -> list[str]:
-    """A line for each objective with runs that diverged, and for each gate that fails.
-
-    What a reader must know before the verdicts.
-    """
-    return [*list_diverged(report), *report.gates]
+def list_details(report: Report) -> list[str]:
+    """How the results came about: budget, assumptions, costs, tuning, omissions."""
+    tuned = [x for x in list_tuning(report.tuning) if not x.startswith("WARNING")]
+    lines = [f"budget: {format_budget(report)}", *list_budgets(report)]
+    lines += [*list_assumptions(report), *list_ratios(report)]
+    lines += [*list_other_costs(report), *tuned]
+    return [*lines, *list_costs(report), *list_omissions(report), *list_samples(report)]
 
 
 def list_assumptions(report: Report) -> list[str]:
-    """Lines on the choice of seeds, unsuitable values and the metrics' reliability."""
-    warnings = [line for metric in report.metrics for line in metric.warnings]
-    has_verdicts = any(metric.verdict for metric in report.metrics)
-    is_noted = report.seeds_note and has_verdicts
-    lines = ([f"note: {report.seeds_note}"] if is_noted else []) + warnings
-    return lines + list_reliability(report)
+    """What is exact about the text, the choice of seeds, the metrics' reliability."""
+    exact = report.known_truth.lines if report.known_truth else ()
+    is_noted = report.seeds_note and any(metric.pairs for metric in report.metrics)
+    seeds = [f"note: {report.seeds_note}"] if is_noted else []
+    return [*exact, *seeds, *list_reliability(report)]
 
 
 def list_other_costs(report: Report) -> list[str]:
     """The verdicts at other equal costs, then those with teachers and tuning."""
     parts = (report.conventions, report.whole_cost)
     return [line for part in parts if part for line in part.lines]
-
-
-def list_tuning(tuning: Mapping[str, Tuning] | None) -> list[str]:
-    """A line for each tuned objective, and one for each best value at an edge."""
-    lines = []
-    for name, record in (tuning or {}).items():
-        chosen = ", ".join(f"{key}={value}" for key, value in record.chosen.items())
-        label = METRICS[record.by].label
-        if not record.trials:
-            lines.append(f"not tuned: {name}; all of its trials are the same run")
-            continue
-        trials = "; ".join(_word_trial(trial) for trial in record.trials)
-        cost = format_flops(record.other["flops"])
-        drawn = f" drawn from {record.drawn}" if record.drawn else ""
-        num = _count_extensions(record)
-        further = f" and {num} beyond" if num else ""
-        lines.append(
-            f"tuned {name}: {chosen}, by {label} of {len(record.trials) - num} "
-            f"trials{drawn}{further} ({trials}), which cost {cost} FLOPs"
-        )
-        if all(trial.value is None for trial in record.trials):
-            lines.append(
-                f"WARNING: every trial of {name} diverged; its runs use the settings "
-                f"of the first one: change the values of compare.tune"
-            )
-        else:
-            lines += _list_edges(name, record)
-    return lines
-
-
-def _list_edges(name: str, record: Tuning) -> list[str]:
-    """Where the best trial of an objective is in the values that were tried."""
-    lines, num = [], _count_extensions(record)
-    is_extended = record.until == "interior"
-    after = f" after {num} extension{'s' * (num != 1)}" if is_extended else ""
-    if at_edge := record.at_edge:
-        more = "draw more or widen the range of" if record.drawn else "widen"
-        remedy = "raise compare.tune_extensions, or " if is_extended else ""
-        lines.append(
-            f"WARNING: the best {' and '.join(at_edge)} of {name} is the smallest or "
-            f"the largest value tried{after}; better values may be outside the range: "
-            f"{remedy}{more} compare.tune"
-        )
-    elif is_extended:
-        lines.append(f"the best trial of {name} is interior{after}")
-    for key in record.at_limit or ():
-        lines.append(
-            f"the best {key} of {name}, {record.chosen[key]}, is at the limit of "
-            f"the setting"
-        )
-    return lines
-
-
-def _count_extensions(record: Tuning) -> int:
-    """The trials beyond the edges of the listed or drawn values."""
-    return sum("extends" in trial.other for trial in record.trials)
-
-
-def _word_trial(trial: Trial) -> str:
-    values = " ".join(str(value) for value in trial.settings.values())
-    value = trial.value
-    return f"{values}: {'diverged' if value is None else f'{value:.3f}'}"
 
 
 def list_omissions(report: Report) -> list[str]:
@@ -211,14 +198,14 @@ def list_omissions(report: Report) -> list[str]:
     alone = [m for m, pairs in tested.items() if any(not p.documents for p in pairs)]
     if alone:
         lines.append(
-            f"note: intervals of {join(alone)} are of the choice of seeds alone: "
-            f"no result by test example was kept, or the metric is not a mean of them"
+            f"note: intervals of {join(alone)} cover other seeds, not other test "
+            f"examples: none were kept, or the metric is not a mean of them"
         )
     cut = [m for m, pairs in tested.items() if any(p.blocks for p in pairs)]
     if cut:
         lines.append(
-            f"note: the test text of {join(cut)} is one document: its error is "
-            f"that of blocks of consecutive examples, and is not of other documents"
+            f"note: the test text of {join(cut)} is one document: intervals cover "
+            f"other blocks of it, not other documents"
         )
     unequal = [f"not equal: {text}" for text in report.inequalities or ()]
     lines = [*unequal, *(report.left_out or ()), *lines]
@@ -245,9 +232,7 @@ def tabulate(runs: Sequence[RunEntry]) -> tuple[Cells, Cells]:
         ]
         for name, group in groups.items()
     ]
-    tasks = [task for run in runs for task in run.tasks]
-    titles = RESULTS | {task.metric: task.title for task in tasks}
-    measured = [key for key in titles if any(key in run.metrics for run in runs)]
+    measured = list_result_columns(runs)
     results = [
         [name]
         + [
@@ -259,7 +244,7 @@ def tabulate(runs: Sequence[RunEntry]) -> tuple[Cells, Cells]:
     labels = [label for label, _ in known_costs.values()]
     return (
         (["objective", "seeds", *labels], costs),
-        (["objective", *(titles[key] for key in measured)], results),
+        (["objective", *measured.values()], results),
     )
 
 
@@ -341,12 +326,6 @@ def tabulate_extras(runs: Sequence[RunEntry]) -> list[Cells]:
     return tables
 
 
-def tabulate_verdicts(report: Report) -> PageTable | None:
-    """The verdicts of the best objective on each shared metric, counted."""
-    leads = tabulate_leads(report)
-    return PageTable(leads[0], leads[1:], 2) if leads else None
-
-
 def tabulate_overview(report: Report) -> list[PageTable]:
     """The results and the costs of each objective."""
     costs, results = add_to_tables(report, *tabulate(report.runs))
@@ -411,23 +390,6 @@ def tabulate_diverged(diverged: Iterable[Diverged]) -> PageTable:
     keys = ["name", "seed", "diverged_at", "reason", "workdir"]
     rows = [[format_cell(getattr(run, key)) for key in keys] for run in diverged]
     return PageTable(["name", "seed", "diverged at step", "reason", "workdir"], rows)
-
-
-def tabulate_trials(tuning: Mapping[str, Tuning]) -> dict[str, PageTable]:
-    """By objective, its trials with their settings; the chosen one is marked."""
-    tables = {}
-    for name, record in tuning.items():
-        if not record.trials:
-            continue
-        keys = list(record.trials[0].settings)
-        rows = [
-            ["chosen" if trial.settings == record.chosen else ""]
-            + [str(trial.settings[key]) for key in keys]
-            + ["diverged" if trial.value is None else f"{trial.value:.3f}"]
-            for trial in record.trials
-        ]
-        tables[name] = PageTable(["", *keys, METRICS[record.by].label], rows)
-    return tables
 
 
 def format_cell(value: Any) -> Any:

@@ -122,11 +122,19 @@ class Diverged(Stored):
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Stored):
-    """The mean over seeds; `std` is the sample standard deviation, None of one seed."""
+    """The mean over seeds.
+
+    Attributes:
+      std: the sample standard deviation; None of one seed.
+      low, high: of the mean's interval, simultaneous for all means of shared metrics;
+        None if it is not known, such as with too few seeds.
+    """
 
     mean: float | None
     std: float | None
     n: int
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +224,10 @@ class Metric(Stored):
       pairs: every two objectives, or the control and each other one.
       bounds: objectives of which only an upper bound is known (`jaxpt.judge.bounds`).
       warnings: values that are unsuitable for the test (`jaxpt.judge.assumptions`).
-      verdict: in a sentence; "" if it is not shared or was measured for one objective.
+      verdict: which objectives the best one is ahead of, and what follows from bounds;
+        "" if it is not shared or was measured for one objective.
+      detectable: the smallest and the largest true difference of a pair that is found
+        with a probability of 0.8; None if no pair was tested.
     """
 
     label: str
@@ -236,6 +247,7 @@ class Metric(Stored):
     verdict: str
     bounds: tuple[Verdict, ...] = ()
     control: str = ""
+    detectable: tuple[float, ...] | None = None
 
     def rank(self) -> list[str]:
         """The names that it was measured for, the best mean first."""

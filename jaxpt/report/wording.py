@@ -6,15 +6,14 @@
     untested      no verdict from 3 seeds: at least 4 of each objective are needed
     open          of a bound from which nothing follows
 
-`word_outcome` has the words without names, `word_pair` those of a pair, `word_metric`
-the sentence of a metric, and `word_best` the same without numbers, for a first answer.
+`word_outcome` has the words without names, `word_pair` those of a pair, and `word_best`
+the sentence of a metric: which objectives the best one is ahead of.
 """
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from jaxpt.judge.verdicts import GOOD_SEEDS, MIN_SEEDS
-from jaxpt.report.diverged import word_left_out
 from jaxpt.report.formats import format_number, is_number, separate
 from jaxpt.report.types import (
     Metric,
@@ -23,8 +22,6 @@ from jaxpt.report.types import (
     Verdict,
 )
 
-MOST_TIES = 3  # listed one by one, in addition to those of the best
-MOST_LEADS = 10  # the same for significant differences
 MAX_NAMES = 4  # listed in a sentence; more are counted
 MAX_COUNTED = 3  # names in the first sentence; of more it has the number alone
 NO_DIFFERENCE = "no significant difference"
@@ -61,7 +58,7 @@ def word_pair(pair: Verdict, margin: float) -> str:
     'mlm ahead of clm by 0.030 [0.010, 0.050]'
     """
     if pair.outcome == "ahead":
-        return f"{pair.better} ahead of {_word_lead(pair)}"
+        return f"{pair.better} ahead of {pair.worse} by {word_difference(pair)}"
     text = f"{pair.better} and {pair.worse}: {word_outcome(pair, margin)}"
     if not pair.is_same:
         return text
@@ -69,10 +66,6 @@ def word_pair(pair: Verdict, margin: float) -> str:
     if pair.outcome == "tie":
         details += f"; {word_seeds(pair)}"
     return f"{text} ({details})"
-
-
-def _word_lead(pair: Verdict) -> str:
-    return f"{pair.worse} by {word_difference(pair)}"
 
 
 def word_difference(pair: Verdict) -> str:
@@ -114,52 +107,6 @@ def word_untested(num_seeds: int) -> str:
 def word_at_most(at_most: float | None) -> str:
     """ ", at most 0.047" after "no significant difference"; "" if nothing bounds it."""
     return f", at most {format_number(at_most)}" if is_number(at_most) else ""
-
-
-def word_metric(metric: Metric, names: Collection[str]) -> str:
-    """The verdicts on a metric in a sentence, with all differences.
-
-    Args:
-      names: of the objectives that were measured on the same test examples.
-    """
-    pairs = [_with_parts(pair, metric) for pair in metric.pairs if pair.better in names]
-    if not pairs:
-        return ""
-    show = functools.partial(name_part, metric)
-    stats = {show(name): stats for name, stats in metric.by_name.items()}
-    compared = {name for pair in pairs for name in pair.names}
-    ranked = [show(name) for name in metric.rank() if show(name) in compared]
-    if all(pair.outcome == "untested" for pair in pairs):
-        seeds = max(pair.seeds for pair in pairs)
-        means = (f"{name} {format_number(stats[name].mean or 0.0)}" for name in ranked)
-        return f"{word_untested(seeds)}; means: {', '.join(means)}"
-    of_best = [pair for pair in pairs if ranked[0] in pair.names]
-    others = [pair for pair in pairs if pair not in of_best]
-    clauses = []
-    if ahead := [_word_lead(pair) for pair in of_best if pair.outcome == "ahead"]:
-        clauses.append(f"{ranked[0]} ahead of {', '.join(ahead)}")
-    leads = [p for p in others if p.outcome == "ahead"]
-    same = [pair for pair in others if pair.is_same]
-    told = [p for p in of_best if p.is_same]
-    told += leads if len(leads) <= MOST_LEADS else []
-    clauses += [word_pair(pair, metric.margin) for pair in told]
-    if len(leads) > MOST_LEADS:
-        clauses.append(
-            f"{len(leads)} of the {len(others)} other pairs differ significantly "
-            f"(report.json has each)"
-        )
-    if len(same) > MOST_TIES:
-        most = word_at_most(max(pair.at_most or 0.0 for pair in same))
-        clauses.append(f"{len(same)} other pairs: {NO_DIFFERENCE}{most}")
-    else:
-        clauses += [word_pair(pair, metric.margin) for pair in same]
-    untested = [pair for pair in pairs if pair.outcome == "untested"]
-    if untested:
-        few = {n for pair in untested for n in pair.names if stats[n].n < MIN_SEEDS}
-        seeds = min(pair.seeds for pair in untested)
-        listed = ", ".join(name for name in ranked if name in few)
-        clauses.append(f"{listed}: {word_untested(seeds)}")
-    return "; ".join(clauses)
 
 
 def is_ahead(metric: Metric, name: str) -> bool:
@@ -336,45 +283,3 @@ def name_baselines(metric: Metric) -> dict[str, str]:
         REFERENCE: metric.reference,
         NGRAMS: BAG_OF_NGRAMS,
     }
-
-
-def list_baselines(report: Report) -> list[str]:
-    """A line for each metric: which objectives are ahead of a baseline.
-
-    A network learns token frequencies first, which need no context. So a result above
-    its random initialization counts only if it is above these as well.
-    """
-    lines = []
-    for metric in report.metrics:
-        shared = {UNTRAINED: RANDOM_INIT, FREQUENCY: FREQUENCIES}
-        groups = shared, {REFERENCE: metric.reference}, {NGRAMS: BAG_OF_NGRAMS}
-        parts = [part for words in groups if (part := _word_baselines(metric, words))]
-        if parts:
-            left_out = word_left_out(report, metric.by_name)
-            lines.append(f"{metric.label}: {'; '.join(parts)}{left_out}")
-    return lines
-
-
-def _word_baselines(metric: Metric, words: Mapping[str, str]) -> str:
-    """Which objectives are ahead of all of these baselines, and which behind any.
-
-    Args:
-      words: by baseline, its name in text.
-    """
-    groups: dict[str, list[str]] = {"ahead": [], "behind": [], "tie": []}
-    tested: set[str] = set()
-    for name, outcomes in read_baselines(metric, words).items():
-        kinds = set(outcomes.values())
-        kind = "behind" if "behind" in kinds else kinds.pop() if len(kinds) == 1 else ""
-        groups[kind or "tie"].append(name_part(metric, name))
-        tested |= outcomes.keys()
-    if not tested:
-        return ""
-    ahead, behind, tie = (", ".join(names) for names in groups.values())
-    controls = " and ".join(words[each] for each in words if each in tested)
-    parts = [f"ahead of {controls}: {ahead or 'none'}"]
-    if behind:
-        parts.append(f"behind: {behind}")
-    if ahead and tie:
-        parts.append(f"neither: {tie}")
-    return ", ".join(parts)

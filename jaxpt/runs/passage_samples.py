@@ -10,8 +10,9 @@ objective's name:
     continuation  the second half of a passage, from left to right or by unmasking
     fills         one token in seven is a [MASK]
 
-Samples take the likeliest tokens. Only a generator's fakes are drawn, as in training,
-with a key that nothing else uses. No result of a run depends on its samples.
+Answers take the likeliest tokens. Continuations are drawn (`DRAWN`), because the
+likeliest ones repeat themselves, and a generator's fakes are drawn as in training, with
+a key that nothing else uses. No result of a run depends on its samples.
 """
 
 from collections.abc import Callable
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from jaxpt.text.dataset import Split
 
 LENGTH = 64  # tokens of a passage, if the model can read them
+# How continuations are drawn; the seed is fixed.
+DRAWN = SampleSpec(temperature=0.8, top_p=0.95)
+LIKELIEST = SampleSpec(temperature=0.0)
 MIN_LENGTH = 2 * samples.EVERY  # shorter passages have no samples
 # Imported by the samples of networks that write.
 WRITERS: ByName[Callable] = ByName({"Writer": "jaxpt.runs.writer:Writer"})
@@ -218,14 +222,18 @@ def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
 
 
 def _make_writer(
-    program: Program, tokenizer: Tokenizer, prompts: list[np.ndarray], num_tokens: int
+    program: Program,
+    tokenizer: Tokenizer,
+    prompts: list[np.ndarray],
+    num_tokens: int,
+    spec: SampleSpec = LIKELIEST,
 ) -> Callable[[Any], list[np.ndarray]]:
-    """(params) -> the likeliest tokens of each answer or continuation, cut at its end.
+    """(params) -> the tokens of each answer or continuation, cut at its end.
 
     Args:
       prompts: as the network reads them, with the special tokens around a text.
     """
-    writer = WRITERS["Writer"](program, tokenizer, SampleSpec(temperature=0.0))
+    writer = WRITERS["Writer"](program, tokenizer, spec)
     if program.decoder is None:  # by unmasking, one token a pass
         rows = np.stack(prompts)
         return lambda params: list(writer.unmask(params, rows, num_tokens))
@@ -239,7 +247,7 @@ def _make_continuation(
 ) -> Taker:
     half = passages.shape[1] // 2
     prompts = [program.task.text_form.wrap(row[:half]) for row in passages]
-    write = _make_writer(program, tokenizer, prompts, passages.shape[1] - half)
+    write = _make_writer(program, tokenizer, prompts, passages.shape[1] - half, DRAWN)
 
     def make_sample(row, new) -> Sample:
         prompt: Part = (row[:half], "given", [])

@@ -16,7 +16,7 @@ from speedruns import (
 
 from jaxpt.comparison.studies import Study, list_studies
 from jaxpt.report import figures
-from jaxpt.report.answer import format_budget
+from jaxpt.report.answer import format_budget, rank_report
 from jaxpt.report.formats import (
     MISSING,
     format_flops,
@@ -24,7 +24,7 @@ from jaxpt.report.formats import (
     format_p,
     format_seconds,
 )
-from jaxpt.report.terminal import list_verdicts, tabulate
+from jaxpt.report.terminal import list_assumptions, list_claims, tabulate
 from jaxpt.report.types import Report
 
 INTRODUCTION = """\
@@ -39,6 +39,7 @@ corpus. A record has at least {min_seeds} seeds, and the mean over its seeds is 
 than the target with p < {max_p:g} (one-sided t-test). Cost is that of one run, the mean
 over seeds. `results/README.md` has all rules, also for submitting a record."""
 PICTURES = {
+    "critical_differences": "Critical differences",
     "learning_curves": "Learning curves",
     "finetuning_curves": "Fine-tuning by number of labels",
     "shared_metrics": "Shared metrics with intervals",
@@ -96,18 +97,17 @@ def describe_study(study: Study, pictures: Iterable[str]) -> str:
     """The section of a study: facts, results, verdicts, pictures."""
     facts, name = study.facts, study.folder.name
     report = Report.from_json(study.report)
-    costs, results = tabulate(report.runs)
+    costs, _ = tabulate(report.runs)
+    claims = [*list_claims(report), *list_assumptions(report)]
     parts = [
         f"### {escape(facts['title'])} {{#{name}}}",
         escape(facts["question"]),
         f"```\n{facts['command']}\n```",
         make_table(["", ""], list_facts(study)),
-        "Mean ± standard deviation over seeds:",
-        make_escaped(*results),
+        rank_report(report).format("markdown"),
+        "\n".join(f"- {escape(line)}" for line in claims),
+        "Costs of a run, mean ± standard deviation over seeds:",
         make_escaped(*costs),
-        f"Verdicts (family-wise α = {report.alpha:g}; simultaneous intervals of "
-        f"the differences in brackets):",
-        "\n".join(f"- {escape(line)}" for line in list_verdicts(report)),
     ]
     # As HTML, because MkDocs serves the page from its own folder.
     parts += [

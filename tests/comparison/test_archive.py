@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from jaxpt.report import figures
 from jaxpt.training import loop
 from jaxpt.training.machine import list_versions, read_machine
 
+QUICKSTART = Path(__file__).parents[2] / "results" / "quickstart"
 WORDS = "Two objectives", "Which is better?"
 LINK = os.link
 
@@ -497,3 +499,26 @@ def test_what_cannot_be_reproduced_is_refused(copied, tmp_path, capsys, labelled
     (tmp_path / "w" / "file").touch()
     assert cli.main(argv) == 2
     assert "holds other files" in capsys.readouterr().err
+
+
+def test_the_report_is_printed_in_every_form(tmp_path, capsys):
+    argv = ["report", f"--study={QUICKSTART}", f"--workdir={tmp_path / 'report'}"]
+    assert cli.main([*argv, "--pairs"]) == 0
+    text = capsys.readouterr().out
+    sentence, table, note, *_ = text.split("\n\n")
+    assert sentence.endswith("electra and span_corruption on bigram-matched cloze.")
+    rows = [line.split() for line in table.splitlines()[-4:]]
+    assert [row[1] for row in rows] == ["clm", "mlm", "electra", "span_corruption"]
+    assert [row[5] for row in rows] == ["a", "b", "c", "d"]
+    assert note.startswith("Objectives that share a letter do not differ")
+    assert "bigram-matched cloze:\nbetter mean  worse mean" in text
+    # The docs show this output.
+    docs = (QUICKSTART.parents[1] / "docs" / "compare.md").read_text("utf-8")
+    assert f"{sentence}\n\n{table}\n\n{note}\n\n" in docs
+    assert cli.main([*argv, "--format=csv"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.startswith("metric,objective,rank,rank_to,mean,low,high,std,seeds")
+    assert len(lines) == 4 + 4 + 1 + 2 + 2
+    assert cli.main([*argv, "--format=markdown"]) == 0
+    assert "| rank | objective | mean | interval |" in capsys.readouterr().out
+    assert cli.main([*argv, "--format=word"]) == 2

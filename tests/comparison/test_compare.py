@@ -217,11 +217,11 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
     length = len(tokenizer.encode_prompt(min(texts[0])))
     assert texts[0] == {tokenizer.decode(valid.parts[0].read(0, length))}
     # Twice the same question: what `jaxpt generate` and `jaxpt fill` answer.
-    for prompt, new, _ in taken["clm"]["forms"]["continuation"]:
-        (text,) = generate_texts(
-            load_run(folder), [prompt[0]], length - length // 2, temperature=0.0
-        )
-        assert text == prompt[0] + new[0]
+    drawn = {"temperature": 0.8, "top_p": 0.95}
+    samples = taken["clm"]["forms"]["continuation"]
+    prompts = [prompt[0] for prompt, *_ in samples]
+    texts = generate_texts(load_run(folder), prompts, length - length // 2, **drawn)
+    assert texts == [prompt[0] + new[0] for prompt, new, _ in samples]
     pieces = taken["mlm"]["forms"]["fills"][0]
     masked = "".join(t if kind == "given" else "[MASK]" for t, kind, _ in pieces)
     filled = fill_text(load_run(workdir / "runs/mlm-seed0"), masked, 1)

@@ -23,6 +23,7 @@ from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.report import figures
+from jaxpt.report.answer import rank_report
 from jaxpt.report.summary import summarise
 from jaxpt.report.task_charts import (
     collect_ngrams,
@@ -30,7 +31,7 @@ from jaxpt.report.task_charts import (
     draw_tuned,
     list_tuned,
 )
-from jaxpt.report.terminal import list_verdicts, tabulate
+from jaxpt.report.terminal import tabulate
 from jaxpt.runs.workdir import load_examples
 from jaxpt.training import loop
 
@@ -424,7 +425,8 @@ def test_a_curve_is_the_mean_over_seeds_with_students_interval():
     (entry,) = [y for y in summarise(runs) if y.metric == "task_t_32"]
     assert entry.label == "t dev accuracy (32 labels)" and entry.is_common
     _, (header, rows) = tabulate(runs)
-    assert header[-2:] == ["t 100", "t 32"] and rows[1][-2:] == ["0.800", "0.600"]
+    labels = [f"t dev accuracy ({num} labels)" for num in (100, 32)]
+    assert header[-2:] == labels and rows[1][-2:] == ["0.800", "0.600"]
 
 
 def test_a_report_states_which_objectives_a_bag_of_ngrams_beats():
@@ -432,9 +434,10 @@ def test_a_report_states_which_objectives_a_bag_of_ngrams_beats():
     runs = make_tuned({name: [(x, 0.7) for x in own] for name, own in values.items()})
     for run in runs:
         run.metrics["task_t_32_ngrams"] = 0.6
-    lines = list_verdicts(make_report(runs, metrics=summarise(runs)))
-    (line,) = [x for x in lines if "32 labels): ahead of random" in x]
-    assert line.endswith("ahead of a bag of n-grams: clm, behind: mlm")
+    verdicts = rank_report(make_report(runs, metrics=summarise(runs)))
+    (ranking,) = [x for x in verdicts.rankings if "32 labels" in x.metric.label]
+    told = {x.system: x.baselines["a bag of n-grams"] for x in ranking.lines}
+    assert told == {"clm": "ahead", "mlm": "behind"}
 
 
 def test_a_fine_tuning_that_diverged_has_no_value():

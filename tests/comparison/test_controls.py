@@ -152,7 +152,7 @@ def test_the_report_has_these_pairs_first():
         runs, metrics=summarise(runs), config={"compare": {"controls": controls}}
     )
     line, *rest = list_verdicts(report)
-    assert rest == plain
+    assert rest == plain == []
     start = "meap and its controls: linear probe on frozen features: meap ahead of off "
     assert line.startswith(f"{start}by 0.100 [")
     assert "; meap ahead of clm by 0.200 [" in line and "mlm" not in line

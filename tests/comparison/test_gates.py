@@ -10,7 +10,7 @@ from tiny import make_config, prepare
 from jaxpt.comparison.gates import list_gates, measure_divergence
 from jaxpt.comparison.known_truth import find_truth, measure_exact_baselines
 from jaxpt.languages import BOTH, LEFT
-from jaxpt.report.terminal import format_table, list_verdicts
+from jaxpt.report.terminal import format_table, list_assumptions, list_warnings
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.training.regret import find_known
@@ -167,7 +167,7 @@ def test_divergence_of_samples_of_one_distribution_is_about_zero():
 
 def test_warnings_come_before_verdicts_and_exact_values_after():
     report = make_report([make()], gates=["WARNING: the text"])
-    assert list_verdicts(report)[0] == "WARNING: the text"
+    assert list_warnings(report)[0] == "WARNING: the text"
     assert "WARNING: the text" in format_table(report)
 
 
@@ -185,7 +185,7 @@ def test_the_report_has_floors_baselines_and_prices(hmm):
     assert "two-sided: no direct answer" in text
     report = make_report([make()], known_truth=truth.to_json())
     assert report.known_truth == truth
-    assert list_verdicts(report)[-1] == truth.lines[-1]
+    assert list_assumptions(report)[: len(truth.lines)] == list(truth.lines)
     tables, unigrams = measure_exact_baselines(task, corpora)
     assert tables["regret_left_to_right"].mean == left["trigram"]
     assert unigrams["regret_left_to_right"].mean == left["unigram"]
@@ -200,7 +200,7 @@ def test_the_report_of_a_task_names_its_chance_level():
         assert "whole answers 0.5000, second token of answers 0.5000, of a" in line
         assert f"a random arm of the graph; exact answers reach {best} of 64" in line
         report = make_report([make()], known_truth=truth.to_json())
-        assert line in list_verdicts(report)
+        assert line in list_assumptions(report)
 
 
 def test_no_chance_level_of_text_without_answers(hmm):

@@ -201,7 +201,7 @@ def test_the_page_shows_studies_and_records(submitted, tmp_path):
     (study,) = list_studies(tmp_path)
     assert study.facts["command"] in page and study.facts["machines"][0]["cpu"] in page
     assert "[mlm to 0.6 in the multiple-choice cloze with AdamW](#first)" in page
-    assert "| mlm | 0.691 ± 0.021 |" in page and "Verdicts" in page
+    assert "| 1 | mlm | 0.691 | " in page and "Costs of a run" in page
     assert "`speedruns/mlm/mine`" in page
     assert "| `span_corruption` |" in page  # without a record
     pictures = [f"results/first/{x}.svg" for x in ("learning_curves", "shared_metrics")]

@@ -21,7 +21,7 @@ from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.files.stored import to_plain
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
-from jaxpt.report.terminal import list_tuning
+from jaxpt.report.tuned import list_tuning
 from jaxpt.report.types import Tuning
 from jaxpt.text.dataset import hold_out, load_text
 from jaxpt.text.rows.corpus import Corpus

@@ -81,6 +81,8 @@ def test_an_archived_study_has_the_same_verdicts(tmp_path):
             stats = metric.by_name[line.system]
             assert line.mean == pytest.approx(stats.mean, rel=1e-12)
             assert line.std == pytest.approx(stats.std, rel=1e-9)
+            assert line.high == pytest.approx(stats.high, rel=1e-12)
+            assert max(line.low, 0) == pytest.approx(max(stats.low, 0), abs=1e-12)
         assert len(metric.pairs) == len(ranking.metric.pairs)
         for ours, theirs in zip(ranking.metric.pairs, metric.pairs, strict=True):
             num += 1
@@ -278,7 +280,7 @@ def test_the_detectable_difference_is_that_of_the_needed_seeds():
     """A pair needs more seeds exactly if its difference is not detectable."""
     result = jaxpt.verdict(draw_seeds({"a": 0.5, "b": 0.512}, 4, seed=3))
     (pair,) = pairs_of(result)
-    low, high = result.rankings[0].detectable
+    low, high = result.rankings[0].metric.detectable
     assert low == high
     assert pair.outcome == "ahead" or (pair.difference < low and pair.seeds_needed > 4)
 

@@ -9,8 +9,9 @@ from reports import make_report, make_run
 from jaxpt.judge.bounds import pair_bounds
 from jaxpt.judge.verdicts import Results
 from jaxpt.report import tables
+from jaxpt.report.answer import rank_report
 from jaxpt.report.summary import summarise
-from jaxpt.report.terminal import list_verdicts, tabulate_pairs
+from jaxpt.report.terminal import tabulate_pairs
 
 
 def test_a_name_with_both_is_not_compared_with_itself():
@@ -64,8 +65,8 @@ def test_it_stands_beside_the_values_own_verdicts():
     assert [pair.outcome for pair in entry.pairs] == ["ahead"]
     outcomes = {pair.outcome for pair in entry.bounds}
     assert len(entry.bounds) == 2 and outcomes == {"ahead", "open"}
-    (line,) = [x for x in list_verdicts(make_report(runs)) if "diffusion" in x]
-    assert "clm ahead of bilm" in line and "; diffusion, at most 2.480, is" in line
+    line = rank_report(make_report(runs)).rankings[0].sentence
+    assert "clm is ahead of bilm; diffusion, at most 2.480, is" in line
     assert line.endswith("may be ahead of clm or not")
     report = make_report(runs)
     rows = list(csv.DictReader(io.StringIO(tables.format_differences(report))))

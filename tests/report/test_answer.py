@@ -5,16 +5,18 @@ import pytest
 from reports import make_report, make_run, make_runs, vary
 
 from jaxpt.judge.examples import Examples
+from jaxpt.judge.verdicts import Side, subtract
 from jaxpt.report import summary as reporting
 from jaxpt.report import terminal
 from jaxpt.report.answer import (
     find_levels,
-    list_answers,
     list_conclusions,
-    tabulate_leads,
+    list_others,
+    rank_report,
+    word_learning_rates,
     word_sizes,
+    write_first_note,
 )
-from jaxpt.report.costs import WRITE
 from jaxpt.report.types import group_by_name
 
 KEYS = ("probe_accuracy", "word_accuracy")
@@ -96,30 +98,41 @@ def test_with_a_control_all_others_are_compared_with_it(values, clause):
     report = make_report(runs, metrics=metrics, control="off")
     expected = f"At 1.67e14 FLOPs per run, {clause} on {PROBE}."
     assert list_conclusions(report)[0] == expected
-    (answer,) = list_answers(report)
-    assert answer.result == clause
-    # The difference shown is that of the control and the best other.
-    best = min(set(values) - {"off"}, key=lambda name: (-sum(values[name]), name))
-    assert {"off", best} == {line.split(":")[0] for line in answer.cost.split("\n")}
+    (ranking,) = rank_report(report).rankings
+    assert ranking.sentence == f"{PROBE}: {clause}"
+    # Others were not compared with each other: no letters, but each with the control.
+    header, rows, _ = ranking.grid("objective")
+    assert header[4] == "against off" and "letters" not in header
+    told = {row[1]: row[4] for row in rows}
+    for name in values:
+        pair = next((p for p in metrics[0].pairs if name in p.names), None)
+        if name == "off":
+            assert told[name] == "—"
+        elif pair.outcome == "ahead":
+            assert told[name] == ("ahead" if pair.better == name else "behind")
+        else:
+            assert told[name] in ("not significant", "no verdict")
+    assert ranking.ranked_means is None
 
 
 @pytest.mark.parametrize("num_behind", [0, 1, 2, 3])
-def test_a_row_counts_those_that_the_best_is_ahead_of(num_behind):
+def test_a_sentence_names_those_that_the_best_is_ahead_of(num_behind):
     """ "all" only if the best is ahead of each of the others."""
     values = {"best": [0.9, 0.901] * 2}
     for place, name in enumerate("abc"):
         is_behind = place < num_behind
         values[name] = [0.1, 0.101] * 2 if is_behind else [0.7, 0.99, 0.8, 0.97]
     report = make_report(make_runs(values))
-    (answer,) = list_answers(report)
+    (ranking,) = rank_report(report).rankings
+    sentence = ranking.sentence.removeprefix(f"{PROBE}: ")
     expected = {
         0: "no significant difference between a, b, best and c (at most ",
         1: "best is ahead of a, no significant difference from ",
         2: "best is ahead of a and b, no significant difference from c (at most ",
         3: "best is ahead of a, b and c",
     }
-    assert answer.result.startswith(expected[num_behind])
-    assert ("no significant" in answer.result) == (num_behind < 3)
+    assert sentence.startswith(expected[num_behind])
+    assert ("no significant" in sentence) == (num_behind < 3)
 
 
 def test_a_metric_without_the_control_has_no_verdict():
@@ -128,27 +141,30 @@ def test_a_metric_without_the_control_has_no_verdict():
         run.metrics["bits_per_byte"] = 2.0 + run.seed
     metrics = reporting.summarise(runs, control="off")
     report = make_report(runs, metrics=metrics, control="off")
-    answers = list_answers(report)
-    assert [a.result for a in answers if "bits" in a.metric] == [
-        "no verdict: off was not measured"
-    ]
+    verdicts = rank_report(report)
+    (line,) = list_others(verdicts)
+    assert line == "bits per byte: no verdict: off was not measured"
     assert "bits per byte" not in list_conclusions(report)[0]
+    assert "Not measured: off" in verdicts.write_note(verdicts.rankings[1])
 
 
-def test_metrics_with_the_same_result_share_a_clause():
+def test_each_other_metric_has_a_line():
     runs = [
         make_run(
             name,
             seed,
             probe_accuracy=value + seed * value / 1e4,
-            word_accuracy=value + seed * value / 1e3,
+            word_accuracy=1 - value - seed * value / 1e3,
         )
         for name, value in (("clm", 0.2), ("mlm", 0.9))
         for seed in range(4)
     ]
-    sentence, *_ = list_conclusions(make_report(runs))
-    expected = f"mlm is ahead of clm on {PROBE} and masked-word probe."
-    assert sentence.endswith(expected)
+    report = make_report(runs)
+    (sentence,) = list_conclusions(report)
+    assert sentence.endswith(f"mlm is ahead of clm on {PROBE}.")
+    assert list_others(rank_report(report)) == [
+        "masked-word probe: clm is ahead of mlm"
+    ]
 
 
 def test_costs_that_are_not_matched_are_not_called_equal():
@@ -177,11 +193,19 @@ def make_baselines():
 
 
 def test_who_learned_no_more_than_a_baseline_is_named():
-    _, baselines, _ = list_conclusions(make_baselines())
-    assert baselines == (
-        "Not ahead of a baseline: span_corruption (token frequencies) "
-        "on multiple-choice cloze."
+    report = make_baselines()
+    verdicts = rank_report(report)
+    (ranking,) = verdicts.rankings
+    header, rows, _ = ranking.grid("objective", "FLOPs")
+    assert header[-1] == "above baselines"
+    assert [row[-1] for row in rows] == ["2 of 2", "1 of 2"]
+    assert (
+        "Baselines: random initialization, token frequencies; not above token "
+        "frequencies: span_corruption." in write_first_note(report, verdicts)
     )
+    good, weak = verdicts.list_lines()
+    assert (good["above_baselines"], weak["above_baselines"]) == (True, False)
+    assert (good["not_above"], weak["not_above"]) == ("", "token frequencies")
 
 
 def test_the_chance_level_and_the_baselines_are_numbers():
@@ -206,9 +230,9 @@ def test_tuned_learning_rates_are_listed(names):
     record = {"by": "probe_accuracy", "chosen": {"optim.lr": 0.01}, "flops": 1e9}
     record |= {"trials": trials, "at_edge": []}
     report = make_report(make_runs({"a": [0.9], "b": [0.1]}))
-    assert list_conclusions(report)[-1] == "Learning rates were not tuned."
+    assert word_learning_rates(report) == "Learning rates were not tuned."
     report = vary(report, tuning=dict.fromkeys(names, record))
-    sentence = list_conclusions(report)[-1]
+    sentence = word_learning_rates(report)
     assert sentence.startswith("Learning rates were tuned per objective (a 0.01")
     assert ("not tuned for b" in sentence) == ("b" not in names)
 
@@ -232,7 +256,7 @@ def test_the_rates_of_matrices_are_learning_rates(chosen, words):
     report = vary(report, tuning=dict.fromkeys("ab", record))
     tuned = f"Learning rates were tuned per objective ({words})."
     expected = tuned if words else "Learning rates were not tuned."
-    assert list_conclusions(report)[-1] == expected
+    assert word_learning_rates(report) == expected
 
 
 MANY = {"a": [0.9, 0.9001] * 2} | {f"tied_{i}": [0.7, 0.99, 0.8, 0.97] for i in "bcdef"}
@@ -240,41 +264,29 @@ MANY |= {f"objective_{i}": [0.1 + i / 100, 0.1002 + i / 100] * 2 for i in range(
 
 
 def test_of_many_objectives_the_first_sentence_is_short_and_the_rest_a_table():
-    """Leader, how many are behind and how many tied; names are in the lines below."""
+    """Leader, how many are behind and how many tied; the table has each."""
     report = make_report(make_runs(MANY))
-    sentence, *rest = list_conclusions(report)
+    (sentence,) = list_conclusions(report)
     assert sentence.startswith(
         "At 1.67e14 FLOPs per run, a is ahead of 16 of 21 others, "
         "no significant difference from 5 others (at most "
     )
-    assert max(map(len, [sentence, *rest])) < 180
-    head, (metric, best, ahead, same, at_most) = tabulate_leads(report)
-    assert (metric, best, ahead, same) == (PROBE, "a", "16 of 21", "5")
-    assert head[-1] == "at most" and f"(at most {at_most})" in sentence
-    text = terminal.format_table(report)
-    for name in MANY:  # nothing is lost: each pair with the best has its difference
-        assert name in text
-    # 120 pairs of objectives that are far below the best one are counted.
-    verdict = report.metrics[0].verdict
-    assert "of the 210 other pairs differ significantly" in verdict
-    assert len(verdict) < 2500
+    assert len(sentence) < 180
+    (ranking,) = rank_report(report).rankings
+    rows = {row[1]: row for row in ranking.grid("objective").rows}
+    assert list(rows)[0] == "a" and rows.keys() == MANY.keys()
+    first, tied, behind = (set(rows[n][4]) for n in ("a", "tied_b", "objective_3"))
+    assert first & tied and not first & behind
+    lines = terminal.format_table(report).splitlines()
+    table = lines[: lines.index("", 4)]
+    assert all(any(f" {name} " in line for line in table) for name in MANY)
+    pairs = terminal.format_table(report, with_pairs=True)
+    num = len(MANY) * (len(MANY) - 1) // 2
+    assert len(pairs.splitlines()) - len(lines) == num + 3
+    assert max(map(len, lines)) <= 100
 
 
-def test_the_table_counts_what_is_behind_the_control_and_holds_at_other_costs():
-    values = {"off": [0.5, 0.5001] * 2, "up": [0.9] * 4, "down": [0.1] * 4}
-    runs = make_runs(values | {"down_2": [0.1] * 4, "down_3": [0.2] * 4})
-    (metric,) = reporting.summarise(runs, control="off")
-    outcomes = dict.fromkeys(WRITE, "ahead")
-    pairs = [vary(pair, under=outcomes) for pair in metric.pairs]
-    pairs[0] = vary(pairs[0], under=outcomes | {"seconds": "tie"})
-    metric = vary(metric, pairs=pairs)
-    report = make_report(runs, metrics=[metric], control="off")
-    head, row = tabulate_leads(report)
-    assert row[1:] == ["off (control)", "3 of 4, behind 1", "0", "3 of 4"]
-    assert head[-1] == "same at other costs"
-
-
-def test_who_is_not_ahead_on_several_metrics_is_named_once():
+def test_who_is_not_above_a_baseline_is_named_on_each_metric():
     values = {"a": [0.5, 0.51] * 2} | {f"weak_{i}": [0.2, 0.21] * 2 for i in range(6)}
     runs = [
         make_run(name, seed, **{key: value for key in KEYS for value in [of[seed]]})
@@ -283,11 +295,33 @@ def test_who_is_not_ahead_on_several_metrics_is_named_once():
     ]
     for run in runs:
         run.metrics.update({f"{key}_random": 0.2 for key in KEYS})
-    _, sentence, _ = list_conclusions(make_report(runs))
-    expected = "weak_0, weak_1, weak_2 and 3 more."
-    assert (
-        sentence == f"Not ahead of a baseline on at least one of 2 metrics: {expected}"
-    )
+    report = make_report(runs)
+    verdicts = rank_report(report)
+    weak = "not above random initialization: weak_0, weak_1, weak_2 and 3 more"
+    assert weak in write_first_note(report, verdicts)
+    (line,) = list_others(verdicts)
+    assert line == f"masked-word probe: a is ahead of all 6 others; {weak}"
+
+
+def test_of_parts_and_lower_values_the_best_is_first():
+    """The table is that of the verdicts: order, letters and intervals of means."""
+    values = {"a": [2.0, 2.1] * 2, "b": [3.0, 3.1001] * 2, "c": [3.06] * 4}
+    runs = make_runs(values, "bits_per_byte")
+    runs = [vary(run, parts={"bits_per_byte": "half"}) for run in runs]
+    (ranking,) = rank_report(make_report(runs)).rankings
+    assert [x.system for x in ranking.lines] == ["a (half)", "b (half)", "c (half)"]
+    assert [x.letters for x in ranking.lines] == ["a", "b", "b"]
+    assert [(x.rank, x.rank_to) for x in ranking.lines] == [(1, 1), (2, 3), (2, 3)]
+    # By hand: t of three degrees of freedom at .05 / 3 is 4.857, the error .02887.
+    first = ranking.lines[0]
+    assert first.low == pytest.approx(2.05 - 4.857 * 0.028868, abs=2e-4)
+    assert first.high == pytest.approx(2.05 + 4.857 * 0.028868, abs=2e-4)
+    assert first.cost == 1.67e14
+    assert ranking.ranked_means.list_bars() == [["b (half)", "c (half)"]]
+    sides = {name: Side(dict(enumerate(of))) for name, of in values.items()}
+    pairs = [subtract(sides[a], sides[b]) for a, b in ("ab", "ac", "bc")]
+    sizes = [pair.detectable(0.05 / 3) for pair in pairs]
+    assert ranking.metric.detectable == pytest.approx((min(sizes), max(sizes)))
 
 
 def test_many_tuned_learning_rates_are_a_range():
@@ -296,14 +330,14 @@ def test_many_tuned_learning_rates_are_a_range():
     rates = {name: 0.01 * (i + 1) for i, name in enumerate("abcde")}
     tuning = {n: record | {"chosen": {"optim.lr": rate}} for n, rate in rates.items()}
     report = make_report(make_runs({name: [0.9] for name in rates}), tuning=tuning)
-    sentence = list_conclusions(report)[-1]
+    sentence = word_learning_rates(report)
     assert sentence == "Learning rates were tuned per objective (0.01 to 0.05)."
 
 
 def test_the_terminal_begins_with_the_same_sentences():
     report = make_baselines()
     text = " ".join(terminal.format_table(report).split())
-    assert " ".join(list_conclusions(report)) in text
+    assert text.startswith(" ".join(list_conclusions(report)))
 
 
 def test_sizes_that_differ_are_listed():

@@ -10,10 +10,9 @@ from tiny import make_config, prepare
 from jaxpt.comparison.assembly import add_parts, measure_references
 from jaxpt.judge.examples import Examples
 from jaxpt.report import page_charts
-from jaxpt.report.answer import list_answers
+from jaxpt.report.answer import rank_report
 from jaxpt.report.conventions import judge_whole_cost
 from jaxpt.report.summary import summarise
-from jaxpt.report.terminal import list_verdicts
 
 CHOICE = "choice_bayes_accuracy"
 PAIRS, CLOZE = ("pair_accuracy", "pair_nats"), ("cloze_accuracy", "cloze_bits")
@@ -41,12 +40,14 @@ def test_the_level_of_token_frequencies_is_not_learning():
     references = {f"{CHOICE}_frequency": put(0.3), CHOICE: put(0.7)}
     values = {"clm": 0.9, "span_corruption": 0.3, "electra": 0.25}
     runs, metrics = summarise_choice(values, references)
-    lines = list_verdicts(make_report(runs, metrics=metrics))
-    assert lines[-1] == (
-        "multiple-choice cloze: ahead of random initialization and token frequencies: "
-        "clm, behind: electra, neither: span_corruption; ahead of bigrams on both "
-        "sides: clm, behind: span_corruption, electra"
-    )
+    (ranking,) = rank_report(make_report(runs, metrics=metrics)).rankings
+    told = {line.system: dict(line.baselines) for line in ranking.lines}
+    names = ("random initialization", "token frequencies", "bigrams on both sides")
+    assert told == {
+        "clm": dict.fromkeys(names, "ahead"),
+        "span_corruption": dict(zip(names, ("ahead", "tie", "behind"), strict=True)),
+        "electra": dict(zip(names, ("ahead", "behind", "behind"), strict=True)),
+    }
     numbers = {name: i for i, name in enumerate(values)}
     rows = page_charts.list_baselines(metrics[0], numbers)
     output = {(row.first, row.second): row.outcome for row in rows}
@@ -57,9 +58,9 @@ def test_the_level_of_token_frequencies_is_not_learning():
 
 def test_without_the_text_only_untrained_parameters_are_a_baseline():
     runs, metrics = summarise_choice({"clm": 0.9, "mlm": 0.2}, {})
-    lines = list_verdicts(make_report(runs, metrics=metrics))
-    assert lines[-1].endswith("ahead of random initialization: clm, neither: mlm")
-    assert "frequencies" not in lines[-1]
+    (ranking,) = rank_report(make_report(runs, metrics=metrics)).rankings
+    assert ranking.weak == "not above random initialization: mlm"
+    assert ranking.lines[0].baselines == {"random initialization": "ahead"}
 
 
 @pytest.fixture
@@ -82,14 +83,12 @@ def test_the_part_that_answers_is_named(cloze_runs):
         ("mlm", "electra"), {"cloze_accuracy_frequency": put(0.2)}
     )
     metrics = summarise(cloze_runs, references=references)
-    verdict, learnt = list_verdicts(make_report(cloze_runs, metrics=metrics))
-    assert "mlm ahead of electra (its generator) by 0.1" in verdict
-    assert learnt.endswith("token frequencies: mlm, electra (its generator)")
-    report = make_report(cloze_runs, metrics=metrics)
-    (answer,) = list_answers(report)
-    assert answer.result == "mlm is ahead of electra (its generator)"
-    assert answer.difference.startswith("mlm over electra (its generator): ")
-    assert "\nelectra: " in answer.cost  # which is of the whole run
+    (ranking,) = rank_report(make_report(cloze_runs, metrics=metrics)).rankings
+    assert ranking.sentence.endswith("mlm is ahead of electra (its generator)")
+    names = [line.system for line in ranking.lines]
+    assert names == ["mlm", "electra (its generator)"]
+    baselines = [line.baselines for line in ranking.lines]
+    assert baselines == [{"token frequencies": "ahead"}] * 2
     # Names are keys of figures and tables, and stay.
     assert metrics[0].by_name.keys() == {"mlm", "electra"}
     assert metrics[0].parts == {"electra": "its generator"}
@@ -104,7 +103,8 @@ def test_the_part_that_answers_is_named(cloze_runs):
         for run in cloze_runs
     ]
     lines = judge_whole_cost(finished, "flops").lines
-    assert any("mlm ahead of electra (its generator)" in line for line in lines), lines
+    verdict = "mlm is ahead of electra (its generator)"
+    assert any(line.endswith(verdict) for line in lines), lines
 
 
 def test_networks_say_which_part_of_them_fills_masks(speech):

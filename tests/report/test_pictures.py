@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from reports import make_report, make_runs, read_run, vary
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import drawing, figures, formats, task_charts
+from jaxpt.report import drawing, figures, formats, rank_charts, task_charts
+from jaxpt.report.answer import rank_report
 from jaxpt.report.drawing import BLUE, ORANGE
 from jaxpt.report.report_charts import show_curves, show_metrics
 from jaxpt.report.types import group_by_name
@@ -108,7 +109,16 @@ def draw_finetuning_curves():
     return task_charts.show_tuned(groups, task_charts.list_tuned(groups))
 
 
+def draw_critical_differences():
+    draw = np.random.default_rng(0)
+    names = [*OBJECTIVES, "<new>"]
+    values = {n: draw.normal(0.5 + i // 9 / 9, 0.01, 5) for i, n in enumerate(names)}
+    runs = make_runs({name: list(of) for name, of in values.items()})
+    return rank_report(make_report(runs)).draw()
+
+
 PICTURES = {
+    "critical_differences": draw_critical_differences,
     "learning_curves": draw_learning_curves,
     "attention_masks": draw_attention_masks,
     "temperature_effect": draw_temperature_effect,
@@ -183,7 +193,9 @@ def test_an_objective_has_its_colour_in_every_picture():
     report = make_report(runs)
     curves = show_curves(group_by_name([make_run("electra"), make_run("clm")]), "", {})
     dots = show_metrics(report.list_shared(), report.groups)
-    for source in (curves, dots):
+    values = {"electra": [0.5, 0.51] * 2, "clm": [0.7, 0.71] * 2}
+    ranks = rank_report(make_report(make_runs(values))).draw()
+    for source in (curves, dots, ranks):
         colors = re.findall(r"\.o(\d) { --c: (#\w+); --d", source)
         assert colors == [("0", "#0072B2"), ("1", "#D55E00")]
         assert 'class="s o0"' in source and 'class="s o1"' in source
@@ -192,7 +204,7 @@ def test_an_objective_has_its_colour_in_every_picture():
 def test_curves_are_of_shared_metrics_of_several_objectives():
     several = [make_run("clm"), make_run("mlm")]
     heading, *_ = list_texts(show_curves(group_by_name(several), "flops", {}))
-    assert heading == "linear probe on frozen features, accuracy"
+    assert heading == "linear probe on frozen features"
     text = show_curves(group_by_name(several), "seconds", {})
     assert "training seconds" in list_texts(text) and "not comparable" not in text
     alone = [make_run("clm", probe=False)]
@@ -317,3 +329,97 @@ def test_no_two_objectives_look_alike():
     # More than there are colours for: grey.
     many = drawing.choose_styles([f"name {i}" for i in range(40)])
     assert len(many) == 40 and many["name 39"] == (drawing.GREY, "o")
+
+
+# a to d as in `jaxpt.judge.letters`: a differs from c and d, b from d.
+LETTERS = {"a": "a", "b": "ab", "c": "bc", "d": "c"}
+MEANS = {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.5}
+
+
+def draw_ranks(higher_is_better=True, means=MEANS, letters=LETTERS):
+    numbers = {name: i for i, name in enumerate(sorted(means))}
+    places = rank_charts.RankedMeans(
+        "<score>", higher_is_better, means, letters, numbers
+    )
+    return ElementTree.fromstring(str(rank_charts.draw_chart(places)))
+
+
+def list_bar_ends(svg):
+    """Left and right end of each bar, without its round caps."""
+    paths = [e.get("d") for e in svg.iter("path") if e.get("class") == "same"]
+    ends = [re.fullmatch(r"M([\d.]+) [\d.]+H([\d.]+)", path).groups() for path in paths]
+    return [(float(left) + 4, float(right) - 4) for left, right in ends]
+
+
+def find_marks(svg):
+    """By name, the place of its stem on the axis."""
+    marks = {}
+    for group in svg.iter("g"):
+        (name,) = [e for e in group.iter("text") if e.get("class") == "name"]
+        (stem,) = [e for e in group.iter("path") if e.get("class") == "stem"]
+        place = float(re.match(r"M([\d.]+)", stem.get("d"))[1])
+        marks[name.find("title").tail] = place, name.get("text-anchor")
+    return marks
+
+
+def test_a_bar_joins_those_that_do_not_differ():
+    """By hand: .5 to .9 from 158 to 462, so that .1 is 76 units."""
+    svg = draw_ranks()
+    at = find_marks(svg)
+    assert {name: place for name, (place, _) in at.items()} == {
+        "a": 462,
+        "b": 386,
+        "c": 310,
+        "d": 158,
+    }
+    assert list_bar_ends(svg) == [(386, 462), (310, 386), (158, 310)]
+    # The better half is named to the right, the worse half to the left.
+    assert [side for _, side in at.values()] == ["start", "start", "end", "end"]
+
+
+def test_the_better_is_to_the_right_also_if_lower_values_are_better():
+    means = {name: 1.4 - mean for name, mean in MEANS.items()}
+    svg = draw_ranks(False, means)
+    marks = find_marks(svg)
+    assert [marks[name][0] for name in "abcd"] == [462, 386, 310, 158]
+    assert len(list_bar_ends(svg)) == 3
+
+
+def test_without_a_group_there_is_no_bar_and_a_screen_reader_is_told():
+    svg = draw_ranks(letters={"a": "a", "b": "b", "c": "c", "d": "d"})
+    assert list_bar_ends(svg) == []
+    assert svg.get("role") == "img" and svg.find("title").text == svg.get("aria-label")
+    words = "Means, higher is better: a 0.900, b 0.800, c 0.700, d 0.500. All differ."
+    assert svg.find("desc").text == words
+    joined = draw_ranks().find("desc").text
+    assert joined.endswith("Not significantly different: a, b; b, c; c, d.")
+
+
+def test_no_name_is_cut_and_none_covers_another():
+    svg = ElementTree.fromstring(draw_critical_differences())
+    width = float(svg.get("width"))
+    names = [e for e in svg.iter(f"{SVG}text") if e.get("class") == "name"]
+    assert len(names) == len(OBJECTIVES) + 1
+    boxes = []
+    for element in names:
+        text = element.find(f"{SVG}title").tail
+        x, y, long = float(element.get("x")), float(element.get("y")), 8.5 * len(text)
+        left = x if element.get("text-anchor") == "start" else x - long
+        assert left >= 0 and left + long <= width
+        boxes.append((left < width / 2, y))
+    assert len(set(boxes)) == len(boxes)
+    heights = sorted(y for is_left, y in boxes if is_left)
+    assert all(b - a >= 17 for a, b in itertools.pairwise(heights))
+
+
+def test_where_not_every_pair_was_tested_there_is_no_picture():
+    values = {"a": [0.5] * 4, "b": [0.7, 0.71] * 2, "c": [0.6, 0.61]}
+    report = make_report(make_runs(values))
+    assert rank_report(report).draw() == ""
+    # A letter would say of a and b that they were tested against c, too.
+    letters = [line["letters"] for line in rank_report(report).list_lines()]
+    assert letters == [None] * 3
+    assert "critical_differences" not in figures.draw_charts(report)
+    values.pop("c")
+    report = make_report(make_runs(values))
+    assert "critical_differences" in figures.draw_charts(report)

@@ -24,7 +24,7 @@ from jaxpt.report import (
     terminal,
 )
 from jaxpt.report import summary as reporting
-from jaxpt.report.answer import list_answers
+from jaxpt.report.answer import rank_report
 from jaxpt.report.report_charts import draw_curves, draw_pareto
 from jaxpt.report.types import Report, Verdict, group_by_name
 
@@ -121,30 +121,24 @@ def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     for run in runs:
         run.metrics["probe_accuracy_random"] = 0.1 + run.seed / 1e4
     texts = write_page(make_report(runs), tmp_path).texts
-    lead = (
-        "At 1.67e14 FLOPs per run, mlm is ahead of clm on linear probe on frozen "
-        "features. Not ahead of a baseline: clm (random initialization) on linear "
-        "probe on frozen features. Learning rates were not tuned."
-    )
+    lead = "At 1.67e14 FLOPs per run, mlm is ahead of clm on linear probe on frozen "
+    lead += "features."
     task = "label of a held-out passage. Higher is better. Baselines: random "
     assert any(task + "initialization 0.100." in text for text in texts)
-    verdict = "mlm ahead of clm by 0.800 [0.800, 0.800]"
-    verdict = f"linear probe on frozen features: {verdict}"
-    order = ["Learning curves", "Quality against cost", "Differences", "Verdicts"]
+    note = next(text for text in texts if text.startswith("Objectives that share"))
+    assert note.endswith("Learning rates were not tuned.")
+    assert "not above random initialization: clm." in note
+    order = ["Learning curves", "Quality against cost", "Differences"]
     order += ["Numbers", "Pictures", "Method and limits", "Runs", "Budget and data"]
     order += ["Config"]
     # Once as a link, once as a heading.
     assert [text for text in texts if text in order] == order * 2
-    first = ["Config", lead, "3.41M parameters", "mlm is ahead of clm"]
-    places = [texts.index(text) for text in first]
-    places.append(texts.index("Learning curves", places[0]))  # the heading
+    # One sentence, one table, one note, one picture; then the contents and the facts.
+    picture = "linear probe on frozen features: better to the right"
+    first = [lead, "rank", "0.900", note, picture, "Learning curves"]
+    places = [texts.index(text) for text in [*first, "3.41M parameters"]]
+    places.append(texts.index("Learning curves", places[-1]))  # the heading
     assert places == sorted(places)
-    assert texts.index(verdict) > places[-1]
-    answer = texts.index("mlm is ahead of clm")
-    lead, certainty, cost = [t for t in texts[answer + 1 :] if t.strip()][:3]
-    assert lead == "mlm over clm: 0.800 [0.800, 0.800]\nmeans 0.900 and 0.100"
-    assert certainty.startswith("ahead; p < 0.0001, 4 seeds")
-    assert cost.split("\n")[1] == "clm: 1.67e14 FLOPs, 122 s"
     assert ": forward and backward matrix products" in texts
     assert "0.900 (n=4)" in texts
     row = texts.index("better", texts.index("Pairs"))
@@ -523,7 +517,7 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
         ),
         ({"a": [0.5] * 4, "b": [0.5] * 4}, "all are equivalent within 0.01"),
         ({"a": [0.5], "b": [0.4]}, "no verdict from 1 seed (4 are needed)"),
-        ({"a": [0.5, 0.6]}, "only a supports this metric"),
+        ({"a": [0.5, 0.6]}, "only a was measured"),
         (
             {"a": [0.99, 0.1, 0.9, 0.99], "b": [0.6, 0.601] * 2, "c": [0.5] * 4},
             "a has the best mean, no significant difference from b and c (at most "
@@ -532,9 +526,8 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
     ],
 )
 def test_the_first_answer_says_no_more_than_the_verdicts(values, who):
-    report = make_report(make_runs(values))
-    (answer,) = list_answers(report)
-    assert answer.result == who
+    (ranking,) = rank_report(make_report(make_runs(values))).rankings
+    assert ranking.sentence.partition(": ")[2] == who
 
 
 def test_names_from_data_are_escaped_in_charts(tmp_path):
@@ -560,7 +553,7 @@ def test_tuning_is_told_with_its_trials(tmp_path):
     cells = [text for text in texts[start:] if text.strip()]
     place = cells.index("chosen")
     assert cells[place : place + 5] == ["chosen", "0.01", "0.500", "0.1", "diverged"]
-    before = texts[: texts.index("Numbers", texts.index("Verdicts") + 12)]
+    before = texts[: texts.index("Learning curves")]
     assert any(text.startswith("WARNING: the best train.lr") for text in before)
 
 
@@ -665,11 +658,11 @@ def test_every_table_scrolls_or_folds_on_a_narrow_screen(tmp_path):
     tables = re.findall(r'(.{18})<table(?: class="(.*?)")?>', source, re.S)
     assert len(tables) > 8
     for before, kind in tables:
-        assert kind in ("answer", "forest") or before == '<div class="wide">'
+        assert kind in ("ranking", "forest") or before == '<div class="wide">'
     style = source[: source.index("</style>")]
     assert ".wide { overflow-x: auto; }" in style
     narrow = style[style.index("@media screen and (max-width: 45rem)") :]
-    assert all(f".{kind}, .{kind} t" in narrow for kind in ("answer", "forest"))
+    assert all(f".{kind}, .{kind} t" in narrow for kind in ("ranking", "forest"))
     assert "pre { white-space: pre-wrap;" in style
 
 

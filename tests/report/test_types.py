@@ -10,7 +10,7 @@ from reports import make_full_report, make_report, make_runs, vary
 from jaxpt.comparison.studies import load_study
 from jaxpt.report.metrics import METRICS
 from jaxpt.report.types import Report, load_report
-from jaxpt.report.wording import count, join, word_metric, word_outcome, word_pair
+from jaxpt.report.wording import count, join, word_outcome, word_pair
 
 RESULTS = Path(__file__).parents[2] / "results"
 STUDIES = sorted(path.parent for path in RESULTS.rglob("study.json"))
@@ -61,7 +61,7 @@ def test_other_names_of_a_run_are_kept():
 
 
 def test_each_outcome_has_one_wording():
-    """The phrase of a pair is in the metric's sentence, whatever the outcome is."""
+    """The phrase of a pair has the words of its outcome, whatever it is."""
     values = {
         "a": [0.9, 0.901, 0.902, 0.9],
         "b": [0.5, 0.501, 0.5, 0.502],
@@ -69,12 +69,10 @@ def test_each_outcome_has_one_wording():
         "d": [0.5, 0.7, 0.4, 0.6],
     }
     (metric,) = make_report(make_runs(values)).metrics
-    sentence = word_metric(metric, values)
     kinds = set()
     for pair in metric.pairs:
         kinds.add(pair.outcome)
         phrase = word_pair(pair, metric.margin)
-        assert phrase.removeprefix("a ahead of ") in sentence
         assert word_outcome(pair, metric.margin).partition(",")[0] in phrase
     assert {"ahead", "equivalent", "tie"} <= kinds
 

@@ -48,7 +48,7 @@ def test_a_teachers_pupil_is_read_earlier():
         "with teachers and tuning, at 100 FLOPs in total: evaluated before"
     )
     assert "pupil after 40%;" in first and "learning rate would decay" in first
-    assert f"clm ahead of pupil by {0.5045 - value:.3f}" in second
+    assert second.endswith("clm is ahead of pupil")
     report = make_report(runs, whole_cost=result)
     assert list_other_costs(report) == list(result.lines)
     (plain,) = (y for y in report.metrics if y.metric == "probe_accuracy")

@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxpt import optional
 from jaxpt.report.formats import escape
+from jaxpt.report.pages import call, render
 
 
 class Grid(NamedTuple):
@@ -29,22 +32,38 @@ def write_text(
 ) -> str:
     """Aligned columns, for a terminal."""
     parts = [[sentence]]
-    parts += [_align(grid, "  ") for grid in grids]
+    parts += [align(grid) for grid in grids]
     parts.append([line for line in (note, *warnings) if line])
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def _align(grid: Grid, gap: str) -> list[str]:
-    rows = [grid.header, *grid.rows]
+def align(grid: Grid, widest: int = 0) -> list[str]:
+    """The lines of a table, with two spaces between its columns.
+
+    Args:
+      widest: a wider name of a column is wrapped, but not below the width of its cells;
+        0: no name is wrapped.
+
+    >>> align(Grid(["name", "mean score"], [["a", "0.50"]], (0,)), widest=5)
+    ['       mean', 'name  score', 'a      0.50']
+    """
+    columns = list(zip(grid.header, *grid.rows, strict=True))
+    needed = [max(map(len, cells), default=0) for _, *cells in columns]
+    heads = [
+        textwrap.wrap(head, max(widest, width)) if widest else [head]
+        for (head, *_), width in zip(columns, needed, strict=True)
+    ]
+    height = max(map(len, heads))
+    over = [[""] * (height - len(head)) + head for head in heads]
+    rows = [*map(list, zip(*over, strict=True)), *grid.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
+    return [
+        "  ".join(
             cell.ljust(width) if i in grid.left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(gap.join(cells).rstrip())
-    return lines
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def write_markdown(
@@ -90,8 +109,6 @@ def write_html(
     sentence: str, grids: Sequence[Grid], note: str, warnings: Sequence[str]
 ) -> str:
     """A part of a page, also for notebooks."""
-    from jaxpt.report.pages import render
-
     tables = [
         {
             "header": grid.header,
@@ -104,6 +121,11 @@ def write_html(
     ]
     notes = [line for line in (note, *warnings) if line]
     return render("verdict.html", sentence=sentence, tables=tables, notes=notes)
+
+
+def write_picture(source: str, label: str) -> str:
+    """A picture as a part of a page; `source` is a data URI."""
+    return str(call("macros.html", "picture", label, source, ""))
 
 
 WRITERS: dict[str, Writer] = {
@@ -122,11 +144,8 @@ def join_parts(form: str, parts: Sequence[str], notes: Sequence[str]) -> str:
     elif form == "markdown":
         lines = [_mark(line) for line in lines]
     elif form == "html":
-        from jaxpt.report.pages import render
-
-        lines = [render("verdict.html", sentence="", tables=[], notes=lines)] * bool(
-            lines
-        )
+        part = render("verdict.html", sentence="", tables=[], notes=lines)
+        lines = [part] * bool(lines)
     if form == "text":
         lines = ["\n".join(lines)] * bool(lines)
     return "\n\n".join([*parts, *lines])
@@ -146,3 +165,9 @@ def write_csv(records: Iterable[Mapping[str, Any]]) -> str:
 def write_json(value: Any) -> str:
     """JSON, indented."""
     return json.dumps(value, indent=1)
+
+
+def make_frame(records: Sequence[Mapping[str, Any]]) -> Any:
+    """A pandas DataFrame with a row for each record."""
+    pandas = optional.need("pandas", "", "to_pandas")
+    return pandas.DataFrame(records)
