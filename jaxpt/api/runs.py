@@ -22,12 +22,12 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.files import copies, remote
-from jaxpt.finetuning.embedding import TextEmbedder
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.shipped import find_model
 from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
+from jaxpt.runs.embedding import BATCH_SIZE, TextEmbedder
 from jaxpt.runs.predictions import fill_text, generate_texts
 from jaxpt.runs.random_parts import describe_random_parts
 from jaxpt.runs.scorer import make_scorer
@@ -180,18 +180,25 @@ class Run:
 
     @name_arguments()
     def embed(
-        self, texts: str | Sequence[str], pool: str = "mean"
+        self,
+        texts: str | Sequence[str],
+        pool: str = "mean",
+        batch_size: int = BATCH_SIZE,
+        normalize: bool = False,
     ) -> np.ndarray | list[np.ndarray]:
         """The embedding of each text, float32 [n, D]; texts may differ in length.
 
         Args:
-          texts: truncated to the model's maximum length.
+          texts: truncated to the model's maximum length. The vector of a text without
+            a token is that of the special tokens, or 0 if there are none.
           pool: "mean" of all positions, special tokens included; the "first" or the
             "last" position; "none" gives a list of [T, D], a vector for each token of
             `run.tokenizer.encode(text)`.
+          batch_size: texts that are read at once; changes no vector.
+          normalize: vectors of length 1, whose products are cosine similarities.
 
         Raises:
-          UserError: an unknown pool.
+          UserError: an unknown pool, or a batch size below 1.
 
         >>> run = jaxpt.load("runs/mlm")
         >>> run.embed(["the union", "it"]).shape
@@ -200,9 +207,9 @@ class Run:
         [(9, 16), (2, 16)]
         """
         if self._embedder is None:
-            self._embedder = TextEmbedder(self._loaded)
+            self._embedder = TextEmbedder.of_run(self._loaded)
         texts = [texts] if isinstance(texts, str) else texts
-        return self._embedder.embed(texts, pool)
+        return self._embedder.embed(texts, pool, batch_size, normalize)
 
     @name_arguments()
     def evaluate(self) -> dict[str, float]:

@@ -14,6 +14,7 @@ import json
 import numbers
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,22 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
+from jaxpt.runs.embedding import TextEmbedder
 from jaxpt.runs.scorer import make_scorer
-from jaxpt.runs.workdir import load_run
+from jaxpt.runs.workdir import LoadedRun, load_run
 from jaxpt.text.sources.reading import is_data_set
 from jaxpt.version import __version__
-from jaxpt.zero_shot.outcomes import EvalContext, TaskOptions, ZeroShotTask
+from jaxpt.zero_shot.outcomes import (
+    LIKELIHOOD,
+    STATES,
+    EvalContext,
+    TaskOptions,
+    ZeroShotTask,
+)
 from jaxpt.zero_shot.tasks import (
     TASKS,
     check_options,
+    find_own_rules,
     find_rules,
     list_tasks,
     pick_options,
@@ -94,11 +103,56 @@ def evaluate_tasks(
         ]
 
     tasks = processes.on_all(read)
-    program, tokenizer, params, step = load_run(workdir)
-    scorer = processes.on_all(make_scorer, program, params)
+    run = load_run(workdir)
+    contexts = _make_contexts(run, tasks, rule, options, has_left)
+    with hold(workdir):
+        return [
+            _evaluate_task(
+                workdir / FOLDER, context, run.step, options, num_items, *task
+            )
+            for context, task in zip(contexts, tasks, strict=True)
+        ]
+
+
+class _Context(NamedTuple):
+    """What a task reads of a run, and the rules by which it does, with descriptions."""
+
+    reader: Any
+    rules: dict[str, str]
+
+
+def _make_contexts(
+    run: LoadedRun, tasks: Sequence, rule: str, options: TaskOptions, has_left: bool
+) -> list[_Context]:
+    """The context of each task; each reader is made once."""
+    made: dict[str, Any] = {}
+    makers = {
+        LIKELIHOOD: lambda: _make_likelihood(run, options, has_left),
+        STATES: lambda: TextEmbedder.of_run(run).embed_pools,
+    }
+    contexts = []
+    for name, *_ in tasks:
+        reads, own = TASKS[name].reads, TASKS[name].own_rules
+        if reads not in made:
+            made[reads] = processes.on_all(makers[reads])
+        reader = made[reads]
+        if own:
+            rules = {each: own[each] for each in find_own_rules(name, rule)}
+        else:
+            found = find_rules(reader.scorer, rule)
+            rules = {each: reader.scorer.describe(each) for each in found}
+        contexts.append(_Context(reader, rules))
+    return contexts
+
+
+def _make_likelihood(
+    run: LoadedRun, options: TaskOptions, has_left: bool
+) -> EvalContext:
+    program, tokenizer, params, _ = run
+    scorer = make_scorer(program, params)
     if not has_left:
         scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
-    eval_context = EvalContext(
+    return EvalContext(
         scorer,
         tokenizer.encode,
         tokenizer.encode_sized,
@@ -106,21 +160,13 @@ def evaluate_tasks(
         count_unknown=tokenizer.count_unknown,
         unknown_bits=tokenizer.vocab.unknown_bits,
     )
-    rules = find_rules(scorer, rule)
-    with hold(workdir):
-        return [
-            _evaluate_task(
-                workdir / FOLDER, eval_context, step, rules, num_items, *task
-            )
-            for task in tasks
-        ]
 
 
 def _evaluate_task(
     folder: Path,
-    eval_context: EvalContext,
+    context: _Context,
     step: int,
-    rules: Sequence[str],
+    all_options: TaskOptions,
     num_items: int,
     name: str,
     path: str,
@@ -128,15 +174,17 @@ def _evaluate_task(
     shots: Sequence,
 ) -> dict:
     """The result of one task, new or stored."""
-    eval_context = eval_context._replace(shots=shots)
-    options = pick_options(TASKS[name], eval_context.options)
+    reader, rules = context.reader, list(context.rules)
+    if shots:
+        reader = reader._replace(shots=shots)
+    options = pick_options(TASKS[name], all_options)
     indices = spread_items(items, num_items)
     chosen = [items[i] for i in indices]
     request = {
         "task": name,
         "path": path,
         "step": step,
-        "rules": {rule: eval_context.scorer.describe(rule) for rule in rules},
+        "rules": context.rules,
         "num_items": len(indices),
         "num_all": len(items),
         "items": _fingerprint(chosen),
@@ -146,7 +194,7 @@ def _evaluate_task(
     place = folder / f"{name}-{_name(path, rules, num_items, options)}.json"
     if (known := _find_known(place, request)) is not None:
         return known | {"is_known": True, "file": place.name}
-    outcomes = processes.on_all(TASKS[name].evaluate, eval_context, chosen, rules)
+    outcomes = processes.on_all(TASKS[name].evaluate, reader, chosen, rules)
     results = {rule: to_json(outcome) for rule, outcome in outcomes.items()}
     result = {"version": __version__} | request | {"results": results}
     if processes.is_first():

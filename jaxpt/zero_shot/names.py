@@ -20,4 +20,6 @@ NAMES = (
     "ewok",
     "wug",
     "reading",
+    "sts",
+    "retrieval",
 )

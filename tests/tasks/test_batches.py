@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxpt.finetuning.batches import choose_lengths, collate, cut_all, cut_epoch
+from jaxpt.tasks.batches import choose_lengths, collate, cut_all, cut_epoch
 from jaxpt.finetuning.data import draw_nested, hold_out
 from jaxpt.tasks.classification import Example
 
