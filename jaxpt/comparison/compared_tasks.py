@@ -49,6 +49,7 @@ from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_examples, load_task, write_examples
 from jaxpt.runs.zero_shot_results import evaluate_tasks, load_main
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.zero_shot.outcomes import STATES
 from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
@@ -252,8 +253,8 @@ def evaluate_run(
     metrics: dict[str, float | None] = {}
     examples: dict[str, Examples] = {}
     tasks = list_compare_tasks(spec)
-    zero_shot = [task for task in tasks if task.is_zero_shot]
-    if zero_shot and _can_score(folder):
+    zero_shot = [task for task in tasks if _can_evaluate(task, folder)]
+    if zero_shot:
         settings = [task.setting for task in zero_shot]
         results = evaluate_tasks(folder, settings, AUTO, spec.task_items)
         for task, result in zip(zero_shot, results, strict=True):
@@ -286,10 +287,12 @@ def has_results(folder: Path, identity: dict[str, str]) -> bool:
     return path.exists() and load_measured(path, RESULTS_FORM)["asked"] == identity
 
 
-def _can_score(folder: Path) -> bool:
-    """Whether the network of a run can score a text (`Network.SCORING`)."""
-    task, _ = load_task(folder)
-    return isinstance(task.model, ScoresTexts)
+def _can_evaluate(task: CompareTask, folder: Path) -> bool:
+    """Whether a task is zero-shot and the run's network has what it reads."""
+    if not task.is_zero_shot:
+        return False
+    reads = TASKS[task.setting.partition(":")[0]].reads
+    return reads == STATES or isinstance(load_task(folder)[0].model, ScoresTexts)
 
 
 def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str, Path]]:
@@ -330,11 +333,21 @@ def _describe_zero_shot(
         "higher_is_better": "perplexity" not in main,
         "margin": MARGIN,
         "reference": "",
-        "span": None if "perplexity" in main else 1.0,
+        "span": _find_span(main),
         "rule": rule,
         "items": result["num_items"],
     }
     return entry, scored["figures"][main]["value"], load_main(folder, result, rule)
+
+
+def _find_span(name: str) -> float | None:
+    """The range of a metric's values; None if it has no largest one.
+
+    Correlations are between -1 and 1, all others between 0 and 1.
+    """
+    if "perplexity" in name:
+        return None
+    return 2.0 if name in CORRELATIONS else 1.0
 
 
 def _describe_tuned(
@@ -373,8 +386,7 @@ def _describe_tuned(
         "higher_is_better": True,
         "margin": MARGIN,
         "reference": "",
-        # Correlations are between -1 and 1, all others between 0 and 1.
-        "span": 2.0 if name in CORRELATIONS else 1.0,
+        "span": _find_span(name),
         "measure": measure,
         "num_labels": size or tuned["examples"]["train"],
         "constant": tuned["constant"][split][name],
