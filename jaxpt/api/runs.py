@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 
 from jaxpt import trust as trust_list
 from jaxpt.api.arguments import SettingsDict, name_arguments
-from jaxpt.config.settings import default_config
 from jaxpt.distributed import compilation_cache
 from jaxpt.errors import (
     CheckpointError,
@@ -22,8 +20,7 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.files import copies, remote
-from jaxpt.hub.files import read_json
-from jaxpt.hub.imports import import_run
+from jaxpt.hub.any_model import is_run, load_model
 from jaxpt.hub.shipped import find_model
 from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
@@ -32,7 +29,7 @@ from jaxpt.runs.predictions import fill_text, generate_texts
 from jaxpt.runs.random_parts import describe_random_parts
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.task import Task
-from jaxpt.runs.workdir import LoadedRun, load_corpora, load_run
+from jaxpt.runs.workdir import LoadedRun, load_corpora
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import measure
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
@@ -285,12 +282,7 @@ def load(
         )
     trust_list.trust(trust)
     compilation_cache.set_up()
-    if not folder.is_dir() or "model_type" in read_json(folder, "config.json"):
-        with tempfile.TemporaryDirectory() as place:
-            import_run(name, Path(place) / "run", default_config())
-            run = Run(load_run(Path(place) / "run"))
-    else:
-        run = Run(load_run(folder), folder)
+    run = Run(load_model(name), folder if is_run(folder) else None)
     if text := describe_random_parts(run.task):
         warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
         if allow_random:

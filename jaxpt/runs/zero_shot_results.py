@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,13 +25,17 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
+from jaxpt.runs.continuing import TextContinuer
 from jaxpt.runs.embedding import TextEmbedder
 from jaxpt.runs.scorer import make_scorer
+from jaxpt.runs.text_judge import RunJudge
 from jaxpt.runs.workdir import LoadedRun, load_run
 from jaxpt.text.sources.reading import is_data_set
 from jaxpt.version import __version__
+from jaxpt.zero_shot.generation import WritingContext
 from jaxpt.zero_shot.outcomes import (
     LIKELIHOOD,
+    SAMPLES,
     STATES,
     EvalContext,
     TaskOptions,
@@ -48,6 +52,12 @@ from jaxpt.zero_shot.tasks import (
     to_json,
 )
 from jaxpt.zero_shot.text_tasks import read_shots
+
+
+def load_folder(name: str) -> LoadedRun:
+    """The run of a folder."""
+    return load_run(Path(name))
+
 
 FOLDER = "evaluations"
 _END = (numbers.Real, None)
@@ -79,6 +89,7 @@ def evaluate_tasks(
     num_items: int,
     options: TaskOptions = NO_OPTIONS,
     has_left: bool = True,
+    load_model: Callable[[str], LoadedRun] = load_folder,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
 
@@ -87,6 +98,7 @@ def evaluate_tasks(
     Args:
       has_left: rules that read the past alone give a text the ids that precede it in
         training (`TextForm.left`); otherwise its first token is not scored.
+      load_model: loads a judge by its name.
     """
     if num_items < 0:
         raise ConfigError(
@@ -104,7 +116,7 @@ def evaluate_tasks(
 
     tasks = processes.on_all(read)
     run = load_run(workdir)
-    contexts = _make_contexts(run, tasks, rule, options, has_left)
+    contexts = _make_contexts(run, tasks, rule, options, has_left, load_model)
     with hold(workdir):
         return [
             _evaluate_task(
@@ -122,13 +134,21 @@ class _Context(NamedTuple):
 
 
 def _make_contexts(
-    run: LoadedRun, tasks: Sequence, rule: str, options: TaskOptions, has_left: bool
+    run: LoadedRun,
+    tasks: Sequence,
+    rule: str,
+    options: TaskOptions,
+    has_left: bool,
+    load_model: Callable[[str], LoadedRun],
 ) -> list[_Context]:
     """The context of each task; each reader is made once."""
     made: dict[str, Any] = {}
     makers = {
         LIKELIHOOD: lambda: _make_likelihood(run, options, has_left),
         STATES: lambda: TextEmbedder.of_run(run).embed_pools,
+        SAMPLES: lambda: WritingContext(
+            TextContinuer(run), lambda name: RunJudge(load_model(name), name)
+        ),
     }
     contexts = []
     for name, *_ in tasks:
@@ -238,19 +258,25 @@ def load_columns(workdir: Path, result: dict, rule: str) -> dict[str, np.ndarray
         return columns | {"index": arrays["index"]}
 
 
-def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
-    """The values by item whose mean is a task's main figure, if it is a mean.
+def load_main(
+    workdir: Path, result: dict, rule: str, figure: str = ""
+) -> Examples | None:
+    """The values by item whose mean is a figure of a task, if it is a mean.
 
     Args:
       result: an element of `evaluate_tasks`.
+      figure: its name; "" is the main one, which alone may have weights.
     """
     columns = load_columns(workdir, result, rule)
-    names = "hit", next(iter(result["results"][rule]["figures"]))
+    main = next(iter(result["results"][rule]["figures"]))
+    names = ("hit", main) if figure in ("", main) else (figure,)
     name = next((n for n in names if n in columns), None)
     if name is None:
         return None
     hits, index = columns[name], columns["index"]
-    weights = columns.get("weight", np.ones(len(hits)))
+    weights = np.ones(len(hits))
+    if figure in ("", main):
+        weights = columns.get("weight", weights)
     is_asked = np.isfinite(hits)
     hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
     return Examples(hits * weights, weights, index)

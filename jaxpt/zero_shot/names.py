@@ -22,4 +22,5 @@ NAMES = (
     "reading",
     "sts",
     "retrieval",
+    "generation",
 )

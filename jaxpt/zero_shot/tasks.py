@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpt.errors import ConfigError, argument
-from jaxpt.zero_shot import babylm, pairs, reading, retrieval, sentence_similarity
+from jaxpt.zero_shot import (
+    babylm,
+    generation,
+    pairs,
+    reading,
+    retrieval,
+    sentence_similarity,
+)
 from jaxpt.zero_shot.elsewhere import find_elsewhere
 from jaxpt.zero_shot.names import NAMES
 from jaxpt.zero_shot.outcomes import (
@@ -16,6 +23,7 @@ from jaxpt.zero_shot.outcomes import (
     TaskOptions,
     ZeroShotTask,
     make_figures,
+    to_numbers,
 )
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
@@ -110,6 +118,7 @@ _MADE: dict[str, ZeroShotTask] = {
     **reading.make_tasks(),
     "sts": sentence_similarity.TASK,
     "retrieval": retrieval.TASK,
+    "generation": generation.TASK,
 }
 TASKS: dict[str, ZeroShotTask] = {name: _MADE[name] for name in NAMES}
 
@@ -138,16 +147,12 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     """An outcome without its columns as plain values; NaN becomes None, JSON's null."""
     return {
         "figures": {
-            name: _replace_nan(each._asdict()) for name, each in outcome.figures.items()
+            name: to_numbers(each._asdict()) for name, each in outcome.figures.items()
         },
         "trivial": outcome.trivial,
         "groups": {
-            kind: {name: _replace_nan(numbers) for name, numbers in groups.items()}
+            kind: {name: to_numbers(numbers) for name, numbers in groups.items()}
             for kind, groups in outcome.groups.items()
         },
         "notes": outcome.notes,
     }
-
-
-def _replace_nan(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value != value else value for name, value in values.items()}
