@@ -154,11 +154,11 @@ def judge_text(
     True
     """
     compilation_cache.set_up()
-    texts = [
+    ours, real = (
         os.fspath(each) if isinstance(each, str | os.PathLike) else list(each)
         for each in (samples, reference)
-    ]
-    return judge_texts(*texts, os.fspath(judge), num_items, num_clusters)
+    )
+    return judge_texts(ours, real, os.fspath(judge), num_items, num_clusters)
 
 
 @name_arguments(**{"from": "workdir"})

@@ -142,8 +142,9 @@ def judge_text(command: Command, argv: list[str]) -> int:
         from jaxpt.hub.judged_text import format_judged
         from jaxpt.hub.judged_text import judge_text as judge
 
-        paths = map(localise, (values.samples, values.reference))
-        result = judge(*paths, values.judge, values.num_items, values.num_clusters)
+        samples, reference = map(localise, (values.samples, values.reference))
+        options = values.judge, values.num_items, values.num_clusters
+        result = judge(samples, reference, *options)
         show_result(values, result, format_judged(result))
         return 0
 

@@ -89,7 +89,6 @@ def format_judged(result: dict[str, Any]) -> list[str]:
             interval = f"[{measure['low']:.4f}, {measure['high']:.4f}]"
         line = f"{name:22s}{measure['value']:10.4f}{real:>11s}  {interval}"
         lines.append(line.rstrip())
-    counts = (
-        f"{result['num_samples']:,} samples, {result['num_reference']:,} real texts"
-    )
+    num_samples, num_real = result["num_samples"], result["num_reference"]
+    counts = f"{num_samples:,} samples, {num_real:,} real texts"
     return [*lines, counts, *result["notes"]]
