@@ -54,9 +54,11 @@ from jaxpt.hub.any_model import load_model
 from jaxpt.judge.examples import Examples
 from jaxpt.report.wording import NGRAMS_SUFFIX
 from jaxpt.runs.task import Task
+from jaxpt.runs.text_judge import RunJudge
 from jaxpt.runs.workdir import load_examples, write_examples
 from jaxpt.runs.zero_shot_results import evaluate_tasks
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.zero_shot.outcomes import SAMPLES
 from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
@@ -116,7 +118,10 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
     for task in tasks:
         if task.is_zero_shot:
             for name, path in list_tasks([task.setting]):
-                items = TASKS[name].read(localise(path))
+                items: Any = TASKS[name].read(localise(path))
+                if TASKS[name].reads == SAMPLES:
+                    judge = items[0].spec.judge
+                    items = [items, RunJudge(load_model(judge), judge).fingerprint()]
                 digests[f"{task.setting} {spec.task_items}"] = _digest(items)
         for size in task.sizes:
             plan = make_task_plan(task, size, spec.seeds[0], spec.task_settings)

@@ -1,14 +1,17 @@
 """A run as a judge of text: likelihood in windows, and vectors."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.runs.embedding import TextEmbedder
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.workdir import LoadedRun
+from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.zero_shot.sliding_window import CHUNK, cut_windows, pick_rule
 
 
@@ -28,8 +31,18 @@ class RunJudge:
         self._tokenizer = run.tokenizer
         self._embedder = TextEmbedder.of_run(run)
         self._rule = pick_rule(self._scorer.rules)
+        self._run = run
         objective = run.program.task.plan.objective_name
         self.description = f"{name} ({objective}, step {run.step}, {self._rule})"
+
+    def fingerprint(self) -> str:
+        """sha256 in hex of its settings, tokenizer and parameters."""
+        run = self._run
+        parts = [tokenizers.fingerprint(run.tokenizer), self._rule]
+        digest = hashlib.sha256(repr([*parts, run.program.task.plan.config]).encode())
+        for leaf in jax.tree.leaves(run.params):
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+        return digest.hexdigest()
 
     def encode(self, text: str) -> Int[np.ndarray, "T"]:
         """The tokens of a text, without special tokens."""

@@ -8,6 +8,7 @@ used again for the same checkpoint and the same items.
 """
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -147,7 +148,8 @@ def _make_contexts(
         LIKELIHOOD: lambda: _make_likelihood(run, options, has_left),
         STATES: lambda: TextEmbedder.of_run(run).embed_pools,
         SAMPLES: lambda: WritingContext(
-            TextContinuer(run), lambda name: RunJudge(load_model(name), name)
+            TextContinuer(run),
+            functools.cache(lambda name: RunJudge(load_model(name), name)),
         ),
     }
     contexts = []
@@ -211,6 +213,8 @@ def _evaluate_task(
     }
     if options:
         request |= {"options": options, "shots": _fingerprint(shots)}
+    if TASKS[name].reads == SAMPLES:
+        request["judge"] = reader.load_judge(chosen[0].spec.judge).fingerprint()
     place = folder / f"{name}-{_name(path, rules, num_items, options)}.json"
     if (known := _find_known(place, request)) is not None:
         return known | {"is_known": True, "file": place.name}
