@@ -36,7 +36,7 @@ def distinct(texts: Iterable[Ids], n: int) -> float:
 def repetition(ids: Ids, n: int) -> float:
     """seq-rep-n: the share of a text's n-grams that occurred before in it.
 
-    1 - different n-grams / n-grams (Welleck et al. 2020, equation 9); NaN for a text
+    1 - different n-grams / n-grams (Welleck et al. 2020); NaN for a text
     with fewer than n tokens.
 
     >>> repetition(np.array([1, 2, 1, 2, 1, 2]), 4).__round__(4)
@@ -50,7 +50,7 @@ def entropy(ids: Ids) -> float:
     """The entropy in nats of the frequencies of a text's tokens; 0 for none.
 
     At most ln of the number of tokens. Text of few words has little, however likely it
-    is (Zheng et al. 2024, section 5).
+    is (Zheng et al. 2024).
 
     >>> round(entropy(np.array([1, 1, 2, 2])) / math.log(2), 6)
     1.0

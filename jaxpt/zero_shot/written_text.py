@@ -72,14 +72,12 @@ class MeasuredTexts(NamedTuple):
       nats, scored: -log p of each text, and its scored tokens.
       values: the measures `BY_TEXT`; NaN where a text is too short for one.
       ids: its tokens.
-      vectors: one for each.
     """
 
     nats: Float[np.ndarray, "N"]
     scored: Int[np.ndarray, "N"]
     values: dict[str, Float[np.ndarray, "N"]]
     ids: list[Int[np.ndarray, "T"]]
-    vectors: Float[np.ndarray, "N D"]
 
 
 def measure_texts(judge: TextJudge, texts: Sequence[str]) -> MeasuredTexts:
@@ -95,7 +93,19 @@ def measure_texts(judge: TextJudge, texts: Sequence[str]) -> MeasuredTexts:
     if not np.isfinite(nats).all():
         raise DataError(f"{judge.description}: a text has a score that is not finite")
     arrays = {name: np.array(column) for name, column in values.items()}
-    return MeasuredTexts(nats, scored, arrays, ids, judge.embed(texts))
+    return MeasuredTexts(nats, scored, arrays, ids)
+
+
+def embed_sets(
+    judge: TextJudge, first: Sequence[str], second: Sequence[str]
+) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, "M D"]]:
+    """The vectors of two sets of texts, in which equal texts have equal vectors."""
+    distinct_texts = sorted({*first, *second})
+    places = {text: i for i, text in enumerate(distinct_texts)}
+    vectors = judge.embed(distinct_texts)
+    if not np.isfinite(vectors).all():
+        raise DataError(f"{judge.description}: a vector of a text is not finite")
+    return vectors[[places[x] for x in first]], vectors[[places[x] for x in second]]
 
 
 def compare_texts(
@@ -116,7 +126,8 @@ def compare_texts(
         if not texts.scored.sum():
             raise DataError(f"the {name} have no token that is scored")
     num_clusters = num_clusters or count_clusters(len(samples), len(reference))
-    histograms = make_histograms(ours.vectors, real.vectors, num_clusters)
+    vectors = embed_sets(judge, samples, reference)
+    histograms = make_histograms(*vectors, num_clusters)
     figures = _find_figures(ours)
     figures["mauve"] = Figure(mauve(*histograms), *NO_INTERVAL)
     trivial = {

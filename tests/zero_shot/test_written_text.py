@@ -18,6 +18,7 @@ from jaxpt.zero_shot.generation import (
     evaluate_generation,
     read_passages,
 )
+from jaxpt.zero_shot.sliding_window import read_texts
 from jaxpt.zero_shot.written_text import compare_texts, measure_texts
 
 REAL = [f"the people of state {i} have peace and a just union" for i in range(20)]
@@ -79,6 +80,16 @@ def test_real_text_in_another_order_is_as_real():
     for name, value in outcome.trivial.items():
         figure = outcome.figures[name.removesuffix("_of_real")]
         assert figure.value == pytest.approx(value)
+
+
+def test_a_model_that_diverged_is_no_judge(refuses):
+    judge = WordJudge()
+    judge.embed = lambda texts: np.full((len(texts), 2), np.nan)
+    with refuses("a judge by hand: a vector of a text is not finite"):
+        compare_texts(judge, STUCK, REAL)
+    judge.score = lambda texts: (np.full(len(texts), np.nan), np.ones(len(texts), int))
+    with refuses("a judge by hand: a text has a score that is not finite"):
+        compare_texts(judge, STUCK, REAL)
 
 
 def test_no_text_is_one_line(refuses):
@@ -159,6 +170,10 @@ def test_a_judge_scores_each_token_once_in_windows(runs):
     np.testing.assert_allclose(
         judge.score([short])[0], jaxpt.load(runs / "clm").nll([short]), rtol=1e-5
     )
+    read = read_texts(
+        [texts[3]], judge._tokenizer.encode_sized, judge._scorer, "causal", 32, 16
+    )
+    assert len(read.nats) > 1 and read.nats.sum() == pytest.approx(nats[3], rel=1e-5)
     assert judge.description == "judge (clm, step 0, causal)"
 
 
