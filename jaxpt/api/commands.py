@@ -17,6 +17,8 @@ from jaxpt.distributed import compilation_cache
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.files import remote
 from jaxpt.finetuning.grid import finetune as run_grid
+from jaxpt.hub.any_model import load_model
+from jaxpt.hub.judged_text import judge_text as judge_texts
 from jaxpt.logs import terminal
 from jaxpt.runs.workdir import check_workdir
 from jaxpt.runs.zero_shot_results import evaluate_tasks
@@ -124,6 +126,45 @@ def finetune(
     return FineTuning(result)
 
 
+@name_arguments()
+def judge_text(
+    samples: Folder | Sequence[str],
+    reference: Folder | Sequence[str],
+    judge: Folder,
+    num_items: int = 0,
+    num_clusters: int = 0,
+) -> dict:
+    """Generated text judged by a model, beside real text.
+
+    Args:
+      samples, reference: lists of texts, or files with one on each line, or JSON lines
+        with the field "text". Of the reference at most as many as there are samples
+        are read.
+      judge: as the source of `jaxpt.load`; its first likelihood of a text is used.
+      num_items: at most this many samples, evenly spaced; 0: all.
+      num_clusters: of MAUVE; 0: a tenth of the smaller number of texts.
+
+    Returns:
+      "measures": by name "value", "low", "high", "method", and "real", the value of
+      the reference; "notes"; the numbers of texts.
+
+    Raises:
+      UserError: a file or the model cannot be read, or the model has no likelihood.
+
+    >>> texts = ["the union is strong", "we have peace in the world"]
+    >>> result = jaxpt.judge_text(["the the the the the"], texts, "runs/clm")
+    >>> measures = result["measures"]
+    >>> measures["seq_rep_4"]["value"] > measures["seq_rep_4"]["real"]
+    True
+    """
+    compilation_cache.set_up()
+    ours, real = (
+        os.fspath(each) if isinstance(each, str | os.PathLike) else list(each)
+        for each in (samples, reference)
+    )
+    return judge_texts(ours, real, os.fspath(judge), num_items, num_clusters)
+
+
 @name_arguments(**{"from": "workdir"})
 def evaluate(
     workdir: Folder,
@@ -159,5 +200,10 @@ def evaluate(
     trust_list.trust(trust)
     named = [tasks] if isinstance(tasks, str) else list(tasks)
     return evaluate_tasks(
-        check_workdir(str(workdir)), named, rule, num_items, TaskOptions(**options)
+        check_workdir(str(workdir)),
+        named,
+        rule,
+        num_items,
+        TaskOptions(**options),
+        load_model=load_model,
     )

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import numpy as np
 
 from jaxpt import trust as trust_list
 from jaxpt.api.arguments import SettingsDict, name_arguments
-from jaxpt.config.settings import default_config
 from jaxpt.distributed import compilation_cache
 from jaxpt.errors import (
     CheckpointError,
@@ -22,20 +20,19 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.files import copies, remote
-from jaxpt.finetuning.embedding import TextEmbedder
-from jaxpt.hub.files import read_json
-from jaxpt.hub.imports import import_run
+from jaxpt.hub.any_model import is_run, load_model
 from jaxpt.hub.shipped import find_model
 from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
 from jaxpt.report.formats import format_number
 from jaxpt.report.writers import Grid, make_frame, write_html
+from jaxpt.runs.embedding import BATCH_SIZE, TextEmbedder
 from jaxpt.runs.predictions import fill_text, generate_texts
 from jaxpt.runs.random_parts import describe_random_parts
 from jaxpt.runs.result import load_result
 from jaxpt.runs.scorer import make_scorer
 from jaxpt.runs.task import Task
-from jaxpt.runs.workdir import LoadedRun, load_corpora, load_run
+from jaxpt.runs.workdir import LoadedRun, load_corpora
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import measure
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
@@ -234,18 +231,25 @@ class Run:
 
     @name_arguments()
     def embed(
-        self, texts: str | Sequence[str], pool: str = "mean"
+        self,
+        texts: str | Sequence[str],
+        pool: str = "mean",
+        batch_size: int = BATCH_SIZE,
+        normalize: bool = False,
     ) -> np.ndarray | list[np.ndarray]:
         """The embedding of each text, float32 [n, D]; texts may differ in length.
 
         Args:
-          texts: truncated to the model's maximum length.
+          texts: truncated to the model's maximum length. The vector of a text without
+            a token is that of the special tokens, or 0 if there are none.
           pool: "mean" of all positions, special tokens included; the "first" or the
             "last" position; "none" gives a list of [T, D], a vector for each token of
             `run.tokenizer.encode(text)`.
+          batch_size: texts that are read at once; changes no vector.
+          normalize: vectors of length 1, whose products are cosine similarities.
 
         Raises:
-          UserError: an unknown pool.
+          UserError: an unknown pool, or a batch size below 1.
 
         >>> run = jaxpt.load("runs/mlm")
         >>> run.embed(["the union", "it"]).shape
@@ -254,9 +258,9 @@ class Run:
         [(9, 16), (2, 16)]
         """
         if self._embedder is None:
-            self._embedder = TextEmbedder(self._loaded)
+            self._embedder = TextEmbedder.of_run(self._loaded)
         texts = [texts] if isinstance(texts, str) else texts
-        return self._embedder.embed(texts, pool)
+        return self._embedder.embed(texts, pool, batch_size, normalize)
 
     @name_arguments()
     def evaluate(self) -> dict[str, float]:
@@ -332,12 +336,7 @@ def load(
         )
     trust_list.trust(trust)
     compilation_cache.set_up()
-    if not folder.is_dir() or "model_type" in read_json(folder, "config.json"):
-        with tempfile.TemporaryDirectory() as place:
-            import_run(name, Path(place) / "run", default_config())
-            run = Run(load_run(Path(place) / "run"))
-    else:
-        run = Run(load_run(folder), folder)
+    run = Run(load_model(name), folder if is_run(folder) else None)
     if text := describe_random_parts(run.task):
         warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
         if allow_random:

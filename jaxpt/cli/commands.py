@@ -50,6 +50,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "jaxpt.cli.downstream:evaluate",
             "Evaluate a run on held-out text, or on zero-shot tasks with --tasks",
         ),
+        "judge-text": (
+            "jaxpt.cli.downstream:judge_text",
+            "Judge generated text by a model: perplexity, MAUVE, repetition, entropy",
+        ),
         "babylm": (
             "jaxpt.cli.downstream:babylm",
             "Evaluate a run as the BabyLM challenge does",

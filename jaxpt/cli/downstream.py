@@ -73,12 +73,15 @@ def evaluate(command: Command, argv: list[str]) -> int:
 
 def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
     from jaxpt.distributed import processes
+    from jaxpt.hub.any_model import load_model
     from jaxpt.runs.zero_shot_results import evaluate_tasks, format_result
     from jaxpt.zero_shot.outcomes import TaskOptions
 
     options: dict[str, Any] = {name: values[name].value for name in TASK_OPTIONS}
     request = values.tasks, values.rule, values.num_items
-    results = evaluate_tasks(workdir, *request, TaskOptions(**options))
+    results = evaluate_tasks(
+        workdir, *request, TaskOptions(**options), load_model=load_model
+    )
     if processes.is_first():
         lines = [x for each in results for x in format_result(each, workdir)]
         show_result(values, results, lines)
@@ -103,6 +106,49 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
         result = {"step": step, "metrics": metrics}
         show_result(values, result, [f"step {step}{note}", *list_metrics(metrics)])
     return 0
+
+
+@command(
+    "judge-text",
+    example="""\
+jaxpt judge-text --samples samples.txt --reference heldout.txt --judge runs/clm
+jaxpt judge-text --samples a.jsonl --reference b.jsonl --judge openai-community/gpt2""",
+    flags=OUTPUT
+    | {
+        "samples": ("", "the generated text: a sample on each line, or JSON lines"),
+        "reference": ("", "real text in the same form"),
+        "judge": (
+            "",
+            "the model that judges: a run's folder, a model that comes with jaxpt such "
+            "as demo:clm, or a folder or a name of transformers",
+        ),
+        "num_items": (0, "at most this many texts of each, spread evenly; 0: all"),
+        "num_clusters": (0, "of MAUVE; 0: a tenth of the smaller number of texts"),
+    },
+    common=("trust",),
+)
+def judge_text(command: Command, argv: list[str]) -> int:
+    """Judge generated text by a model: perplexity, MAUVE, repetition, entropy.
+
+    Every measure is printed beside that of real text. To judge what a run writes, use
+    jaxpt evaluate --tasks generation:FILE.json.
+    """
+    values = parse(command, argv)
+    for name in ("samples", "reference", "judge"):
+        if not values[name].value:
+            raise ConfigError(f"--{name}: must be given")
+
+    def work() -> int:
+        from jaxpt.hub.judged_text import format_judged
+        from jaxpt.hub.judged_text import judge_text as judge
+
+        samples, reference = map(localise, (values.samples, values.reference))
+        options = values.judge, values.num_items, values.num_clusters
+        result = judge(samples, reference, *options)
+        show_result(values, result, format_judged(result))
+        return 0
+
+    return run_command(values, work)
 
 
 @command(

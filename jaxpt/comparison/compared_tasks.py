@@ -19,7 +19,6 @@ seed are fine-tuned on the same ones. The results are stored in the run's folder
     evaluations, finetune            the complete results; finished ones are reused
 """
 
-import dataclasses
 import hashlib
 import numbers
 from collections.abc import Callable, Mapping
@@ -27,7 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt import trust
-from jaxpt.comparison.task_names import name_tasks
+from jaxpt.comparison.listed_tasks import (
+    MARGIN,
+    RANDOM_SUFFIX,
+    CompareTask,
+    can_evaluate,
+    find_span,
+    list_compare_tasks,
+    list_compared,
+    read_zero_shot,
+)
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import FinetunePlan, find_types, make_finetune_plan
 from jaxpt.config.sections import FINETUNE, CompareSpec
@@ -42,21 +50,19 @@ from jaxpt.finetuning.evaluation import LabelledRows
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.results import load_scores
 from jaxpt.finetuning.reuse import Reuse
+from jaxpt.hub.any_model import load_model
 from jaxpt.judge.examples import Examples
-from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.report.wording import NGRAMS_SUFFIX
 from jaxpt.runs.task import Task
-from jaxpt.runs.workdir import load_examples, load_task, write_examples
-from jaxpt.runs.zero_shot_results import evaluate_tasks, load_main
+from jaxpt.runs.text_judge import RunJudge
+from jaxpt.runs.workdir import load_examples, write_examples
+from jaxpt.runs.zero_shot_results import evaluate_tasks
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.zero_shot.outcomes import SAMPLES
 from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
-PREFIX = "task"  # of the metrics' names
 DATA_PATHS = ("train", "dev", "test")  # settings of `data`
-RANDOM_SUFFIX = "_random"  # of metrics of a random initialization
-CORRELATIONS = ("mcc", "pearson", "spearman")
-MARGIN = 0.01  # of equivalence: see `jaxpt.judge.verdicts`
 RESULTS, EXAMPLES = "tasks.json", "task_examples.npz"
 # The schema of tasks.json.
 RESULTS_FORM = {
@@ -74,55 +80,6 @@ RESULTS_FORM = {
     ],
     "metrics": {str: (numbers.Real, None)},
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class CompareTask:
-    """A task that every run is evaluated on.
-
-    Attributes:
-      name: of its metrics and folders.
-      setting: its entry in `compare.tasks`.
-      path: of the data, or of the config file.
-      sizes: numbers of labelled examples, 0 for all; () for a zero-shot task.
-    """
-
-    name: str
-    setting: str
-    path: str
-    sizes: tuple[int, ...] = ()
-
-    @property
-    def is_zero_shot(self) -> bool:
-        """Whether the task needs no training."""
-        return not self.sizes
-
-    def metric(self, size: int = 0) -> str:
-        """The name of its metric.
-
-        >>> CompareTask("sst2", "", "", (0, 32)).metric(32)
-        'task_sst2_32'
-        """
-        return f"{PREFIX}_{self.name}" + (f"_{size}" if size else "")
-
-
-def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
-    """The tasks of a comparison, with unique names."""
-
-    def find_sizes(setting: str) -> tuple[int, ...]:
-        return spec.task_sizes if setting.startswith(f"{FINETUNE}:") else ()
-
-    def make_task(setting: str, name: str) -> CompareTask:
-        path = setting.partition(":")[2]
-        return CompareTask(name, setting, path, find_sizes(setting))
-
-    def list_metrics(setting: str, name: str) -> list[str]:
-        task = make_task(setting, name)
-        metrics = [task.metric(size) for size in task.sizes or (0,)]
-        suffixes = ("",) if task.is_zero_shot else ("", RANDOM_SUFFIX, NGRAMS_SUFFIX)
-        return [metric + suffix for metric in metrics for suffix in suffixes]
-
-    return list(map(make_task, spec.tasks, name_tasks(spec.tasks, list_metrics)))
 
 
 def make_task_plan(
@@ -161,7 +118,10 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
     for task in tasks:
         if task.is_zero_shot:
             for name, path in list_tasks([task.setting]):
-                items = TASKS[name].read(localise(path))
+                items: Any = TASKS[name].read(localise(path))
+                if TASKS[name].reads == SAMPLES:
+                    judge = items[0].spec.judge
+                    items = [items, RunJudge(load_model(judge), judge).fingerprint()]
                 digests[f"{task.setting} {spec.task_items}"] = _digest(items)
         for size in task.sizes:
             plan = make_task_plan(task, size, spec.seeds[0], spec.task_settings)
@@ -252,16 +212,21 @@ def evaluate_run(
     metrics: dict[str, float | None] = {}
     examples: dict[str, Examples] = {}
     tasks = list_compare_tasks(spec)
-    zero_shot = [task for task in tasks if task.is_zero_shot]
-    if zero_shot and _can_score(folder):
+    zero_shot = [task for task in tasks if can_evaluate(task, folder)]
+    if zero_shot:
         settings = [task.setting for task in zero_shot]
-        results = evaluate_tasks(folder, settings, AUTO, spec.task_items)
+        results = evaluate_tasks(
+            folder, settings, AUTO, spec.task_items, load_model=load_model
+        )
         for task, result in zip(zero_shot, results, strict=True):
-            entry, value, task_examples = _describe_zero_shot(task, result, folder)
-            entries.append(entry)
-            metrics[task.metric()] = value
-            if task_examples is not None:
-                examples[task.metric()] = task_examples
+            for figure in list_compared(task):
+                described = read_zero_shot(task, result, folder, figure)
+                if described is not None:
+                    entry, value, task_examples = described
+                    entries.append(entry)
+                    metrics[entry["metric"]] = value
+                    if task_examples is not None:
+                        examples[entry["metric"]] = task_examples
     for task in tasks:
         for size in task.sizes:
             plan = make_task_plan(task, size, seed, spec.task_settings)
@@ -286,12 +251,6 @@ def has_results(folder: Path, identity: dict[str, str]) -> bool:
     return path.exists() and load_measured(path, RESULTS_FORM)["asked"] == identity
 
 
-def _can_score(folder: Path) -> bool:
-    """Whether the network of a run can score a text (`Network.SCORING`)."""
-    task, _ = load_task(folder)
-    return isinstance(task.model, ScoresTexts)
-
-
 def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str, Path]]:
     """The source and the folder of each fine-tuning: pretrained, and from scratch."""
     place = folder / FINETUNE / f"{task.name}-{size or 'all'}"
@@ -314,27 +273,6 @@ def _finetune(
     except DivergedError as error:
         log(str(error))
         return load_measured(place / "result.json", {str: object})
-
-
-def _describe_zero_shot(
-    task: CompareTask, result: dict, folder: Path
-) -> tuple[dict, float, Examples | None]:
-    """A zero-shot task's entry, its main metric, and the scores it is the mean of."""
-    ((rule, scored),) = result["results"].items()
-    main = next(iter(scored["figures"]))
-    entry = {
-        "task": task.name,
-        "metric": task.metric(),
-        "label": f"{task.name} zero-shot {main.replace('_', ' ')}",
-        "title": task.name,
-        "higher_is_better": "perplexity" not in main,
-        "margin": MARGIN,
-        "reference": "",
-        "span": None if "perplexity" in main else 1.0,
-        "rule": rule,
-        "items": result["num_items"],
-    }
-    return entry, scored["figures"][main]["value"], load_main(folder, result, rule)
 
 
 def _describe_tuned(
@@ -373,8 +311,7 @@ def _describe_tuned(
         "higher_is_better": True,
         "margin": MARGIN,
         "reference": "",
-        # Correlations are between -1 and 1, all others between 0 and 1.
-        "span": 2.0 if name in CORRELATIONS else 1.0,
+        "span": find_span(name),
         "measure": measure,
         "num_labels": size or tuned["examples"]["train"],
         "constant": tuned["constant"][split][name],

@@ -19,13 +19,6 @@ import numpy as np
 
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import load_measured, write_json
-from jaxpt.finetuning.batches import (
-    TaskBatch,
-    choose_lengths,
-    count_lengths,
-    cut_all,
-    cut_epoch,
-)
 from jaxpt.finetuning.evaluation import (
     LabelledRows,
     TaskMeasured,
@@ -40,6 +33,13 @@ from jaxpt.judge.examples import Examples
 from jaxpt.learn.skips import make_rule
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.signals import SignalWatch, Stopped
+from jaxpt.tasks.batches import (
+    TaskBatch,
+    choose_lengths,
+    count_lengths,
+    cut_all,
+    cut_epoch,
+)
 
 # The schema of history.json; metrics and losses may be NaN.
 METRICS = {str: numbers.Real}

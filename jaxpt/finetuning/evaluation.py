@@ -9,7 +9,9 @@ import jax
 import numpy as np
 
 from jaxpt.errors import DivergedError
-from jaxpt.finetuning.batches import (
+from jaxpt.finetuning.program import TuneProgram
+from jaxpt.judge.examples import Examples
+from jaxpt.tasks.batches import (
     TaskBatch,
     choose_lengths,
     collate,
@@ -17,8 +19,6 @@ from jaxpt.finetuning.batches import (
     cut_all,
     row_length,
 )
-from jaxpt.finetuning.program import TuneProgram
-from jaxpt.judge.examples import Examples
 from jaxpt.tasks.task import Described, Row
 
 MIN_BATCHES = 16  # batches that justify compiling one more length

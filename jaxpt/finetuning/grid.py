@@ -31,7 +31,6 @@ from jaxpt.files.folder import (
     write_json,
 )
 from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
-from jaxpt.finetuning.batches import choose_lengths, collate, row_length
 from jaxpt.finetuning.cell import Cell, CellRun
 from jaxpt.finetuning.data import TaskData, draw_train
 from jaxpt.finetuning.evaluation import LabelledRows
@@ -45,6 +44,7 @@ from jaxpt.runs import manifest
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.runs.workdir import flatten
+from jaxpt.tasks.batches import choose_lengths, collate, row_length
 from jaxpt.tasks.task import Labels
 
 Log = Callable[[str], None]

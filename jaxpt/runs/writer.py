@@ -81,6 +81,7 @@ class Writer:
         prompts: list[Int[np.ndarray, "T"]],
         num_tokens: int,
         has_sentinels: bool = False,
+        first: int | None = None,
     ) -> tuple[Int[np.ndarray, "B L"], Int[np.ndarray, "B"]]:
         """The new tokens of each prompt, from left to right, and their number.
 
@@ -88,6 +89,7 @@ class Writer:
           prompts: with the special tokens around a text.
           num_tokens: the maximum; a continuation may exceed the model's positions.
           has_sentinels: whether a continuation may have sentinels, as an answer may.
+          first: a forced first token, in place of the form's.
         """
         padded, lengths = pad_left(prompts)
         form = self.task.text_form
@@ -99,7 +101,7 @@ class Writer:
             spec=self.spec,
             stop=self.stops,
             banned=self.task.find_banned(self.is_answer or has_sentinels),
-            first=form.first,
+            first=form.first if first is None else first,
             last=form.last,
         )
         return jax.device_get(written)

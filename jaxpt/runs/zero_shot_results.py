@@ -8,12 +8,14 @@ used again for the same checkpoint and the same items.
 """
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,14 +26,26 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
+from jaxpt.runs.continuing import TextContinuer
+from jaxpt.runs.embedding import TextEmbedder
 from jaxpt.runs.scorer import make_scorer
-from jaxpt.runs.workdir import load_run
+from jaxpt.runs.text_judge import RunJudge
+from jaxpt.runs.workdir import LoadedRun, load_run
 from jaxpt.text.sources.reading import is_data_set
 from jaxpt.version import __version__
-from jaxpt.zero_shot.outcomes import EvalContext, TaskOptions, ZeroShotTask
+from jaxpt.zero_shot.generation import WritingContext
+from jaxpt.zero_shot.outcomes import (
+    LIKELIHOOD,
+    SAMPLES,
+    STATES,
+    EvalContext,
+    TaskOptions,
+    ZeroShotTask,
+)
 from jaxpt.zero_shot.tasks import (
     TASKS,
     check_options,
+    find_own_rules,
     find_rules,
     list_tasks,
     pick_options,
@@ -39,6 +53,12 @@ from jaxpt.zero_shot.tasks import (
     to_json,
 )
 from jaxpt.zero_shot.text_tasks import read_shots
+
+
+def load_folder(name: str) -> LoadedRun:
+    """The run of a folder."""
+    return load_run(Path(name))
+
 
 FOLDER = "evaluations"
 _END = (numbers.Real, None)
@@ -70,6 +90,7 @@ def evaluate_tasks(
     num_items: int,
     options: TaskOptions = NO_OPTIONS,
     has_left: bool = True,
+    load_model: Callable[[str], LoadedRun] = load_folder,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
 
@@ -78,6 +99,7 @@ def evaluate_tasks(
     Args:
       has_left: rules that read the past alone give a text the ids that precede it in
         training (`TextForm.left`); otherwise its first token is not scored.
+      load_model: loads a judge by its name.
     """
     if num_items < 0:
         raise ConfigError(
@@ -94,11 +116,65 @@ def evaluate_tasks(
         ]
 
     tasks = processes.on_all(read)
-    program, tokenizer, params, step = load_run(workdir)
-    scorer = processes.on_all(make_scorer, program, params)
+    run = load_run(workdir)
+    contexts = _make_contexts(run, tasks, rule, options, has_left, load_model)
+    with hold(workdir):
+        return [
+            _evaluate_task(
+                workdir / FOLDER, context, run.step, options, num_items, *task
+            )
+            for context, task in zip(contexts, tasks, strict=True)
+        ]
+
+
+class _Context(NamedTuple):
+    """What a task reads of a run, and the rules by which it does, with descriptions."""
+
+    reader: Any
+    rules: dict[str, str]
+
+
+def _make_contexts(
+    run: LoadedRun,
+    tasks: Sequence,
+    rule: str,
+    options: TaskOptions,
+    has_left: bool,
+    load_model: Callable[[str], LoadedRun],
+) -> list[_Context]:
+    """The context of each task; each reader is made once."""
+    made: dict[str, Any] = {}
+    makers = {
+        LIKELIHOOD: lambda: _make_likelihood(run, options, has_left),
+        STATES: lambda: TextEmbedder.of_run(run).embed_pools,
+        SAMPLES: lambda: WritingContext(
+            TextContinuer(run),
+            functools.cache(lambda name: RunJudge(load_model(name), name)),
+        ),
+    }
+    contexts = []
+    for name, *_ in tasks:
+        reads, own = TASKS[name].reads, TASKS[name].own_rules
+        if reads not in made:
+            made[reads] = processes.on_all(makers[reads])
+        reader = made[reads]
+        if own:
+            rules = {each: own[each] for each in find_own_rules(name, rule)}
+        else:
+            found = find_rules(reader.scorer, rule)
+            rules = {each: reader.scorer.describe(each) for each in found}
+        contexts.append(_Context(reader, rules))
+    return contexts
+
+
+def _make_likelihood(
+    run: LoadedRun, options: TaskOptions, has_left: bool
+) -> EvalContext:
+    program, tokenizer, params, _ = run
+    scorer = make_scorer(program, params)
     if not has_left:
         scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
-    eval_context = EvalContext(
+    return EvalContext(
         scorer,
         tokenizer.encode,
         tokenizer.encode_sized,
@@ -106,21 +182,13 @@ def evaluate_tasks(
         count_unknown=tokenizer.count_unknown,
         unknown_bits=tokenizer.vocab.unknown_bits,
     )
-    rules = find_rules(scorer, rule)
-    with hold(workdir):
-        return [
-            _evaluate_task(
-                workdir / FOLDER, eval_context, step, rules, num_items, *task
-            )
-            for task in tasks
-        ]
 
 
 def _evaluate_task(
     folder: Path,
-    eval_context: EvalContext,
+    context: _Context,
     step: int,
-    rules: Sequence[str],
+    all_options: TaskOptions,
     num_items: int,
     name: str,
     path: str,
@@ -128,25 +196,29 @@ def _evaluate_task(
     shots: Sequence,
 ) -> dict:
     """The result of one task, new or stored."""
-    eval_context = eval_context._replace(shots=shots)
-    options = pick_options(TASKS[name], eval_context.options)
+    reader, rules = context.reader, list(context.rules)
+    if shots:
+        reader = reader._replace(shots=shots)
+    options = pick_options(TASKS[name], all_options)
     indices = spread_items(items, num_items)
     chosen = [items[i] for i in indices]
     request = {
         "task": name,
         "path": path,
         "step": step,
-        "rules": {rule: eval_context.scorer.describe(rule) for rule in rules},
+        "rules": context.rules,
         "num_items": len(indices),
         "num_all": len(items),
         "items": _fingerprint(chosen),
     }
     if options:
         request |= {"options": options, "shots": _fingerprint(shots)}
+    if TASKS[name].reads == SAMPLES:
+        request["judge"] = reader.load_judge(chosen[0].spec.judge).fingerprint()
     place = folder / f"{name}-{_name(path, rules, num_items, options)}.json"
     if (known := _find_known(place, request)) is not None:
         return known | {"is_known": True, "file": place.name}
-    outcomes = processes.on_all(TASKS[name].evaluate, eval_context, chosen, rules)
+    outcomes = processes.on_all(TASKS[name].evaluate, reader, chosen, rules)
     results = {rule: to_json(outcome) for rule, outcome in outcomes.items()}
     result = {"version": __version__} | request | {"results": results}
     if processes.is_first():
@@ -190,19 +262,25 @@ def load_columns(workdir: Path, result: dict, rule: str) -> dict[str, np.ndarray
         return columns | {"index": arrays["index"]}
 
 
-def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
-    """The values by item whose mean is a task's main figure, if it is a mean.
+def load_main(
+    workdir: Path, result: dict, rule: str, figure: str = ""
+) -> Examples | None:
+    """The values by item whose mean is a figure of a task, if it is a mean.
 
     Args:
       result: an element of `evaluate_tasks`.
+      figure: its name; "" is the main one, which alone may have weights.
     """
     columns = load_columns(workdir, result, rule)
-    names = "hit", next(iter(result["results"][rule]["figures"]))
+    main = next(iter(result["results"][rule]["figures"]))
+    names = ("hit", main) if figure in ("", main) else (figure,)
     name = next((n for n in names if n in columns), None)
     if name is None:
         return None
     hits, index = columns[name], columns["index"]
-    weights = columns.get("weight", np.ones(len(hits)))
+    weights = np.ones(len(hits))
+    if figure in ("", main):
+        weights = columns.get("weight", weights)
     is_asked = np.isfinite(hits)
     hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
     return Examples(hits * weights, weights, index)

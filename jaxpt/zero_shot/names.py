@@ -20,4 +20,7 @@ NAMES = (
     "ewok",
     "wug",
     "reading",
+    "sts",
+    "retrieval",
+    "generation",
 )

@@ -1,12 +1,15 @@
 """The interface of zero-shot tasks: options, inputs and results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxpt.judge.bootstrap import Interval
 from jaxpt.zero_shot.scoring import TextScorer
+
+# What a task reads of a run: the likelihood of texts, hidden states, or its own texts.
+LIKELIHOOD, STATES, SAMPLES = "likelihood", "states", "samples"
 
 
 class TaskOptions(NamedTuple):
@@ -70,6 +73,15 @@ def make_figures(values: Mapping[str, tuple[float, Interval]]) -> dict[str, Figu
     }
 
 
+def to_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain values, in which NaN becomes None, JSON's null.
+
+    >>> to_numbers({"low": math.nan, "method": "none"})
+    {'low': None, 'method': 'none'}
+    """
+    return {name: None if value != value else value for name, value in values.items()}
+
+
 class Outcome(NamedTuple):
     """The results of a task by one rule.
 
@@ -93,12 +105,22 @@ class ZeroShotTask(NamedTuple):
 
     Attributes:
       read: path -> items, in an order in which evenly spaced items are representative.
-      evaluate: (context, items, rules) -> results by rule.
+      evaluate: (context, items, rules) -> results by rule. The context of LIKELIHOOD
+        is an `EvalContext`, that of STATES an `embedded.Embed`, that of SAMPLES a
+        `generation.WritingContext`.
       options: the names of the options that it reads.
       read_shots: path -> items of the training data; None to use `read`.
+      reads: what it reads of a run, of the three above.
+      own_rules: its rules and the description of each, the default first; {}: those
+        by which the run scores texts.
+      compared: the figures that a comparison shows, and whether more is better; {}: the
+        main one.
     """
 
     read: Callable[[str], Sequence]
-    evaluate: Callable[[EvalContext, Sequence, Sequence[str]], dict[str, Outcome]]
+    evaluate: Callable[[Any, Sequence, Sequence[str]], dict[str, Outcome]]
     options: tuple[str, ...] = ()
     read_shots: Callable[[str], Sequence] | None = None
+    reads: str = LIKELIHOOD
+    own_rules: Mapping[str, str] = {}
+    compared: Mapping[str, bool] = {}

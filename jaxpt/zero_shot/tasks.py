@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpt.errors import ConfigError, argument
-from jaxpt.zero_shot import babylm, pairs, reading
+from jaxpt.zero_shot import (
+    babylm,
+    generation,
+    pairs,
+    reading,
+    retrieval,
+    sentence_similarity,
+)
 from jaxpt.zero_shot.elsewhere import find_elsewhere
 from jaxpt.zero_shot.names import NAMES
 from jaxpt.zero_shot.outcomes import (
@@ -16,8 +23,9 @@ from jaxpt.zero_shot.outcomes import (
     TaskOptions,
     ZeroShotTask,
     make_figures,
+    to_numbers,
 )
-from jaxpt.zero_shot.scoring import TextScorer
+from jaxpt.zero_shot.scoring import AUTO, TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
 
 ALL = "all"  # all rules of the network
@@ -26,6 +34,21 @@ ALL = "all"  # all rules of the network
 def find_rules(scorer: TextScorer, rule: str) -> tuple[str, ...]:
     """The rules of a flag: all rules of the network, `auto`, or one."""
     return scorer.rules if rule == ALL else (scorer.find_rule(rule),)
+
+
+def find_own_rules(name: str, rule: str) -> tuple[str, ...]:
+    """The rules of a flag for a task that has its own.
+
+    >>> find_own_rules("sts", "auto"), find_own_rules("sts", "last")
+    (('mean',), ('last',))
+    """
+    known = tuple(TASKS[name].own_rules)
+    if rule not in (ALL, AUTO, *known):
+        allowed = ", ".join((ALL, AUTO, *known))
+        raise ConfigError(
+            f"{argument('rule')}={rule}: must be one of {allowed} for {name}"
+        )
+    return known if rule == ALL else (known[0] if rule == AUTO else rule,)
 
 
 def list_tasks(arguments: Sequence[str]) -> list[tuple[str, str]]:
@@ -93,6 +116,9 @@ _MADE: dict[str, ZeroShotTask] = {
     **make_tasks(),
     **babylm.make_tasks(),
     **reading.make_tasks(),
+    "sts": sentence_similarity.TASK,
+    "retrieval": retrieval.TASK,
+    "generation": generation.TASK,
 }
 TASKS: dict[str, ZeroShotTask] = {name: _MADE[name] for name in NAMES}
 
@@ -121,16 +147,12 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
     """An outcome without its columns as plain values; NaN becomes None, JSON's null."""
     return {
         "figures": {
-            name: _replace_nan(each._asdict()) for name, each in outcome.figures.items()
+            name: to_numbers(each._asdict()) for name, each in outcome.figures.items()
         },
         "trivial": outcome.trivial,
         "groups": {
-            kind: {name: _replace_nan(numbers) for name, numbers in groups.items()}
+            kind: {name: to_numbers(numbers) for name, numbers in groups.items()}
             for kind, groups in outcome.groups.items()
         },
         "notes": outcome.notes,
     }
-
-
-def _replace_nan(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value != value else value for name, value in values.items()}

@@ -177,11 +177,15 @@ def _note_unknown(eval_context: EvalContext, texts: Sequence[str]) -> list[str]:
     ]
 
 
-def read_texts(path: str) -> list[str]:
-    """The documents of a file, folder or glob, as `data.path` reads them."""
+def read_texts(path: str, documents: str = "file") -> list[str]:
+    """The documents of a file, folder or glob, as `data.path` reads them.
+
+    Args:
+      documents: as the setting `data.documents`.
+    """
     parts: list[list[str]] = []
     num_chars = 0
-    for document in read_documents(SourceSpec(path)):
+    for document in read_documents(SourceSpec(path, documents=documents)):
         num_chars += len(document.text)
         if num_chars > MAX_CHARS:
             raise DataError(f"{path}: has more than {MAX_CHARS:,} characters")

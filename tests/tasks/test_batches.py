@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxpt.finetuning.batches import choose_lengths, collate, cut_all, cut_epoch
 from jaxpt.finetuning.data import draw_nested, hold_out
+from jaxpt.tasks.batches import choose_lengths, collate, cut_all, cut_epoch
 from jaxpt.tasks.classification import Example
 
 LENGTHS = np.random.default_rng(0).integers(3, 90, size=203)
