@@ -20,4 +20,6 @@ NAMES = (
     "ewok",
     "wug",
     "reading",
+    "sentence_pairs",
+    "prompted_choices",
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpt.errors import ConfigError, argument
-from jaxpt.zero_shot import babylm, pairs, reading
+from jaxpt.zero_shot import babylm, multilingual, pairs, reading
 from jaxpt.zero_shot.elsewhere import find_elsewhere
 from jaxpt.zero_shot.names import NAMES
 from jaxpt.zero_shot.outcomes import (
@@ -93,6 +93,7 @@ _MADE: dict[str, ZeroShotTask] = {
     **make_tasks(),
     **babylm.make_tasks(),
     **reading.make_tasks(),
+    **multilingual.make_tasks(),
 }
 TASKS: dict[str, ZeroShotTask] = {name: _MADE[name] for name in NAMES}
 
