@@ -10,11 +10,12 @@ xnli. The second command trains all. Multiple choice is classification here: the
 lists the options, and the label is the letter of the correct one.
 
 The recipe is that of its finetune_model.sh: a learning rate of 5e-5 that decays
-linearly to 0, batches of 64, 10 epochs, at most 128 tokens, the parameters of the last
-epoch, accuracy on the validation data.
+linearly to 0, batches of 64, 10 epochs, the parameters of the last epoch, accuracy on
+the validation data.
 
 Departures: there is no early stopping after three epochs without a better accuracy; the
-head is that of the network's family (task.head); all validation examples count, where
+head is that of the network's family (task.head); texts are truncated to the model's
+length, there to 128 tokens; all validation examples count, where
 the script leaves out the last ones that do not fill a batch.
 """
 
@@ -41,7 +42,7 @@ def get_config(argument="."):
         config.task.text, config.task.pair = "premise", "hypothesis"
     else:
         config.task.text = "sentence"
-    config.task.max_len = 128
+    config.task.max_len = 0
     config.task.metric = "accuracy"
     start = f"{folder}/{language}/{name}/{name}_{language}"
     config.data.train, config.data.dev = f"{start}.train.jsonl", f"{start}.valid.jsonl"

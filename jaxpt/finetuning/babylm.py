@@ -193,6 +193,7 @@ def evaluate_babylm(
         path = folder / ("-".join(x for x in ("predictions", used) if x) + ".json")
         write_json(path, whole)
         result["files"].append(str(path))
+    folder.mkdir(exist_ok=True)
     for used, listed in rows.items():
         path = folder / f"items-{used}.csv"
         checksums.write(path, write_items(listed))

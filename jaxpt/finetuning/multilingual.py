@@ -201,6 +201,7 @@ def evaluate_multilingual(
         records = read_predictions(place, output["cells"][0])
         score = score_tuned(output["metric"], records)
         result["finetuning"][f"{language}/{name}"] = score
+    folder.mkdir(exist_ok=True)
     for used, listed in rows.items():
         path = folder / f"items-2026-{used}.csv"
         checksums.write(path, write_items(listed))
