@@ -159,8 +159,9 @@ def evaluate_multilingual(
     Args:
       data: folder of the zero-shot tasks; "" for none.
       tuning: folder of the data of the fine-tunings; "" for none.
-      bos: whether a causal rule gives a prompt the token that precedes texts in
-        training. A sentence without a prompt always has it, as in lm-eval.
+      bos: whether a causal rule gives a text the token that precedes texts in training.
+        Otherwise, as in lm-eval with the exported run, a prompt follows nothing, and a
+        sentence without a prompt [BOS] or else [EOS].
     """
     paths = find_tasks(data) if data else {}
     tunings = find_tunings(tuning) if tuning else []
@@ -222,12 +223,20 @@ def _evaluate_paths(
 ) -> dict[str, list[list]]:
     """Adds the scores of zero-shot tasks to a result; by rule, the rows of items."""
     rows: dict[str, list[list]] = {}
-    for kind, has_left in (("sentence_pairs", True), ("prompted_choices", bos)):
+    for kind in ("sentence_pairs", "prompted_choices"):
         own = {n: path for n, path in paths.items() if _find_part(n).task == kind}
         if not own:
             continue
         arguments = [f"{kind}:{path}" for path in own.values()]
-        outputs = evaluate_tasks(workdir, arguments, rule, num_items, has_left=has_left)
+        is_bare = kind == "sentence_pairs"
+        outputs = evaluate_tasks(
+            workdir,
+            arguments,
+            rule,
+            num_items,
+            has_left=bos or is_bare,
+            as_harness=is_bare and not bos,
+        )
         result["step"] = outputs[0]["step"]
         for name, output in zip(own, outputs, strict=True):
             items = TASKS[kind].read(own[name])

@@ -70,6 +70,7 @@ def evaluate_tasks(
     num_items: int,
     options: TaskOptions = NO_OPTIONS,
     has_left: bool = True,
+    as_harness: bool = False,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
 
@@ -78,6 +79,8 @@ def evaluate_tasks(
     Args:
       has_left: rules that read the past alone give a text the ids that precede it in
         training (`TextForm.left`); otherwise its first token is not scored.
+      as_harness: the id before a text is the tokenizer's [BOS], or else its [EOS], as
+        lm-eval's hf model does for a text without context.
     """
     if num_items < 0:
         raise ConfigError(
@@ -96,8 +99,13 @@ def evaluate_tasks(
     tasks = processes.on_all(read)
     program, tokenizer, params, step = load_run(workdir)
     scorer = processes.on_all(make_scorer, program, params)
-    if not has_left:
-        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
+    left = scorer.form.left if has_left else ()
+    if as_harness:
+        vocab = program.task.vocab
+        ids = [id_ for id_ in (vocab.bos, vocab.eos) if id_ is not None]
+        left = tuple(ids[:1])
+    if left != scorer.form.left:
+        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=left))
     eval_context = EvalContext(
         scorer,
         tokenizer.encode,
@@ -140,6 +148,7 @@ def _evaluate_task(
         "num_items": len(indices),
         "num_all": len(items),
         "items": _fingerprint(chosen),
+        "left": list(eval_context.scorer.form.left),
     }
     if options:
         request |= {"options": options, "shots": _fingerprint(shots)}
