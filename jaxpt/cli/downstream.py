@@ -168,7 +168,8 @@ def babylm(command: Command, argv: list[str]) -> int:
         )
 
     def work() -> int:
-        lines, result = [], {}
+        lines: list[str] = []
+        result: dict[str, Any] = {}
         if values.data or values.glue:
             result, lines = _evaluate_babylm(workdir, year, values)
         if values.against:

@@ -24,7 +24,7 @@ from jaxpt.comparison.plan_runs import (
     load_plans,
     run_path,
 )
-from jaxpt.comparison.record import describe_record
+from jaxpt.comparison.record import make_record
 from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.comparison.studies import (
     COMPUTED,
@@ -106,7 +106,7 @@ def archive(
     }
     more = _list_facts(report)
     if record:
-        more["record"] = describe_record(
+        more["record"] = make_record(
             report, stored["text"], prepared.tokenizer, rerun_of
         )
     facts, stored = shorten_paths(

@@ -23,7 +23,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 PACKAGE = Path(__file__).parents[1]
 
 
-def describe_record(
+def make_record(
     report: Mapping[str, Any],
     text: Mapping[str, str],
     tokenizer: Tokenizer,

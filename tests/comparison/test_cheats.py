@@ -12,7 +12,7 @@ import pytest
 import speedruns
 from speedruns import check_folder, check_record, judge_records, list_records
 
-from jaxpt.comparison.record import describe_record, identify_code
+from jaxpt.comparison.record import identify_code, make_record
 from jaxpt.comparison.studies import load_study
 from jaxpt.comparison.study_files import write_study
 from jaxpt.errors import UserError
@@ -46,7 +46,7 @@ def forge(folder, change, **facts):
     study = load_study(folder)
     stored, values = copy.deepcopy(study.stored), copy.deepcopy(dict(study.values))
     change(stored, values)
-    record = describe_record(study.report, stored["text"], study.tokenizer)
+    record = make_record(study.report, stored["text"], study.tokenizer)
     record |= study.facts.get("record", {}) | {"text": stored["text"]}
     stored.pop("values")
     write_study(folder, study.facts | {"record": record} | facts, stored, values)
