@@ -133,7 +133,8 @@ def test_other_paths_are_one_line(name, tmp_path, capsys):
 
 @pytest.fixture
 def study(tmp_path):
-    source = Path(__file__).parents[1] / "results" / "speedruns" / "mlm" / "adamw"
+    root = Path(__file__).parents[1] / "results" / "speedruns"
+    source = root / "cpu" / "mlm" / "adamw"
     return shutil.copytree(source, tmp_path / "study")
 
 

@@ -1,5 +1,6 @@
 """Commands that evaluate runs: metrics, tasks, fine-tuning, analysis, scaling laws."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -155,18 +156,30 @@ def judge_text(command: Command, argv: list[str]) -> int:
     "babylm",
     example="""\
 jaxpt babylm --workdir runs/mlm --data evaluation_data/full_eval
-jaxpt babylm --workdir runs/mlm --data zeroshot.tar.xz --glue glue_filtered""",
+jaxpt babylm --workdir runs/mlm --data zeroshot.tar.xz --glue glue_filtered
+jaxpt babylm --workdir runs/clm --year 2026 --data multilingual
+jaxpt babylm --workdir runs/clm --year 2026 --against runs/mlm,runs/electra""",
     flags=OUTPUT
     | {
+        "year": (
+            2025,
+            "of the challenge; 2026 is its multilingual track (the others are as 2025)",
+        ),
         "data": (
             "",
             "the zero-shot data: a folder or an archive with blimp_filtered, "
-            "supplement_filtered, entity_tracking and others",
+            "supplement_filtered, entity_tracking and others; of 2026 a folder with "
+            "multiblimp_eng, blimp_nl, zhoblimp and others",
         ),
         "glue": (
             "",
             "the data of the fine-tunings: a folder with boolq.train.jsonl, "
-            "boolq.valid.jsonl and others; default: no fine-tuning",
+            "boolq.valid.jsonl and others; of 2026 with en/arc/arc_en.train.jsonl and "
+            "others; default: no fine-tuning",
+        ),
+        "against": (
+            [],
+            "other evaluated runs, separated by commas, that the run is compared with",
         ),
         "rule": (
             "auto",
@@ -192,19 +205,47 @@ def babylm(command: Command, argv: list[str]) -> int:
     """
     values = parse(command, argv)
     workdir = read_workdir(values)
-    if not (values.data or values.glue):
-        raise ConfigError("--data, --glue: at least one of them must be given")
+    year = values["year"].value
+    if year not in (2025, 2026):
+        raise ConfigError(f"--year={year}: must be 2025 or 2026")
+    if not (values.data or values.glue or values.against):
+        raise ConfigError(
+            "--data, --glue, --against: at least one of them must be given"
+        )
 
     def work() -> int:
-        from jaxpt.finetuning.babylm import evaluate_babylm, format_scores
+        lines: list[str] = []
+        result: dict[str, Any] = {}
+        if values.data or values.glue:
+            result, lines = _evaluate_babylm(workdir, year, values)
+        if values.against:
+            from jaxpt.external.submissions import judge_submissions
 
-        data, glue = map(localise, (values.data, values.glue))
-        request = data, glue, values.rule, values.num_items, values.bos
-        result = evaluate_babylm(workdir, *request, _log.info)
-        show_result(values, result, format_scores(result))
+            places = [workdir, *map(Path, values.against)]
+            verdicts = judge_submissions(places, year, values.rule)
+            result = result | {"verdicts": json.loads(verdicts.format("json"))}
+            lines.append(verdicts.format("text"))
+        show_result(values, result, lines)
         return 0
 
     return run_command(values, work)
+
+
+def _evaluate_babylm(
+    workdir: Path, year: int, values: FlagValues
+) -> tuple[dict, list[str]]:
+    """The scores of a run, and their lines for the terminal."""
+    from jaxpt.finetuning import babylm as of_2025
+
+    data, glue = map(localise, (values.data, values.glue))
+    request = data, glue, values.rule, values.num_items, values.bos
+    if year == 2026:
+        from jaxpt.finetuning.multilingual import evaluate_multilingual
+
+        result = evaluate_multilingual(workdir, *request, _log.info)
+    else:
+        result = of_2025.evaluate_babylm(workdir, *request, _log.info)
+    return result, of_2025.format_scores(result)
 
 
 @command(

@@ -29,6 +29,12 @@ jaxpt archive --workdir runs/quickstart --to results/quickstart \\
         "question": ("", "what the study asks, in one sentence"),
         "command": ("", "the command that made the comparison; its config is copied"),
         "note": ("", "what readers should know, such as other load on the machine"),
+        "record": (
+            False,
+            "the comparison is a record of a speedrun: one objective, seeds 0, 1, ...; "
+            "adds hashes of text, tokenizer and code, and the devices",
+        ),
+        "rerun_of": ("", "of a record: the name of the record that it repeats"),
     },
     common=("trust", "workdir"),
 )
@@ -44,12 +50,15 @@ def archive(command: Command, argv: list[str]) -> int:
     for name in ("title", "question"):
         if not values[name].value:
             raise ConfigError(f"--{name}: must be given")
+    if values.rerun_of and not values.record:
+        raise ConfigError("--rerun_of: must be given with --record")
 
     def work() -> int:
         from jaxpt.comparison.archive import archive as write_study
 
         words = values.title, values.question, values.command, values.note
-        study = write_study(workdir, folder, *words)
+        is_record = bool(values["record"].value)
+        study = write_study(workdir, folder, *words, is_record, values.rerun_of)
         num = len(study.stored["report"]["runs"])
         return show([f"{folder}: {num} runs; its verdicts follow from their values"])
 

@@ -24,6 +24,7 @@ from jaxpt.comparison.plan_runs import (
     load_plans,
     run_path,
 )
+from jaxpt.comparison.record import make_record
 from jaxpt.comparison.short_paths import shorten_paths
 from jaxpt.comparison.studies import (
     COMPUTED,
@@ -66,6 +67,8 @@ def archive(
     question: str,
     command: str = "",
     note: str = "",
+    record: bool = False,
+    rerun_of: str = "",
 ) -> Study:
     """Writes the study of a finished comparison; an earlier study there is replaced.
 
@@ -75,6 +78,8 @@ def archive(
       title, question: one line each.
       command: that made the comparison; "" is one that reads compare.json.
       note: what readers should know, such as other load on the machine.
+      record: whether it is a record of a speedrun (`jaxpt.comparison.record`).
+      rerun_of: of a record: the name of the one that it repeats.
     """
     check_output(folder, STUDY)  # before the text, which may take long to prepare
     config = load_compared_config(workdir)
@@ -99,8 +104,13 @@ def archive(
         "dtypes": {name: task.model_spec.dtype for name, task in tasks.items()},
         "report": {k: value for k, value in report.items() if k not in left_out},
     }
+    more = _list_facts(report)
+    if record:
+        more["record"] = make_record(
+            report, stored["text"], prepared.tokenizer, rerun_of
+        )
     facts, stored = shorten_paths(
-        [words | _list_facts(report), stored],
+        [words | more, stored],
         [config, plans, shlex.split(words["command"]), os.path.abspath(workdir)],
     )
     stored |= {

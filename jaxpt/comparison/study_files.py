@@ -43,6 +43,12 @@ FACTS = {
     "date": str,
     "machines": [{"cpu": str, "instructions": str, "cores": int}],
     "versions": [{str: str}],
+    "record?": {
+        **dict.fromkeys(("objective", "tokenizer_sha256", "code_sha256"), str),
+        "rerun_of": str,
+        "text": {str: str},
+        "devices": [str],
+    },
     "files": {str: str},
     "sha256": str,
 }

@@ -2,6 +2,7 @@
 
     <workdir>/babylm/scores.json             all scores with intervals, in points
                      predictions-RULE.json   in the form of the challenge's leaderboard
+                     items-RULE.csv          hits of each question, for verdicts
                      glue/TASK/              the fine-tunings
 
 Scores are those of babylm/evaluation-pipeline-2025: percent of the questions of a
@@ -10,10 +11,12 @@ the variance of reading times that surprisal explains. A score has two values: w
 tie of k options counted 1 / k, and as the pipeline counts it, which is correct.
 """
 
+import csv
+import io
 import json
 import tarfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,6 +158,7 @@ def evaluate_babylm(
         "files": [],
     }
     predictions: dict[str, dict] = {}
+    rows: dict[str, list[list]] = {}
     if parts:
         task_args = [f"{PARTS[name].task}:{path}" for name, path in parts.items()]
         outputs = evaluate_tasks(workdir, task_args, rule, num_items, has_left=bos)
@@ -168,6 +172,7 @@ def evaluate_babylm(
                     used, {"description": output["rules"][used], "scores": {}}
                 )
                 entry["scores"] |= score_part(name, chosen, columns, outcome)
+                rows.setdefault(used, []).extend(list_items(name, columns))
                 made = predict_part(name, chosen, columns)
                 if made is not None and not num_items:
                     predictions.setdefault(used, {})[name] = made
@@ -187,6 +192,11 @@ def evaluate_babylm(
         whole = predictions.get(used, {}) | ({"glue": tuned} if tuned else {})
         path = folder / ("-".join(x for x in ("predictions", used) if x) + ".json")
         write_json(path, whole)
+        result["files"].append(str(path))
+    folder.mkdir(exist_ok=True)
+    for used, listed in rows.items():
+        path = folder / f"items-{used}.csv"
+        checksums.write(path, write_items(listed))
         result["files"].append(str(path))
     path = folder / "scores.json"
     result["files"].append(str(path))
@@ -209,17 +219,19 @@ def score_part(
     figures, task = outcome["figures"], PARTS[name].task
     if task == "reading":
         return {
-            each: _entry(figures[each], figures.get(f"{each}_pipeline", figures[each]))
+            each: make_score(
+                figures[each], figures.get(f"{each}_pipeline", figures[each])
+            )
             for each in ("eye_tracking", "self_paced_reading")
         }
     if task == "wug":
-        return {name: _entry(figures["spearman"], figures["spearman"], 100)}
+        return {name: make_score(figures["spearman"], figures["spearman"], 100)}
     is_in = np.isfinite(columns["hit"])
     chosen = [item for item, used in zip(items, is_in, strict=True) if used]
     is_first = (choose(columns)[is_in] == 0).astype(np.float64)
     with_ties, _ = babylm.judge_choices(chosen, is_first)
     plain = to_json_figure(with_ties["accuracy"])
-    return {name: _entry(figures["accuracy"], plain, 100)}
+    return {name: make_score(figures["accuracy"], plain, 100)}
 
 
 def to_json_figure(figure: Any) -> dict[str, Any]:
@@ -235,7 +247,7 @@ def choose(columns: dict[str, Float[np.ndarray, "N"]]) -> Float[np.ndarray, "N"]
     return (columns["bad"] > columns["good"]).astype(np.float64)
 
 
-def _entry(figure: dict, pipeline: dict, factor: float = 1.0) -> dict[str, Any]:
+def make_score(figure: dict, pipeline: dict, factor: float = 1.0) -> dict[str, Any]:
     """A score and that of the pipeline in points, with their intervals."""
     entry: dict[str, Any] = {"method": figure["method"]}
     for suffix, each in (("", figure), ("_pipeline", pipeline)):
@@ -282,6 +294,31 @@ def _name_option(task: str, item: Any, choice: int) -> str:
         return item[choice]
     text = item.question.options[choice]
     return item.question.contexts[choice] + text if task == "comps" else text
+
+
+def list_items(name: str, columns: Mapping[str, np.ndarray]) -> list[list]:
+    """The rows (metric, example, score, weight) of a task's items.
+
+    A task that is not a mean over items, such as a correlation, has none.
+    """
+    if "hit" not in columns:
+        return []
+    return [
+        [name, int(i), float(hit), float(weight)]
+        for i, hit, weight in zip(
+            columns["index"], columns["hit"], columns["weight"], strict=True
+        )
+        if hit == hit
+    ]
+
+
+def write_items(rows: Sequence[Sequence]) -> bytes:
+    """Rows of items as a CSV file, which `jaxpt babylm --against` reads."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["metric", "example", "score", "weight"])
+    writer.writerows(rows)
+    return file.getvalue().encode()
 
 
 def read_predictions(folder: Path, cell: dict) -> list[dict]:

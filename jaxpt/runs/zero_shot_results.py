@@ -91,6 +91,7 @@ def evaluate_tasks(
     options: TaskOptions = NO_OPTIONS,
     has_left: bool = True,
     load_model: Callable[[str], LoadedRun] = load_folder,
+    as_harness: bool = False,
 ) -> list[dict]:
     """A run's stored result for each task (`NAME:PATH`).
 
@@ -100,6 +101,8 @@ def evaluate_tasks(
       has_left: rules that read the past alone give a text the ids that precede it in
         training (`TextForm.left`); otherwise its first token is not scored.
       load_model: loads a judge by its name.
+      as_harness: the id before a text is the tokenizer's [BOS], or else its [EOS], as
+        lm-eval's hf model does for a text without context.
     """
     if num_items < 0:
         raise ConfigError(
@@ -117,7 +120,8 @@ def evaluate_tasks(
 
     tasks = processes.on_all(read)
     run = load_run(workdir)
-    contexts = _make_contexts(run, tasks, rule, options, has_left, load_model)
+    left = _find_left(run, has_left, as_harness)
+    contexts = _make_contexts(run, tasks, rule, options, left, load_model)
     with hold(workdir):
         return [
             _evaluate_task(
@@ -139,13 +143,13 @@ def _make_contexts(
     tasks: Sequence,
     rule: str,
     options: TaskOptions,
-    has_left: bool,
+    left: tuple[int, ...] | None,
     load_model: Callable[[str], LoadedRun],
 ) -> list[_Context]:
     """The context of each task; each reader is made once."""
     made: dict[str, Any] = {}
     makers = {
-        LIKELIHOOD: lambda: _make_likelihood(run, options, has_left),
+        LIKELIHOOD: lambda: _make_likelihood(run, options, left),
         STATES: lambda: TextEmbedder.of_run(run).embed_pools,
         SAMPLES: lambda: WritingContext(
             TextContinuer(run),
@@ -167,13 +171,23 @@ def _make_contexts(
     return contexts
 
 
+def _find_left(
+    run: LoadedRun, has_left: bool, as_harness: bool
+) -> tuple[int, ...] | None:
+    """The ids before a text, as of `evaluate_tasks`; None is the form's own."""
+    if as_harness:
+        vocab = run.program.task.vocab
+        return tuple(id_ for id_ in (vocab.bos, vocab.eos) if id_ is not None)[:1]
+    return None if has_left else ()
+
+
 def _make_likelihood(
-    run: LoadedRun, options: TaskOptions, has_left: bool
+    run: LoadedRun, options: TaskOptions, left: tuple[int, ...] | None
 ) -> EvalContext:
     program, tokenizer, params, _ = run
     scorer = make_scorer(program, params)
-    if not has_left:
-        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=()))
+    if left is not None:
+        scorer = scorer.with_form(dataclasses.replace(scorer.form, left=left))
     return EvalContext(
         scorer,
         tokenizer.encode,
@@ -211,6 +225,8 @@ def _evaluate_task(
         "num_all": len(items),
         "items": _fingerprint(chosen),
     }
+    if TASKS[name].reads == LIKELIHOOD:
+        request["left"] = list(reader.scorer.form.left)
     if options:
         request |= {"options": options, "shots": _fingerprint(shots)}
     if TASKS[name].reads == SAMPLES:

@@ -56,7 +56,7 @@ COMPS = {
 
 
 class BabyLMQuestion(NamedTuple):
-    """A question whose first option is correct, and its groups; "" for none."""
+    """A question and its groups; "" for none."""
 
     question: Question
     paradigm: str
@@ -150,7 +150,7 @@ def evaluate_choices(
         sums = [sum_options(answers[i]) for i in evaluated]
         pairs.check_finite(np.array([x.sum() for x in sums]), "questions")
         chosen = [items[i] for i in evaluated]
-        hits = find_hits(sums, [0] * len(sums))
+        hits = find_hits(sums, [item.question.answer for item in chosen])
         figures, groups = judge_choices(chosen, hits)
         columns = {
             name: np.full(len(items), np.nan) for name in ("hit", "weight", "choice")

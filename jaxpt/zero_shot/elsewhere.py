@@ -3,7 +3,8 @@
 # Tasks that are known by these names: fine-tuned here, as configs/tasks/NAME.py, or
 # multiple choice, which the task `choice` reads.
 FINETUNED = (
-    *("ag_news", "ag_news_frozen", "babylm", "choice", "cola", "dialogsum", "mnli"),
+    *("ag_news", "ag_news_frozen", "babylm", "babylm_2026", "choice", "cola"),
+    *("dialogsum", "mnli"),
     *("mrpc", "rte", "sst2", "stsb", "subjqa", "upos", "wikisplit", "wnut17"),
 )
 MULTIPLE_CHOICE = (

@@ -23,4 +23,6 @@ NAMES = (
     "sts",
     "retrieval",
     "generation",
+    "sentence_pairs",
+    "prompted_choices",
 )

@@ -10,6 +10,7 @@ from jaxpt.errors import ConfigError, argument
 from jaxpt.zero_shot import (
     babylm,
     generation,
+    multilingual,
     pairs,
     reading,
     retrieval,
@@ -119,6 +120,7 @@ _MADE: dict[str, ZeroShotTask] = {
     "sts": sentence_similarity.TASK,
     "retrieval": retrieval.TASK,
     "generation": generation.TASK,
+    **multilingual.make_tasks(),
 }
 TASKS: dict[str, ZeroShotTask] = {name: _MADE[name] for name in NAMES}
 

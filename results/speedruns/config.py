@@ -2,7 +2,7 @@
 
     jaxpt compare --config results/speedruns/config.py:mlm --workdir runs/speedrun
 
-About a minute on 2 cores. results/README.md has the rules. The text, the tokenizer and
+About a minute on 2 cores. docs/speedruns.md has the rules. The text, the tokenizer and
 the evaluation are those of targets.json; everything else may be changed, also the
 number of FLOPs (compare.amount) and of seeds.
 """

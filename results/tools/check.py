@@ -1,6 +1,6 @@
 """Checks folders of results/: studies, and records of speedruns.
 
-    python results/tools/check.py results/speedruns/mlm/adamw [FOLDER ...]
+    python results/tools/check.py results/speedruns/cpu/mlm/adamw [FOLDER ...]
 
 Checks that all files are present and unaltered, that the runs are of the study's
 settings and their metrics the means of their values by example, and for a record the

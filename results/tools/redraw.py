@@ -1,6 +1,6 @@
 """Counts the costs of studies again, and lists the verdicts that change with them.
 
-    python results/tools/redraw.py results/*/ results/speedruns/*/*/
+    python results/tools/redraw.py results/*/ results/speedruns/*/*/*/
 
 For a study whose costs were counted by an earlier version. The results of its runs stay
 as they are; the study is written again with the new costs. Prints how many pairs are

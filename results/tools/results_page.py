@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from exchange import load_rates
 from speedruns import (
     TARGETS,
     Record,
@@ -34,10 +35,10 @@ which the verdicts are computed.
 `jaxpt report --study results/NAME --workdir DIR` writes the report of a study, and
 `jaxpt reproduce results/NAME --workdir DIR` trains a study again."""
 RULES = """\
-A speedrun is the least cost at which an objective reaches its target on the embedded
-corpus. A record has at least {min_seeds} seeds, and the mean over its seeds is better
+A speedrun is the least cost at which an objective reaches its target, at one of three
+scales. A record has at least {min_seeds} seeds, and the mean over its seeds is better
 than the target with p < {max_p:g} (one-sided t-test). Cost is that of one run, the mean
-over seeds. `results/README.md` has all rules, also for submitting a record."""
+over seeds. [Speedruns](speedruns.md) has all rules, also for submitting a record."""
 PICTURES = {
     "critical_differences": "Critical differences",
     "learning_curves": "Learning curves",
@@ -140,21 +141,44 @@ def list_facts(study: Study) -> list[list[str]]:
 
 
 def describe_speedruns(rules: Mapping, root: Path) -> str:
-    """The rules and the records, or that an objective has none."""
-    rows, notes = [], []
-    for objective, records in list_records(root).items():
-        rule = rules["objectives"][objective]
-        notes += [
-            f"- `{objective}/{record.study.folder.name}`: {escape(note)}"
-            for record in records
-            if (note := record.study.facts["note"])
-        ]
-        target = f"`{rule['metric']}` {word_target(rule)}"
-        rows += [[f"`{objective}`", target, *cells] for cells in _list_cells(records)]
-    header = ["objective", "target", "FLOPs", "seconds", "mean", "seeds", "p"]
-    header += ["machine", "record"]
-    table = make_table(header, rows)
-    return "\n\n".join([RULES.format_map(rules), table, "\n".join(notes)])
+    """The rules, and for each scale its records; exchange rates; re-runs."""
+    parts = [RULES.format_map(rules)]
+    notes, reruns = [], []
+    for scale, limits in rules["scales"].items():
+        rows = []
+        for objective, listed in list_records(root, scale).items():
+            rule = limits["objectives"][objective]
+            records = [record for record in listed if not record.rerun_of]
+            reruns += [record for record in listed if record.rerun_of]
+            notes += [
+                f"- `{name_record(record)}`: {escape(note)}"
+                for record in listed
+                if (note := record.study.facts["note"])
+            ]
+            aim = word_target(rule) or "set by the first baseline"
+            target = f"`{rule['metric']}` {aim}"
+            cells = _list_cells(records)
+            rows += [[f"`{objective}`", target, *each] for each in cells]
+        header = ["objective", "target", "FLOPs", "seconds", "mean", "seeds", "p"]
+        header += ["machine", "record"]
+        parts += [f"### {limits['title']}", make_table(header, rows)]
+    parts += ["\n".join(notes), *_describe_rates(root)]
+    parts.append("### Re-runs")
+    lines = [f"- `{name_record(x)}`: {escape(x.describe())}" for x in reruns]
+    parts.append("\n".join(lines) or "None yet.")
+    return "\n\n".join(parts)
+
+
+def name_record(record: Record) -> str:
+    """The folder of a record, from results/."""
+    return f"speedruns/{record.scale}/{record.objective}/{record.study.folder.name}"
+
+
+def _describe_rates(root: Path) -> list[str]:
+    """The section of exchange rates, if there are any."""
+    rates = load_rates(root)
+    lines = [f"- `{name}`: {escape(rate.describe())}" for name, rate in rates.items()]
+    return ["### Exchange rates", "\n".join(lines)] if lines else []
 
 
 def _list_cells(records: Iterable[Record]) -> list[list[str]]:
@@ -164,10 +188,10 @@ def _list_cells(records: Iterable[Record]) -> list[list[str]]:
             format_flops(record.flops),
             format_seconds(record.seconds),
             format_number(record.mean),
-            str(record.seeds),
-            escape(format_p(record.p)),
+            str(len(record.values)),
+            escape(format_p(record.p)) if record.target else MISSING,
             escape(describe_machines(record.study)),
-            f"`speedruns/{record.objective}/{record.study.folder.name}`",
+            f"`{name_record(record)}`",
         ]
         for record in records
     ]

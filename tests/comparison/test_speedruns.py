@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 SPEEDRUNS = RESULTS / "speedruns"
 MOST_FILES, MOST_BYTES = 160, 9_000_000
-RECORDS = sorted(path.parent for path in SPEEDRUNS.glob("*/*/study.json"))
+RECORDS = sorted(path.parent for path in SPEEDRUNS.glob("*/*/*/study.json"))
 STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.json"))
 
 
@@ -66,14 +66,27 @@ def test_the_folders_of_the_repository_are_valid(folder):
 def submitted(tmp_path):
     """A copy of the record of mlm, with the targets."""
     root = tmp_path / "speedruns"
-    shutil.copytree(SPEEDRUNS / "mlm" / "adamw", root / "mlm" / "mine")
-    shutil.copy(SPEEDRUNS / "targets.json", root)
-    return root / "mlm" / "mine"
+    shutil.copytree(SPEEDRUNS / "cpu" / "mlm" / "adamw", root / "cpu" / "mlm" / "adamw")
+    for name in ("targets.json", "accepted.json", "curve.json"):
+        shutil.copy(SPEEDRUNS / name, root)
+    return root / "cpu" / "mlm" / "adamw"
 
 
-def set_rules(folder, **rules):
-    path = folder.parents[1] / "targets.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | rules))
+def set_rules(folder, **changes):
+    """Changes the rules, and those of the scale."""
+    path = folder.parents[2] / "targets.json"
+    rules = json.loads(path.read_text())
+    for name, value in changes.items():
+        (rules if name in rules else rules["scales"]["cpu"])[name] = value
+    path.write_text(json.dumps(rules))
+
+
+def accept(folder):
+    """Lists a folder as an accepted record."""
+    root = folder.parents[2]
+    names = json.loads((root / "accepted.json").read_text())
+    names[folder.relative_to(root).as_posix()] = load_study(folder).facts["sha256"]
+    (root / "accepted.json").write_text(json.dumps(names))
 
 
 def refuse(folder, words):
@@ -85,15 +98,15 @@ def test_a_record_has_its_cost(submitted):
     record = check_record(submitted)
     runs = load_study(submitted).report["runs"]
     assert record.flops == pytest.approx(sum(r["flops"] for r in runs) / len(runs))
-    assert record.seeds == len(runs) >= 3 and record.p < 0.01
-    assert f"{record.seeds} seeds, target above 0.6" in record.describe()
-    (listed,) = list_records(submitted.parents[1])["mlm"]
+    assert len(record.values) == len(runs) >= 3 and record.p < 0.01
+    assert f"{len(runs)} seeds, target above 0.6" in record.describe()
+    (listed,) = list_records(submitted.parents[2], "cpu")["mlm"]
     assert listed.describe() == record.describe()
 
 
 def test_a_records_flops_include_the_optimizers():
     """The products of Muon."""
-    folder = SPEEDRUNS / "mlm" / "muon-rotary"
+    folder = SPEEDRUNS / "cpu" / "mlm" / "muon-rotary"
     runs = load_study(folder).report["runs"]
     run = list_runs(load_study(folder))[0]
     added = run.result["steps"] * run.task.update_flops
@@ -105,9 +118,13 @@ def test_a_records_flops_include_the_optimizers():
 def test_a_mean_that_is_not_surely_better_is_refused(submitted):
     target = {"metric": "choice_bayes_accuracy", "above": 0.68}
     set_rules(submitted, objectives={"mlm": target})
-    refuse(submitted, "must be above 0.68 with p below 0.01, but p is 0.")
+    refuse(
+        submitted, "missed-target: .*must be above 0.68 with p below 0.01, but p is 0."
+    )
     set_rules(submitted, objectives={"mlm": {"metric": "nothing", "above": 0.1}})
-    refuse(submitted, "a run has no nothing")
+    refuse(submitted, "other-metric: a run has no nothing")
+    set_rules(submitted, objectives={"mlm": {"metric": "choice_bayes_accuracy"}})
+    assert "the first baseline" in check_record(submitted).describe()
     set_rules(submitted, objectives={})
     refuse(submitted, "must be in a folder of one of")
 
@@ -115,10 +132,13 @@ def test_a_mean_that_is_not_surely_better_is_refused(submitted):
 def test_seeds_settings_and_objective_are_checked(submitted):
     set_rules(submitted, min_seeds=10)
     refuse(submitted, "at least 10")
-    set_rules(submitted, min_seeds=3, settings={"data.row_length": 64})
+    settings = speedruns.load_targets(SPEEDRUNS)["scales"]["cpu"]["settings"]
+    fewer = {k: v for k, v in settings.items() if k != "eval.choice_questions"}
+    set_rules(submitted, min_seeds=3, settings=fewer)
     refuse(submitted, "eval.choice_questions=2000; must be 1000")
-    other = submitted.parents[1] / "clm" / "mine"
+    other = submitted.parents[1] / "clm" / "adamw"
     shutil.copytree(submitted, other)
+    accept(other)
     refuse(other, "must have runs of clm and no other")
 
 
@@ -127,7 +147,7 @@ def test_a_gap_in_the_seeds_is_refused(submitted, monkeypatch):
     study = load_study(submitted)
     report = study.stored["report"]
     report["runs"] = [run for run in report["runs"] if run["seed"] != 1]
-    monkeypatch.setattr(speedruns, "check_study", lambda folder: study)
+    monkeypatch.setattr(speedruns, "load_study", lambda folder: study)
     refuse(submitted, "without a gap")
 
 
@@ -169,11 +189,19 @@ def test_costs_are_counted_again(submitted):
         assert one.keys() == other.keys()
 
 
-@pytest.mark.parametrize("name", ["config.py", "muon_rotary.py"])
-def test_targets_and_configs_agree(name):
-    rules = speedruns.load_targets(SPEEDRUNS)
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [
+        ("config.py:{}", "cpu"),
+        ("muon_rotary.py:{}", "cpu"),
+        ("large.py:{},gpu", "gpu"),
+        ("large.py:{},node", "node"),
+    ],
+)
+def test_targets_and_configs_agree(name, scale):
+    rules = speedruns.load_targets(SPEEDRUNS)["scales"][scale]
     for objective in rules["objectives"]:
-        path = f"{SPEEDRUNS / name}:{objective}"
+        path = f"{SPEEDRUNS}/{name.format(objective)}"
         settings = flatten(json.loads(json.dumps(to_dict(read_config_file(path)))))
         assert {n: settings[n] for n in rules["settings"]} == rules["settings"]
         assert settings["compare.objectives"] == [objective]
@@ -202,7 +230,7 @@ def test_the_page_shows_studies_and_records(submitted, tmp_path):
     assert study.facts["command"] in page and study.facts["machines"][0]["cpu"] in page
     assert "[mlm to 0.6 in the multiple-choice cloze with AdamW](#first)" in page
     assert "| 1 | mlm | 0.691 | " in page and "Costs of a run" in page
-    assert "`speedruns/mlm/mine`" in page
+    assert "`speedruns/cpu/mlm/adamw`" in page
     assert "| `span_corruption` |" in page  # without a record
     pictures = [f"results/first/{x}.svg" for x in ("learning_curves", "shared_metrics")]
     assert list(files) == pictures
