@@ -3,6 +3,7 @@
 A spec fits a family if writing its config and reading that gives the spec back.
 """
 
+import contextlib
 import dataclasses
 
 from jaxpt.errors import ConfigError, DataError, UserError, argument
@@ -42,35 +43,62 @@ def write_config(
         (`Family.lay_out`); None for a spec that is adapted already.
     """
     families = iter([_find_named(name, head)]) if name else list_families(head)
-    misfits: list[tuple[str, list[tuple[str, object]]]] = []
+    misfits: list[tuple[str, dict[str, object]]] = []
     error: UserError | None = None
     for family in families:
-        export_spec = spec if vocab is None else family.lay_out(spec, vocab.pad)
-        config = family.write(export_spec)
-        config |= {"model_type": family.name, "architectures": [family.heads[head]]}
-        unwritten = {field: getattr(export_spec, field) for field in family.unwritten}
         try:
-            again = dataclasses.replace(family.read(config), **unwritten)
+            config, differences = _fit(spec, family, vocab)
         except UserError as exception:
             error = exception
             continue
-        differences = find_differences(export_spec, again)
         if not differences:
             if vocab is not None:
-                family.check_pad(export_spec, vocab.pad)
-            return family, config
-        misfits.append((family.name, differences))
+                family.check_pad(family.lay_out(spec, vocab.pad), vocab.pad)
+            config |= {"model_type": family.name, "architectures": [family.heads[head]]}
+            return family, config | family.purpose_fields.get(head, {})
+        misfits.append((family.name, _list_changes(spec, family, vocab)))
     if not misfits:
         raise ConfigError(f"no family of transformers has such a model: {error}")
-    nearest, differences = min(misfits, key=lambda misfit: len(misfit[1]))
+    nearest, changes = min(misfits, key=lambda misfit: len(misfit[1]))
     settings = ", ".join(
-        f"model.{field}={getattr(spec, field)} ({value})"
-        for field, value in differences
+        f"model.{field}={value} (now {getattr(spec, field)})"
+        for field, value in changes.items()
     )
     raise ConfigError(
-        f"no family of transformers has such a model; the nearest is {nearest}, which "
-        f"has other values (in brackets): {settings}"
+        f"no family of transformers has such a model; the nearest, {nearest}, needs "
+        f"{settings}"
     )
+
+
+def _fit(
+    spec: ModelSpec, family: Family, vocab: Vocab | None
+) -> tuple[Config, dict[str, object]]:
+    """A spec's config.json in a family, and the fields that it does not say.
+
+    Raises:
+      UserError: the family cannot read the config.
+    """
+    export_spec = spec if vocab is None else family.lay_out(spec, vocab.pad)
+    config = family.write(export_spec)
+    unwritten = {field: getattr(export_spec, field) for field in family.unwritten}
+    again = dataclasses.replace(family.read(config), **unwritten)
+    return config, dict(find_differences(export_spec, again))
+
+
+def _list_changes(
+    spec: ModelSpec, family: Family, vocab: Vocab | None
+) -> dict[str, object]:
+    """The values with which a spec would fit, as far as they can be told.
+
+    A change may lead to others: learned positions have an offset, rotary ones do not.
+    """
+    changes: dict[str, object] = {}
+    with contextlib.suppress(UserError):
+        while more := _fit(dataclasses.replace(spec, **changes), family, vocab)[1]:
+            if more.keys() <= changes.keys():
+                break
+            changes |= more
+    return changes
 
 
 def _find_named(name: str, head: str) -> Family:

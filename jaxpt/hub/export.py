@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
@@ -133,7 +134,7 @@ def write_export(
         kind, config = write_config(spec, head, family, tokenizer.vocab)
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
-        ids = name_ids(task.vocab, form, head)
+        ids = name_ids(task.vocab, form, head, kind.ids)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         notes += _list_random(task)
         generation = None
@@ -256,11 +257,13 @@ def _complete_card(card: Card, options: ExportOptions) -> str:
     return format_card(card)
 
 
-def name_ids(vocab: Vocab, form: TextForm, head: str) -> dict[str, int | list | None]:
+def name_ids(
+    vocab: Vocab, form: TextForm, head: str, defaults: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, int | list | None]:
     """The special ids, by their names in configs of transformers.
 
-    For a model that generates, ids that it lacks are null; otherwise the defaults of
-    the family's class would apply.
+    Ids that the model lacks are null where the defaults of the family's class would
+    apply otherwise: if it generates, or if they are in `defaults` (`Family.ids`).
     """
     roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
@@ -272,7 +275,8 @@ def name_ids(vocab: Vocab, form: TextForm, head: str) -> dict[str, int | list | 
         around["forced_bos_token_id"] = form.first
     if head in ("causal", "seq2seq"):
         return ids | around | {"forced_eos_token_id": form.last}
-    return ids | {name: id_ for name, id_ in around.items() if id_ is not None}
+    known = {name: id_ for name, id_ in around.items() if id_ is not None}
+    return ids | dict.fromkeys(around.keys() & defaults.keys()) | known
 
 
 def write_tokenizer(
@@ -328,10 +332,19 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """Notes for users of an export: attention masks and starts that differ."""
-    notes, form = [], task.text_form
+    notes, form, name = [], task.text_form, config["architectures"][0]
+    if head in kind.purpose_fields:
+        fields = ", ".join(f"{k}={v}" for k, v in kind.purpose_fields[head].items())
+        notes.append(
+            f"A {head} language model in a class for causal ones: with {fields} in "
+            f"config.json, {name} reads a text in both directions and scores each "
+            "token at its own position, in transformers 5.2 and newer; older versions "
+            "ignore the field. Load it with AutoModelForCausalLM; generate() does not "
+            "apply to it."
+        )
     if head == "causal" and form.mask_note:
         notes.append(
-            f"{form.mask_note} {config['architectures'][0]} reads "
+            f"{form.mask_note} {name} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."

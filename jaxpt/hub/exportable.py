@@ -12,7 +12,7 @@ from jaxpt.runs.task import Task
 def name_families(task: Task) -> str:
     """The families of `export_run`: "electra"; or why there is none.
 
-    "none; the nearest is gpt2, which has other values (in brackets): ..."
+    "none; the nearest, gpt2, needs model.activation=gelu_tanh (now relu2)"
     """
     families = []
     try:

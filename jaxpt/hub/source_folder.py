@@ -83,13 +83,14 @@ def _find_head(
     is the discriminator, as that is kept after training. ELECTRA's generator alone is a
     masked language model.
     """
-    default = next(iter(family.heads))
+    possible = family.list_purposes(config)
+    default = possible[0]
     for head, prefix in family.marks.items():
         if any(name.startswith(prefix) for name in tensors):
             default = head
     names = config.get("architectures") or [family.heads[default]]
-    for head, name in family.heads.items():
-        if name in names:
+    for head in possible:
+        if family.heads[head] in names:
             return head
     if is_body(config) and family.body:
         has_pooler = any("pooler.dense." in name for name in tensors)
@@ -97,8 +98,8 @@ def _find_head(
             return "pretraining"
         if "discriminator" in family.heads:
             return "discriminator"
-        return next(iter(family.heads))
+        return possible[0]
     raise DataError(
         f"config.json: architectures={names}: must be one of "
-        f"{', '.join(family.heads.values())}"
+        f"{', '.join(dict.fromkeys(family.heads.values()))}"
     )
