@@ -5,6 +5,8 @@ A spec fits a family if writing its config and reading that gives the spec back.
 
 import contextlib
 import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, UserError, argument
 from jaxpt.hub.families import FAMILIES, REFUSED
@@ -12,6 +14,22 @@ from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
+
+
+class NoFamilyError(ConfigError):
+    """No family fits a spec.
+
+    Attributes:
+      nearest: the name of the family that differs in the fewest fields.
+      settings: "model.FIELD=VALUE (now OTHER)" of each change with which it would fit.
+    """
+
+    def __init__(self, nearest: str, settings: Iterable[str]) -> None:
+        self.nearest, self.settings = nearest, tuple(settings)
+        super().__init__(
+            f"no family of transformers has such a model; the nearest, {nearest}, "
+            f"needs {', '.join(self.settings)}"
+        )
 
 
 def read_config(config: Config) -> tuple[Family, ModelSpec]:
@@ -29,6 +47,27 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
         raise refusal("architectures", classes, "null or a list of names of classes")
     family = find_family(kind)
     return family, family.read(config)
+
+
+def write_configs(
+    specs: Mapping[str, ModelSpec], name: str = "", vocab: Vocab | None = None
+) -> dict[str, tuple[Family, Config]]:
+    """The families and configs of the networks of a run, by purpose.
+
+    Raises:
+      NoFamilyError: with the changes that all of them need.
+    """
+    written, error = {}, None
+    for head, spec in specs.items():
+        try:
+            written[head] = write_config(spec, head, name, vocab)
+        except NoFamilyError as other:
+            settings = () if error is None else error.settings
+            settings = dict.fromkeys((*settings, *other.settings))
+            error = NoFamilyError(other.nearest, settings)
+    if error:
+        raise error
+    return written
 
 
 def write_config(
@@ -60,13 +99,12 @@ def write_config(
     if not misfits:
         raise ConfigError(f"no family of transformers has such a model: {error}")
     nearest, changes = min(misfits, key=lambda misfit: len(misfit[1]))
-    settings = ", ".join(
-        f"model.{field}={value} (now {getattr(spec, field)})"
-        for field, value in changes.items()
-    )
-    raise ConfigError(
-        f"no family of transformers has such a model; the nearest, {nearest}, needs "
-        f"{settings}"
+    raise NoFamilyError(
+        nearest,
+        (
+            f"model.{field}={value} (now {getattr(spec, field)})"
+            for field, value in changes.items()
+        ),
     )
 
 
@@ -92,7 +130,7 @@ def _list_changes(
 
     A change may lead to others: learned positions have an offset, rotary ones do not.
     """
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     with contextlib.suppress(UserError):
         while more := _fit(dataclasses.replace(spec, **changes), family, vocab)[1]:
             if more.keys() <= changes.keys():

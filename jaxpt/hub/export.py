@@ -13,7 +13,7 @@ from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
-from jaxpt.hub.configs import write_config
+from jaxpt.hub.configs import write_configs
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.family import Family
 from jaxpt.hub.files import DTYPES, write_file, write_json, write_tensors
@@ -129,9 +129,11 @@ def write_export(
             "which no model of transformers can represent"
         )
     models, form = {}, task.text_form
-    for head, (spec, part) in parts.items():
-        spec, part = fold(spec, part, head)
-        kind, config = write_config(spec, head, family, tokenizer.vocab)
+    folded = {head: fold(spec, part, head) for head, (spec, part) in parts.items()}
+    specs = {head: spec for head, (spec, _) in folded.items()}
+    written = write_configs(specs, family, tokenizer.vocab)
+    for head, (kind, config) in written.items():
+        spec, part = folded[head]
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, form, head, kind.ids)
@@ -258,7 +260,10 @@ def _complete_card(card: Card, options: ExportOptions) -> str:
 
 
 def name_ids(
-    vocab: Vocab, form: TextForm, head: str, defaults: Mapping[str, int] = MappingProxyType({})
+    vocab: Vocab,
+    form: TextForm,
+    head: str,
+    defaults: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int | list | None]:
     """The special ids, by their names in configs of transformers.
 
@@ -292,7 +297,8 @@ def write_tokenizer(
         return
     has_types = spec.num_types > 1
     path = folder / "tokenizer.json"
-    export_tokenizer(tokenizer, path, form, has_types)
+    # config.json may name a start that is the end's id and has no role here.
+    export_tokenizer(tokenizer, path, form, has_types, has_roles=True)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def write_token(id_: int) -> dict:

@@ -170,7 +170,9 @@ class Family:
             for head, fields in self.purpose_fields.items()
             if fields.items() <= config.items()
         ]
-        return marked or [head for head in self.heads if head not in self.purpose_fields]
+        return marked or [
+            head for head in self.heads if head not in self.purpose_fields
+        ]
 
     def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
         """The spec with its positions at those rows of the table that the code reads.

@@ -226,7 +226,9 @@ def test_robertas_form_has_the_families_of_other_languages(name, load):
 
 def test_a_model_of_no_family_is_told_how_it_differs():
     spec = ModelSpec(vocab_size=30, positions="relative")
-    with pytest.raises(UserError, match="nearest, gpt2, .*positions=learned .now relat"):
+    with pytest.raises(
+        UserError, match="nearest, gpt2, .*positions=learned .now relat"
+    ):
         write_config(spec, "causal")
     with pytest.raises(UserError, match="family=bert: must be one that has a causal"):
         write_config(spec, "causal", "bert")
