@@ -57,13 +57,14 @@ def write_configs(
     Raises:
       NoFamilyError: with the changes that all of them need.
     """
-    written, error = {}, None
+    written: dict[str, tuple[Family, Config]] = {}
+    error: NoFamilyError | None = None
     for head, spec in specs.items():
         try:
             written[head] = write_config(spec, head, name, vocab)
         except NoFamilyError as other:
-            settings = () if error is None else error.settings
-            settings = dict.fromkeys((*settings, *other.settings))
+            before = () if error is None else error.settings
+            settings = dict.fromkeys((*before, *other.settings))
             error = NoFamilyError(other.nearest, settings)
     if error:
         raise error

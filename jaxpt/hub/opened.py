@@ -29,7 +29,8 @@ def is_model(source: str) -> bool:
     if source.startswith(PREFIX):
         return True
     if os.path.isdir(source):
-        return _has_model(Path(source, "config.json"))
+        is_adapter = os.path.isfile(os.path.join(source, "adapter_config.json"))
+        return is_adapter or _has_model(Path(source, "config.json"))
     parent = source.partition("/")[0]
     if not source or "://" in source or os.path.exists(parent):
         return False

@@ -13,6 +13,7 @@ from jaxpt.hub.convert import check_names, modernise, refine_spec
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import Config
 from jaxpt.hub.files import read_json, read_tensors
+from jaxpt.hub.peft_adapter import Adapter
 from jaxpt.nn.model_spec import ModelSpec
 
 # Classes of transformers that have no language model's head: none, or a task's.
@@ -37,8 +38,14 @@ class SourceNetwork(NamedTuple):
     is_body: bool
 
 
-def read_networks(folder: Path) -> dict[str, SourceNetwork]:
-    """The networks of a folder by purpose, a key of `Family.heads`."""
+def read_networks(
+    folder: Path, adapter: Adapter | None = None
+) -> dict[str, SourceNetwork]:
+    """The networks of a folder by purpose, a key of `Family.heads`.
+
+    Args:
+      adapter: is merged into the weights.
+    """
     inner = {head: folder / head for head in PARTS if (folder / head).is_dir()}
     if len(inner) == 1:
         (other,) = set(PARTS) - set(inner)
@@ -52,6 +59,8 @@ def read_networks(folder: Path) -> dict[str, SourceNetwork]:
         config = read_json(place, "config.json")
         family, spec = read_config(config)
         tensors = modernise(read_tensors(place))
+        if adapter is not None:
+            tensors = adapter.merge(tensors)
         head = head or _find_head(family, config, tensors)
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")
