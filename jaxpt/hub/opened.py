@@ -12,7 +12,8 @@ from pathlib import Path
 
 from jaxpt.by_name import load_place
 from jaxpt.errors import Spelling, current_spelling, spelled
-from jaxpt.hub.shipped import PREFIX
+
+PREFIX = "demo:"  # of the names of models that come with jaxpt (`jaxpt.hub.shipped`)
 
 
 def is_model(source: str) -> bool:
