@@ -13,6 +13,7 @@ from jaxpt.cli.running import (
     PROCESSES,
     RUNS,
     list_metrics,
+    opened,
     read_to,
     read_workdir,
     refuse,
@@ -23,6 +24,7 @@ from jaxpt.cli.running import (
 )
 from jaxpt.errors import ConfigError
 from jaxpt.files.remote import fetch, localise
+from jaxpt.hub.opened import is_model
 
 _log = logging.getLogger(__name__)
 # Flags of zero-shot tasks: the fields of `zero_shot.outcomes.Options`.
@@ -63,16 +65,25 @@ jaxpt evaluate --workdir runs/mlm --tasks blimp:blimp.tar.xz,pairs:pairs.tsv""",
     | TASK_OPTIONS,
 )
 def evaluate(command: Command, argv: list[str]) -> int:
-    """Evaluate a run on held-out text, or on zero-shot tasks with --tasks."""
+    """Evaluate a run on held-out text, or on zero-shot tasks with --tasks.
+
+    For --tasks, --workdir may be a model of transformers, a folder or a name on the
+    Hugging Face Hub.
+    """
     values = parse(command, argv)
-    workdir = read_workdir(values)
     if values.tasks:
-        return run_command(values, lambda: _evaluate_tasks(workdir, values))
+        return run_command(values, lambda: _evaluate_tasks(values))
+    workdir = read_workdir(values)
+    if is_model(values.workdir):
+        raise ConfigError(
+            f"--workdir={values.workdir}: is a model of transformers, without held-out "
+            "text: give --tasks, or first `jaxpt import --from MODEL --data TEXT`"
+        )
     refuse(values, ("rule", "num_items", *TASK_OPTIONS), "is for --tasks")
     return run_command(values, lambda: _evaluate(workdir, values))
 
 
-def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
+def _evaluate_tasks(values: FlagValues) -> int:
     from jaxpt.distributed import processes
     from jaxpt.hub.any_model import load_model
     from jaxpt.runs.zero_shot_results import evaluate_tasks, format_result
@@ -80,11 +91,13 @@ def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
 
     options: dict[str, Any] = {name: values[name].value for name in TASK_OPTIONS}
     request = values.tasks, values.rule, values.num_items
-    results = evaluate_tasks(
-        workdir, *request, TaskOptions(**options), load_model=load_model
-    )
+    with opened(values) as workdir:
+        results = evaluate_tasks(
+            workdir, *request, TaskOptions(**options), load_model=load_model
+        )
+    place = None if is_model(values.workdir) else workdir
     if processes.is_first():
-        lines = [x for each in results for x in format_result(each, workdir)]
+        lines = [x for each in results for x in format_result(each, place)]
         show_result(values, results, lines)
     return 0
 

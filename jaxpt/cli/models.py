@@ -4,7 +4,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from jaxpt.cli.flags import Command, command, parse, parse_config, repeat_flag
-from jaxpt.cli.running import read_to, read_workdir, refuse, show, start_jax
+from jaxpt.cli.running import (
+    opened,
+    read_to,
+    read_workdir,
+    refuse,
+    show,
+    start_jax,
+)
 from jaxpt.errors import ConfigError
 from jaxpt.files.remote import fetch
 
@@ -174,7 +181,9 @@ def import_(command: Command, argv: list[str]) -> int:
 
 @command(
     "generate",
-    example='jaxpt generate --workdir runs/clm --prompt "The " --num_tokens 50',
+    example="""\
+jaxpt generate --workdir runs/clm --prompt "The " --num_tokens 50
+jaxpt generate --workdir gpt2 --prompt "The " --num_tokens 50""",
     flags={
         "prompt": ((), "text to continue; may be repeated"),
         "prompt_file": ("", "a file of prompts, one per line"),
@@ -203,10 +212,10 @@ def generate(command: Command, argv: list[str]) -> int:
     A causal model continues it; an encoder-decoder reads it with its encoder; a masked
     diffusion model unmasks tokens after it. A model that can do both continues it, and
     unmasks with --num_steps. Flags that are not given have the values that an imported
-    model names.
+    model names. --workdir may be a model of transformers, a folder or a name on the
+    Hugging Face Hub.
     """
     values = parse(command, argv)
-    workdir = read_workdir(values)
     start_jax()
     from jaxpt.runs.predictions import generate_texts, read_prompts
     from jaxpt.runs.workdir import load_run
@@ -216,26 +225,33 @@ def generate(command: Command, argv: list[str]) -> int:
     names = set(command.flags) - {"prompt", "prompt_file"}
     names = {name for name in names if values[name].present}
     options: dict[str, Any] = {name: values[name].value for name in names}
-    return show(generate_texts(load_run(workdir), prompts, **options))
+    with opened(values) as workdir:
+        return show(generate_texts(load_run(workdir), prompts, **options))
 
 
 @command(
     "fill",
-    example='jaxpt fill --workdir runs/mlm --text "the st[MASK]te of the union"',
+    example="""\
+jaxpt fill --workdir runs/mlm --text "the st[MASK]te of the union"
+jaxpt fill --workdir bert-base-uncased --text "the [MASK] of it" --top_k 3""",
     flags={
         "text": ("", "text with [MASK] in it"),
         "top_k": (5, "tokens per [MASK], or texts if the model writes a gap"),
     },
 )
 def fill(command: Command, argv: list[str]) -> int:
-    """Predict the token at each [MASK] of a text, or write a gap of any length."""
+    """Predict the token at each [MASK] of a text, or write a gap of any length.
+
+    --workdir may be a model of transformers, a folder or a name on the Hugging Face
+    Hub.
+    """
     values = parse(command, argv)
-    workdir = read_workdir(values)
     start_jax()
     from jaxpt.runs.predictions import fill_text
     from jaxpt.runs.workdir import load_run
 
-    fills = fill_text(load_run(workdir), values.text, values.top_k)
+    with opened(values) as workdir:
+        fills = fill_text(load_run(workdir), values.text, values.top_k)
     return show(
         f"[MASK] {number}: "
         + "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)

@@ -85,6 +85,19 @@ def read_workdir(values: flags.FlagValues, leaves_out: str = "") -> Path:
     return check_workdir(values.workdir, leaves_out)
 
 
+@contextlib.contextmanager
+def opened(values: flags.FlagValues) -> Iterator[Path]:
+    """The run's folder of --workdir, for which a model of transformers is imported."""
+    from jaxpt.hub.opened import is_model, open_model
+
+    if not is_model(values.workdir):
+        yield read_workdir(values)
+        return
+    start_jax()
+    with open_model(values.workdir) as workdir:
+        yield workdir
+
+
 def read_to(values: flags.FlagValues) -> Path:
     """The path of --to; of a URL the local copy."""
     if not values.to:

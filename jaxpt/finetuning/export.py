@@ -209,7 +209,7 @@ def _make_reader(
     kind, purpose, config, names = target
     assert names is not None
     form = base.encoder.form
-    config = name_ids(task.vocab, form, purpose) | config
+    config = name_ids(task.vocab, form, purpose, kind.ids) | config
     labels = getattr(program.plan.spec, "label_names", ()) or program.labels
     config |= write_labels(labels, class_suffix, program.plan.spec.problem_type)
     config |= dict(names.settings) | {"architectures": [name_class(kind, class_suffix)]}
@@ -226,7 +226,7 @@ def _make_writer(
     task = tuned.program.base.task
     form, note = task.text_form, task.text_form.mask_note
     kind, purpose, config, _ = target
-    ids = name_ids(task.vocab, form, purpose)
+    ids = name_ids(task.vocab, form, purpose, kind.ids)
     tensors = to_hf(network, kind, export_spec, purpose)
     return Model(config | ids, tensors, export_spec, form, (note,) if note else (), ids)
 

@@ -3,7 +3,10 @@
 A spec fits a family if writing its config and reading that gives the spec back.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, UserError, argument
 from jaxpt.hub.families import FAMILIES, REFUSED
@@ -11,6 +14,22 @@ from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
+
+
+class NoFamilyError(ConfigError):
+    """No family fits a spec.
+
+    Attributes:
+      nearest: the name of the family that differs in the fewest fields.
+      settings: "model.FIELD=VALUE (now OTHER)" of each change with which it would fit.
+    """
+
+    def __init__(self, nearest: str, settings: Iterable[str]) -> None:
+        self.nearest, self.settings = nearest, tuple(settings)
+        super().__init__(
+            f"no family of transformers has such a model; the nearest, {nearest}, "
+            f"needs {', '.join(self.settings)}"
+        )
 
 
 def read_config(config: Config) -> tuple[Family, ModelSpec]:
@@ -30,6 +49,28 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
     return family, family.read(config)
 
 
+def write_configs(
+    specs: Mapping[str, ModelSpec], name: str = "", vocab: Vocab | None = None
+) -> dict[str, tuple[Family, Config]]:
+    """The families and configs of the networks of a run, by purpose.
+
+    Raises:
+      NoFamilyError: with the changes that all of them need.
+    """
+    written: dict[str, tuple[Family, Config]] = {}
+    error: NoFamilyError | None = None
+    for head, spec in specs.items():
+        try:
+            written[head] = write_config(spec, head, name, vocab)
+        except NoFamilyError as other:
+            before = () if error is None else error.settings
+            settings = dict.fromkeys((*before, *other.settings))
+            error = NoFamilyError(other.nearest, settings)
+    if error:
+        raise error
+    return written
+
+
 def write_config(
     spec: ModelSpec, head: str, name: str = "", vocab: Vocab | None = None
 ) -> tuple[Family, Config]:
@@ -42,35 +83,61 @@ def write_config(
         (`Family.lay_out`); None for a spec that is adapted already.
     """
     families = iter([_find_named(name, head)]) if name else list_families(head)
-    misfits: list[tuple[str, list[tuple[str, object]]]] = []
+    misfits: list[tuple[str, dict[str, object]]] = []
     error: UserError | None = None
     for family in families:
-        export_spec = spec if vocab is None else family.lay_out(spec, vocab.pad)
-        config = family.write(export_spec)
-        config |= {"model_type": family.name, "architectures": [family.heads[head]]}
-        unwritten = {field: getattr(export_spec, field) for field in family.unwritten}
         try:
-            again = dataclasses.replace(family.read(config), **unwritten)
+            config, differences = _fit(spec, family, vocab)
         except UserError as exception:
             error = exception
             continue
-        differences = find_differences(export_spec, again)
         if not differences:
             if vocab is not None:
-                family.check_pad(export_spec, vocab.pad)
-            return family, config
-        misfits.append((family.name, differences))
+                family.check_pad(family.lay_out(spec, vocab.pad), vocab.pad)
+            config |= {"model_type": family.name, "architectures": [family.heads[head]]}
+            return family, config | family.purpose_fields.get(head, {})
+        misfits.append((family.name, _list_changes(spec, family, vocab)))
     if not misfits:
         raise ConfigError(f"no family of transformers has such a model: {error}")
-    nearest, differences = min(misfits, key=lambda misfit: len(misfit[1]))
-    settings = ", ".join(
-        f"model.{field}={getattr(spec, field)} ({value})"
-        for field, value in differences
+    nearest, changes = min(misfits, key=lambda misfit: len(misfit[1]))
+    raise NoFamilyError(
+        nearest,
+        (
+            f"model.{field}={value} (now {getattr(spec, field)})"
+            for field, value in changes.items()
+        ),
     )
-    raise ConfigError(
-        f"no family of transformers has such a model; the nearest is {nearest}, which "
-        f"has other values (in brackets): {settings}"
-    )
+
+
+def _fit(
+    spec: ModelSpec, family: Family, vocab: Vocab | None
+) -> tuple[Config, dict[str, object]]:
+    """A spec's config.json in a family, and the fields that it does not say.
+
+    Raises:
+      UserError: the family cannot read the config.
+    """
+    export_spec = spec if vocab is None else family.lay_out(spec, vocab.pad)
+    config = family.write(export_spec)
+    unwritten = {field: getattr(export_spec, field) for field in family.unwritten}
+    again = dataclasses.replace(family.read(config), **unwritten)
+    return config, dict(find_differences(export_spec, again))
+
+
+def _list_changes(
+    spec: ModelSpec, family: Family, vocab: Vocab | None
+) -> dict[str, object]:
+    """The values with which a spec would fit, as far as they can be told.
+
+    A change may lead to others: learned positions have an offset, rotary ones do not.
+    """
+    changes: dict[str, Any] = {}
+    with contextlib.suppress(UserError):
+        while more := _fit(dataclasses.replace(spec, **changes), family, vocab)[1]:
+            if more.keys() <= changes.keys():
+                break
+            changes |= more
+    return changes
 
 
 def _find_named(name: str, head: str) -> Family:

@@ -3,9 +3,12 @@
 Names from before the Hub had organizations ("gpt2") are those of `LEGACY`.
 
     config.json, tokenizer files         by their exact names, so none of a subfolder
-    model.safetensors                    or, without it, the shards that its index lists
+    model.safetensors                    or, without it, the shards that its index
+                                         lists, or the only *.safetensors
     generator/, discriminator/, jaxpt/   the same files of these folders, if an export
                                          of jaxpt was uploaded
+
+A LoRA adapter of PEFT is adapter_config.json and adapter_model.safetensors.
 
 Not downloaded: pickles (pytorch_model.bin), which can run code when they are loaded,
 and the same weights in other forms (consolidated.safetensors, onnx/, tf_model.h5). The
@@ -26,21 +29,27 @@ from pathlib import Path, PurePosixPath
 from jaxpt.errors import DataError, UserError, argument
 from jaxpt.files.remote import fetch
 from jaxpt.hub.configs import read_config
-from jaxpt.hub.files import INDEX, MODEL, PICKLES, read_json
+from jaxpt.hub.files import ADAPTER, INDEX, MODEL, PICKLES, find_other, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
+from jaxpt.hub.peft_adapter import CONFIG as ADAPTER_CONFIG
+from jaxpt.hub.peft_adapter import is_adapter
 from jaxpt.hub.shipped import find_model
 from jaxpt.hub.source_folder import PARTS
 from jaxpt.text.tokens.folder_options import NAMES as OPTIONS
 from jaxpt.text.tokens.published import FOLDERS
 
 CONFIGS = ("config.json", "generation_config.json", INDEX)
+ADAPTERS = (ADAPTER_CONFIG, ADAPTER)  # of PEFT, in a repository without a model
 TOKENIZERS = (
     *itertools.chain.from_iterable(FOLDERS),
     *OPTIONS,
 )
 # By organization, the models that papers and tutorials call by one word.
 LEGACY = {
-    "openai-community": "gpt2 gpt2-medium gpt2-large gpt2-xl openai-gpt",
+    "openai-community": (
+        "gpt2 gpt2-medium gpt2-large gpt2-xl openai-gpt roberta-base-openai-detector "
+        "roberta-large-openai-detector"
+    ),
     "google-bert": (
         "bert-base-uncased bert-base-cased bert-large-uncased bert-large-cased "
         "bert-base-multilingual-uncased bert-base-multilingual-cased "
@@ -136,10 +145,12 @@ def _add_organization(source: str) -> str:
 
 def _fetch_all(source: str, repository: str, revision: str) -> Path:
     """Downloads the configs, then the weights that they need; the cache's folder."""
-    small = [f"{FOLDER}/{RUN}", f"{FOLDER}/{MODEL}"]
+    small = [f"{FOLDER}/{RUN}", f"{FOLDER}/{MODEL}", *ADAPTERS]
     for part in ("", *(f"{part}/" for part in PARTS)):
         small += [part + name for name in (*CONFIGS, *TOKENIZERS)]
     folder = _fetch(repository, revision, small)
+    if is_adapter(folder):
+        return folder
     places = [part for part in PARTS if (folder / part / "config.json").exists()]
     places = places or [""]
     if sharded := [place for place in places if (folder / place / INDEX).exists()]:
@@ -159,9 +170,21 @@ def _fetch_all(source: str, repository: str, revision: str) -> Path:
         ]
     # With the small files: a pattern that no file matches is a warning.
     folder = _fetch(repository, folder.name, [*small, *map(glob.escape, weights)])
-    if not any((folder / name).exists() for name in weights):
-        raise _explain_missing(source, repository, folder.name)
-    return folder
+    if any((folder / name).exists() for name in weights):
+        return folder
+    if find_other(os.listdir(folder)):  # of the cache
+        return folder
+    return _fetch_other(source, repository, folder.name, small)
+
+
+def _fetch_other(source: str, repository: str, commit: str, small: list[str]) -> Path:
+    """Downloads the only weights of a repository, which have another name."""
+    from huggingface_hub import HfApi
+
+    names = sorted(HfApi().list_repo_files(repository, revision=commit))
+    if name := find_other(names):
+        return _fetch(repository, commit, [*small, glob.escape(name)])
+    raise _explain_missing(source, names)
 
 
 def _list_weights(folder: Path) -> list[str]:
@@ -183,11 +206,8 @@ def _fetch(repository: str, revision: str, patterns: list[str]) -> Path:
     )
 
 
-def _explain_missing(source: str, repository: str, commit: str) -> UserError:
+def _explain_missing(source: str, names: list[str]) -> UserError:
     """The error for a repository without safetensors; names its pickles."""
-    from huggingface_hub import HfApi
-
-    names = sorted(HfApi().list_repo_files(repository, revision=commit))
     pickles = [name for name in names if name.endswith(PICKLES)]
     reason = "it has no weights that jaxpt reads"
     if pickles:

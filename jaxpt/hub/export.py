@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +13,7 @@ from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
-from jaxpt.hub.configs import write_config
+from jaxpt.hub.configs import write_configs
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.family import Family
 from jaxpt.hub.files import DTYPES, write_file, write_json, write_tensors
@@ -128,12 +129,14 @@ def write_export(
             "which no model of transformers can represent"
         )
     models, form = {}, task.text_form
-    for head, (spec, part) in parts.items():
-        spec, part = fold(spec, part, head)
-        kind, config = write_config(spec, head, family, tokenizer.vocab)
+    folded = {head: fold(spec, part, head) for head, (spec, part) in parts.items()}
+    specs = {head: spec for head, (spec, _) in folded.items()}
+    written = write_configs(specs, family, tokenizer.vocab)
+    for head, (kind, config) in written.items():
+        spec, part = folded[head]
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
-        ids = name_ids(task.vocab, form, head)
+        ids = name_ids(task.vocab, form, head, kind.ids)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         notes += _list_random(task)
         generation = None
@@ -256,11 +259,16 @@ def _complete_card(card: Card, options: ExportOptions) -> str:
     return format_card(card)
 
 
-def name_ids(vocab: Vocab, form: TextForm, head: str) -> dict[str, int | list | None]:
+def name_ids(
+    vocab: Vocab,
+    form: TextForm,
+    head: str,
+    defaults: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, int | list | None]:
     """The special ids, by their names in configs of transformers.
 
-    For a model that generates, ids that it lacks are null; otherwise the defaults of
-    the family's class would apply.
+    Ids that the model lacks are null where the defaults of the family's class would
+    apply otherwise: if it generates, or if they are in `defaults` (`Family.ids`).
     """
     roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
@@ -272,7 +280,8 @@ def name_ids(vocab: Vocab, form: TextForm, head: str) -> dict[str, int | list | 
         around["forced_bos_token_id"] = form.first
     if head in ("causal", "seq2seq"):
         return ids | around | {"forced_eos_token_id": form.last}
-    return ids | {name: id_ for name, id_ in around.items() if id_ is not None}
+    known = {name: id_ for name, id_ in around.items() if id_ is not None}
+    return ids | dict.fromkeys(around.keys() & defaults.keys()) | known
 
 
 def write_tokenizer(
@@ -288,7 +297,8 @@ def write_tokenizer(
         return
     has_types = spec.num_types > 1
     path = folder / "tokenizer.json"
-    export_tokenizer(tokenizer, path, form, has_types)
+    # config.json may name a start that is the end's id and has no role here.
+    export_tokenizer(tokenizer, path, form, has_types, has_roles=True)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def write_token(id_: int) -> dict:
@@ -328,10 +338,19 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """Notes for users of an export: attention masks and starts that differ."""
-    notes, form = [], task.text_form
+    notes, form, name = [], task.text_form, config["architectures"][0]
+    if head in kind.purpose_fields:
+        fields = ", ".join(f"{k}={v}" for k, v in kind.purpose_fields[head].items())
+        notes.append(
+            f"A {head} language model in a class for causal ones: with {fields} in "
+            f"config.json, {name} reads a text in both directions and scores each "
+            "token at its own position, in transformers 5.2 and newer; older versions "
+            "ignore the field. Load it with AutoModelForCausalLM; generate() does not "
+            "apply to it."
+        )
     if head == "causal" and form.mask_note:
         notes.append(
-            f"{form.mask_note} {config['architectures'][0]} reads "
+            f"{form.mask_note} {name} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."

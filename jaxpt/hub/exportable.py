@@ -3,7 +3,7 @@
 import jax
 
 from jaxpt.errors import UserError
-from jaxpt.hub.configs import write_config
+from jaxpt.hub.configs import write_configs
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.parametrization import standardise
 from jaxpt.runs.task import Task
@@ -12,13 +12,13 @@ from jaxpt.runs.task import Task
 def name_families(task: Task) -> str:
     """The families of `export_run`: "electra"; or why there is none.
 
-    "none; the nearest is gpt2, which has other values (in brackets): ..."
+    "none; the nearest, gpt2, needs model.activation=gelu_tanh (now relu2)"
     """
-    families = []
+    specs = {head: standardise(spec) for head, spec in list_parts(task).items()}
     try:
-        for head, spec in list_parts(task).items():
-            kind, _ = write_config(standardise(spec), head, "", task.vocab)
-            families.append(kind.name)
+        families = [
+            kind.name for kind, _ in write_configs(specs, "", task.vocab).values()
+        ]
     except UserError as error:
         reason = str(error).removeprefix("no family of transformers has such a model; ")
         return f"none; {reason}"

@@ -77,6 +77,8 @@ class Family:
         of the family reads, without `body`; an import reports them.
       zeros: (spec) -> the shapes of tensors that the class has and that are all zero.
       marks: purpose -> how names of tensors begin that only such a model has.
+      purpose_fields: purpose -> fields of config.json that only such a model has, if
+        its class has another purpose, too.
       ids: special ids of transformers' class, for a config without them.
       task_heads: the end of the name of a class for a downstream task -> the heads that
         it can have; the first is the default's.
@@ -104,6 +106,7 @@ class Family:
     unused: str = NONE
     zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}
     marks: Mapping[str, str] = _empty()
+    purpose_fields: Mapping[str, Config] = _empty()
     ids: Mapping[str, int] = _empty()
     task_heads: Mapping[str, tuple[HeadNames, ...]] = _empty()
     rate: float = 5e-5
@@ -159,6 +162,17 @@ class Family:
             kind = type(None) if name in nullable else type(default)
             check_type(names[name] or name, filled[name], *_TYPES[kind])
         return filled
+
+    def list_purposes(self, config: Config) -> list[str]:
+        """The purposes that a model may have by the fields of its config.json."""
+        marked = [
+            head
+            for head, fields in self.purpose_fields.items()
+            if fields.items() <= config.items()
+        ]
+        return marked or [
+            head for head in self.heads if head not in self.purpose_fields
+        ]
 
     def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
         """The spec with its positions at those rows of the table that the code reads.

@@ -165,6 +165,11 @@ CAUSAL = fixed(
 )
 
 
+# Causal or not, which is a model's purpose (`Family.purpose_fields`). With null, the
+# masks and kernels of transformers would differ.
+EITHER_WAY = FieldRow(lambda config: {}, lambda spec: {}, {"is_causal": True})
+
+
 def refusal(name: str, value: Any, allowed: str) -> UserError:
     """The error for a value of a field of config.json."""
     return DataError(f"config.json: {name}={value!r}: must be {allowed}")

@@ -4,6 +4,7 @@
              model.safetensors                    all tensors, or
              model-00001-of-00002.safetensors     shards, and
              model.safetensors.index.json         the shard of each tensor
+             model.fp16.safetensors               or another name, if it is the only one
 
 Only safetensors is read: a pickle (pytorch_model.bin) can run code when it is loaded.
 The files are those of transformers, https://github.com/huggingface/transformers,
@@ -13,8 +14,8 @@ The files are those of transformers, https://github.com/huggingface/transformers
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PureWindowsPath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 import ml_dtypes
@@ -37,7 +38,8 @@ DTYPES = {
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _PARTIAL = ".model.partial"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_UNSUPPORTED_SUFFIXES = (".msgpack", ".h5")
+_UNSUPPORTED_SUFFIXES = (".gguf", ".ggml", ".msgpack", ".h5", ".onnx", ".npz")
+ADAPTER = "adapter_model.safetensors"
 _LFS = b"version https://git-lfs"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -86,6 +88,7 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
     Args:
       folder: has `MODEL`, or `INDEX` and its shards. If it has both, as repositories
         of the Hub may, `MODEL` is read and the shards are not, as transformers does.
+        Without both, the only file of another name (`find_other`).
 
     Returns:
       Tensors by name; accessing one raises UserError if its dtype is not in `DTYPES`
@@ -98,11 +101,35 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
         raise DataError(f"model folder {folder}: {_reason(error)}") from error
     if INDEX in names and MODEL not in names:
         return LazyTensors(_open_shards(folder), _read_tensor)
-    if MODEL not in names:
+    name = MODEL if MODEL in names else find_other(names)
+    if not name:
         raise _explain_missing(folder, names)
-    path = folder / MODEL
+    return read_file_tensors(folder / name)
+
+
+def read_file_tensors(path: Path) -> Mapping[str, np.ndarray]:
+    """The tensors of one safetensors file, as of `read_tensors`."""
     file = _open(path)
     return LazyTensors({name: (path, file, name) for name in file.keys()}, _read_tensor)
+
+
+def find_other(names: Iterable[str]) -> str:
+    """The only safetensors file of a folder that may be a model's; "" if there is none.
+
+    >>> find_other(["config.json", "model.fp16.safetensors", ADAPTER])
+    'model.fp16.safetensors'
+    >>> find_other(["a.safetensors", "b.safetensors"])
+    ''
+    """
+    others = [
+        name
+        for name in names
+        if PurePath(name).name == name
+        and name.endswith(".safetensors")
+        and name != ADAPTER
+        and not SHARD.fullmatch(name)
+    ]
+    return others[0] if len(others) == 1 else ""
 
 
 def write_tensors(
@@ -217,9 +244,13 @@ def _explain_missing(folder: Path, names: list[str]) -> UserError:
         if matches:
             matches.sort(key=lambda name: not name.startswith("pytorch_model"))
             return _fault(
-                folder / matches[0], f"is {problem}: convert it to {MODEL} first"
+                folder / matches[0],
+                f"is {problem}: convert it to {MODEL} first (save_pretrained of "
+                "transformers writes that)",
             )
-    return DataError(f"model folder {folder}: must have {MODEL} or {INDEX}")
+    several = ", ".join(name for name in names if name.endswith(".safetensors"))
+    found = f"; it has {several}" if several else ""
+    return DataError(f"model folder {folder}: must have {MODEL} or {INDEX}{found}")
 
 
 def _open(path: Path) -> Any:

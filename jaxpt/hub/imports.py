@@ -23,6 +23,7 @@ from jaxpt.hub.download import find_folder
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.new_tokenizer import change_tokenizer
 from jaxpt.hub.origin import Origin, read_origin, write_base_model
+from jaxpt.hub.peft_adapter import is_adapter, read_adapter
 from jaxpt.hub.source_folder import (
     SourceNetwork,
     main_folder,
@@ -69,7 +70,8 @@ def import_run(
       source: a folder, or a name on the Hugging Face Hub (`jaxpt.hub.download`). The
         folder has config.json, model.safetensors and tokenizer files; for both networks
         of ELECTRA, the folders `generator` and `discriminator` have those; an export
-        also has the files of `jaxpt.hub.origin`.
+        also has the files of `jaxpt.hub.origin`. Or the folder of a LoRA adapter of
+        PEFT, which is merged into its base model.
       config: all settings; objective, model and tokenizer are set here.
       flags: full names of the settings that flags have set.
       new_tokenizer: the file or folder of a tokenizer that replaces the folder's
@@ -92,7 +94,10 @@ def _import(
 ) -> list[str]:
     """Writes the content of a run's folder to another place."""
     folder, base = find_folder(source)
-    networks, origin = read_networks(folder), read_origin(folder)
+    adapter = read_adapter(folder) if is_adapter(folder) else None
+    if adapter:
+        folder, base = find_folder(adapter.base)
+    networks, origin = read_networks(folder, adapter), read_origin(folder)
     settings = ImportSettings(config, flags, source)
     main = networks.get("discriminator") or next(iter(networks.values()))
     tokenizer = settings.resolve_tokenizer(main_folder(folder), main.spec.vocab_size)
@@ -127,7 +132,8 @@ def _import(
     size = sum(x.size for x in jax.tree.leaves(params))
     source_name = f"{task.plan.objective_name} from {main.family.name}"
     return [
-        *([f"{source}: commit {base.commit}"] if base else []),
+        *([f"{base.repository}: commit {base.commit}"] if base else []),
+        *([f"{source}: LoRA, merged into {adapter.base}"] if adapter else []),
         *settings.list_replaced(),
         *_list_random(workdir, random_parts, source),
         *_list_unread(networks, source),

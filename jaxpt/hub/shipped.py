@@ -8,9 +8,9 @@ comparison that it is from.
 from pathlib import Path
 
 from jaxpt.errors import DataError, argument
+from jaxpt.hub.opened import PREFIX
 
 PLACE = Path(__file__).parent / "models"
-PREFIX = "demo:"
 
 
 def find_model(source: str) -> str:

@@ -13,6 +13,7 @@ from jaxpt.hub.convert import check_names, modernise, refine_spec
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import Config
 from jaxpt.hub.files import read_json, read_tensors
+from jaxpt.hub.peft_adapter import Adapter
 from jaxpt.nn.model_spec import ModelSpec
 
 # Classes of transformers that have no language model's head: none, or a task's.
@@ -37,8 +38,14 @@ class SourceNetwork(NamedTuple):
     is_body: bool
 
 
-def read_networks(folder: Path) -> dict[str, SourceNetwork]:
-    """The networks of a folder by purpose, a key of `Family.heads`."""
+def read_networks(
+    folder: Path, adapter: Adapter | None = None
+) -> dict[str, SourceNetwork]:
+    """The networks of a folder by purpose, a key of `Family.heads`.
+
+    Args:
+      adapter: is merged into the weights.
+    """
     inner = {head: folder / head for head in PARTS if (folder / head).is_dir()}
     if len(inner) == 1:
         (other,) = set(PARTS) - set(inner)
@@ -52,6 +59,8 @@ def read_networks(folder: Path) -> dict[str, SourceNetwork]:
         config = read_json(place, "config.json")
         family, spec = read_config(config)
         tensors = modernise(read_tensors(place))
+        if adapter is not None:
+            tensors = adapter.merge(tensors)
         head = head or _find_head(family, config, tensors)
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")
@@ -83,13 +92,14 @@ def _find_head(
     is the discriminator, as that is kept after training. ELECTRA's generator alone is a
     masked language model.
     """
-    default = next(iter(family.heads))
+    possible = family.list_purposes(config)
+    default = possible[0]
     for head, prefix in family.marks.items():
         if any(name.startswith(prefix) for name in tensors):
             default = head
     names = config.get("architectures") or [family.heads[default]]
-    for head, name in family.heads.items():
-        if name in names:
+    for head in possible:
+        if family.heads[head] in names:
             return head
     if is_body(config) and family.body:
         has_pooler = any("pooler.dense." in name for name in tensors)
@@ -97,8 +107,8 @@ def _find_head(
             return "pretraining"
         if "discriminator" in family.heads:
             return "discriminator"
-        return next(iter(family.heads))
+        return possible[0]
     raise DataError(
         f"config.json: architectures={names}: must be one of "
-        f"{', '.join(family.heads.values())}"
+        f"{', '.join(dict.fromkeys(family.heads.values()))}"
     )

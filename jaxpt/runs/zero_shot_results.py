@@ -318,11 +318,11 @@ def _name(path: str, rules: Sequence[str], num_items: int, options: dict) -> str
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def format_result(result: dict, place: Path) -> list[str]:
+def format_result(result: dict, place: Path | None) -> list[str]:
     """Lines of a table for the terminal.
 
     Args:
-      place: the run's folder.
+      place: the run's folder; None if nothing is kept of it.
     """
     num_items, total = result["num_items"], result["num_all"]
     spread = "" if num_items == total else f" of {total:,}, spread evenly"
@@ -342,8 +342,7 @@ def format_result(result: dict, place: Path) -> list[str]:
         for kind, groups in outcome["groups"].items():
             lines += _format_groups(kind, groups)
         lines += [f"    {note}" for note in outcome["notes"]]
-    lines.append(f"  all of it: {place / FOLDER}")
-    return lines
+    return lines if place is None else [*lines, f"  all of it: {place / FOLDER}"]
 
 
 def _format_groups(kind: str, groups: dict[str, dict[str, float | None]]) -> list[str]:

@@ -43,6 +43,11 @@ BART = {
     "decoder_ffn_dim": 24,
     "max_position_embeddings": 20,
 }
+# The start is not the padding, whose embedding PyTorch freezes. Without what the class
+# would change in generation.
+BLENDERBOT = {"activation_function": "relu", "decoder_layers": 1, "pad_token_id": 3}
+BLENDERBOT |= {"encoder_no_repeat_ngram_size": 0, "forced_eos_token_id": None}
+BLENDERBOT |= {"decoder_start_token_id": 0}
 GPT2 = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 20}
 NEO = {
     "vocab_size": V,
@@ -57,6 +62,8 @@ NEO = {
 NEOX = BERT | {"hidden_size": 20, "num_attention_heads": 2}
 NEOX |= {"rope_parameters": {"partial_rotary_factor": 0.4}}
 NEOX_SERIAL = {"use_parallel_residual": False, "tie_word_embeddings": True}
+# As the encoders of configs/quickstart.py.
+NEOX_MASKED = NEOX_SERIAL | {"is_causal": False, "hidden_act": "relu"}
 LLAMA = {
     "vocab_size": V,
     "hidden_size": 16,
@@ -159,6 +166,7 @@ CASES = {
     ),
     "mt5": ("mt5", "seq2seq", T5),
     "bart": ("bart", "seq2seq", BART),
+    "blenderbot": ("blenderbot", "seq2seq", BART | BLENDERBOT),
     "llama": ("llama", "causal", LLAMA | SPECIALS),
     "llama-tied": (
         "llama",
@@ -173,6 +181,7 @@ CASES = {
     "gpt_neo": ("gpt_neo", "causal", NEO | SPECIALS),
     "gpt_neox": ("gpt_neox", "causal", NEOX | SPECIALS),
     "gpt_neox-serial": ("gpt_neox", "causal", NEOX | SPECIALS | NEOX_SERIAL),
+    "gpt_neox-masked": ("gpt_neox", "masked", NEOX | SPECIALS | NEOX_MASKED),
     "qwen2": ("qwen2", "causal", QWEN),
     "qwen3": ("qwen3", "causal", QWEN | {"head_dim": 6}),
     "qwen3-local": ("qwen3", "causal", QWEN | QWEN_LOCAL),
@@ -264,6 +273,20 @@ def draw_settings(kind: str, seed: str) -> dict:
             "hidden_act": pick("gelu", "gelu_new", "relu"),
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
+        }
+    if kind == "blenderbot":
+        mlp_width = settings["intermediate_size"]
+        return {
+            "encoder_layers": num_layers,
+            "decoder_layers": pick(1, 2, 4),
+            "encoder_attention_heads": heads,
+            "decoder_attention_heads": heads,
+            "d_model": settings["hidden_size"],
+            "encoder_ffn_dim": mlp_width,
+            "decoder_ffn_dim": mlp_width,
+            "max_position_embeddings": settings["max_position_embeddings"],
+            "activation_function": pick("relu", "gelu", "silu"),
+            "scale_embedding": pick(True, False),
         }
     if kind == "opt":
         return {

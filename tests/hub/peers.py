@@ -60,6 +60,9 @@ def run_theirs(model, batch, name):
         inputs["decoder_input_ids"] = torch.tensor(batch["decoder_input_ids"])
     if head == "discriminator":
         inputs["labels"] = inputs["labels"].float()
+    if head == "masked" and "CausalLM" in type(model).__name__:
+        # The class would predict the next token.
+        inputs["shift_labels"] = inputs["labels"]
     model.zero_grad()
     out = model(**inputs)
     out.loss.backward()

@@ -1,6 +1,7 @@
 """The family that a dry run names is the one of the export."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,23 +61,26 @@ def plan_quickstart(objective, changes=()):
 
 
 # As in docs/transformers.md.
-POST_NORM = {"model.positions": "learned", "model.norm_position": "post"}
-MASKED = {"model.num_types": 1, "model.head_bias": True, "model.head_transform": True}
+LEARNED = {"model.positions": "learned"}
+ELECTRA = {"model.norm_position": "post", "model.num_types": 1}
+ELECTRA |= {"model.head_bias": True, "model.head_transform": True}
 
 
 @pytest.mark.parametrize(
     "objective, changes, family",
     [
         ("clm", {}, "gpt_neox"),
-        ("mlm", POST_NORM | MASKED, "bert"),
-        ("electra", POST_NORM | MASKED | {"model.activation": "gelu"}, "electra"),
-        ("span_corruption", POST_NORM | {"model.position_offset": 2}, "bart"),
+        ("mlm", {}, "gpt_neox"),
+        ("electra", LEARNED | ELECTRA | {"model.activation": "gelu"}, "electra"),
+        ("span_corruption", LEARNED, "blenderbot"),
     ],
 )
 def test_the_quickstarts_models(objective, changes, family):
     assert name_families(plan_quickstart(objective, changes)) == family
     name = name_families(plan_quickstart(objective))
-    assert name.startswith("none; ") == bool(changes)
+    assert name.startswith(f"none; the nearest, {family}, needs ") == bool(changes)
+    named = dict(part.split("=") for part in re.findall(r"[\w.]+=\w+", name))
+    assert named == {field: str(value) for field, value in changes.items()}
     text = (DOCS / "transformers.md").read_text(encoding="utf-8")
     section = text.partition("## Models of the quickstart")[2].partition("\n## ")[0]
     (row,) = [x for x in section.splitlines() if x.startswith(f"| `{objective}` |")]

@@ -75,7 +75,7 @@ def test_what_is_read_is_written(name, load):
 @pytest.mark.parametrize("option", ["value_embeddings", "smear"])
 def test_options_that_no_family_has_are_refused(option):
     spec = dataclasses.replace(get_preset("gpt2"), **{option: True})
-    words = f"the nearest is gpt2.*: model.{option}=True \\(False\\)$"
+    words = f"the nearest, gpt2, needs model.{option}=False \\(now True\\)$"
     with pytest.raises(UserError, match=words):
         write_config(spec, "causal")
 
@@ -226,7 +226,9 @@ def test_robertas_form_has_the_families_of_other_languages(name, load):
 
 def test_a_model_of_no_family_is_told_how_it_differs():
     spec = ModelSpec(vocab_size=30, positions="relative")
-    with pytest.raises(UserError, match="nearest is gpt2.*positions=relative .learned"):
+    with pytest.raises(
+        UserError, match="nearest, gpt2, .*positions=learned .now relat"
+    ):
         write_config(spec, "causal")
     with pytest.raises(UserError, match="family=bert: must be one that has a causal"):
         write_config(spec, "causal", "bert")

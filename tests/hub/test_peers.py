@@ -118,7 +118,7 @@ DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
 DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
-DRAWN += ("eurobert", "stablelm", "starcoder2")
+DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -129,8 +129,8 @@ DAY = os.environ.get("JAXPT_PEERS_DAY") or time.strftime("%Y-%m-%d")
 @pytest.mark.parametrize("kind", DRAWN)
 def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
     """Numbers, padding on either side, the way back, and what is generated."""
-    head = CASES[kind][1]
-    settings = CASES[kind][2] | draw_settings(kind, seed)
+    kind, head, settings = CASES[kind]
+    settings = settings | draw_settings(kind, seed)
     monkeypatch.setitem(CASES, "drawn", (kind, head, settings))
     reference = make_theirs("drawn")
     config, tensors = save(reference, tmp_path / "a")
@@ -487,6 +487,7 @@ def test_presets_are_the_published_models(name):
         "t5",
         "t5-1.1",
         "mt5",
+        "blenderbot",
         "opt",
         "smollm3",
         "olmo2",

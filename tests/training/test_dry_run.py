@@ -19,7 +19,7 @@ def test_it_says_what_the_run_says(speech, tmp_path, capsys, monkeypatch):
     lines = capsys.readouterr().out
     assert f"mlm: {output['parameters']:,} parameters on" in lines
     assert f"\nexport to transformers: {output['export']}\n" in lines
-    assert output["export"].startswith("none; the nearest is ")
+    assert output["export"].startswith("none; the nearest, ")
     assert sorted(x.name for x in tmp_path.iterdir()) == ["config.py"]
     assert main([*argv, "--workdir", "run", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -44,13 +44,16 @@ ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
     "mt5": f"{_HERE}.mt5",
     "bart": f"{_HERE}.bart",
+    "blenderbot": f"{_HERE}.blenderbot",
 }
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
+# Decoders whose class can also read a text in both directions.
+BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox",)}
 # The families that may have a model of a purpose, a key of `Family.heads`.
 PURPOSES = {
     "causal": DECODERS,
-    **dict.fromkeys(("masked", "pretraining"), ENCODERS),
-    **dict.fromkeys(("generator", "discriminator"), ENCODERS),
+    "masked": ENCODERS | BIDIRECTIONAL,
+    **dict.fromkeys(("pretraining", "generator", "discriminator"), ENCODERS),
     "seq2seq": ENCODER_DECODERS,
 }
 # Families that the one Transformer cannot express, with the reason, behind "its".

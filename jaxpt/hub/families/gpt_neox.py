@@ -1,10 +1,14 @@
-"""GPT-NeoX and Pythia."""
+"""GPT-NeoX and Pythia, and the same network reading a text in both directions.
+
+With `is_causal=False` in config.json, the class's attention has no causal mask
+(transformers 5.2 and newer), so it is also a masked language model.
+"""
 
 from dataclasses import replace
 
 from jaxpt.hub.entries import QKV, Table, TensorEntry, map_layers, map_norm, map_untied
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import CAUSAL, activation, field, fixed
+from jaxpt.hub.fields import EITHER_WAY, activation, field, fixed
 from jaxpt.hub.rotary import rope
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -30,9 +34,10 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 FAMILY = Family(
     "gpt_neox",
-    {"causal": "GPTNeoXForCausalLM"},
+    {"causal": "GPTNeoXForCausalLM", "masked": "GPTNeoXForCausalLM"},
     (
-        CAUSAL,
+        EITHER_WAY,
+        fixed(sliding_window=None, attention_chunk_size=None, layer_types=None),
         fixed(is_encoder_decoder=False, head_dim=None),
         fixed(attention_bias=True, is_written=True),
         field("vocab_size", "vocab_size", 50432),
@@ -58,4 +63,5 @@ FAMILY = Family(
     buffers=r"gpt_neox\.layers\.\d+\.attention\."
     r"(bias|masked_bias|rotary_emb\.inv_freq)",
     ids={"bos_token_id": 0, "eos_token_id": 2},
+    purpose_fields={"masked": {"is_causal": False}},
 )

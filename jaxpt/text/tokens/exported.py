@@ -11,6 +11,7 @@ from jaxpt.text.tokens.post_processor import (
     read_template,
     write_template,
 )
+from jaxpt.text.tokens.tokenizer import add_roles
 from jaxpt.text_form import TextForm
 
 
@@ -19,8 +20,9 @@ def export_tokenizer(
     path: str | os.PathLike,
     form: TextForm | None = None,
     has_types: bool = False,
+    has_roles: bool = False,
 ) -> None:
-    """Writes a tokenizer for transformers, without the roles of its special tokens.
+    """Writes a tokenizer for transformers.
 
     It encodes a text like `encode_prompt`, with the form around it, if specials in
     the text have their names in the vocabulary.
@@ -30,6 +32,8 @@ def export_tokenizer(
         `between`, two texts are written as in the original file, or else as
         `write_template` does.
       has_types: whether the second of two texts then has type ids 1.
+      has_roles: whether it has the roles of its special tokens, as a run's has. Without
+        them, other files of its folder determine the roles.
     """
     core = tokenizer.to_core()
     if form is not None:
@@ -43,6 +47,8 @@ def export_tokenizer(
             names = {id_: tokenizer.token_name(id_) for id_ in used}
             template = write_template(form, names, has_types)
             core["post_processor"] = template
+    if has_roles:
+        core = add_roles(core, tokenizer.vocab)
     disk.replace(path, dump_core(core))
 
 

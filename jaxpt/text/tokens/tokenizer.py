@@ -29,7 +29,7 @@ from jaxpt.text.tokens.symbols import (
     CharTokenizer,
     make_byt5,
 )
-from jaxpt.text.tokens.vocab import SPECIALS
+from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
 SUBWORDS = ("bpe", "wordpiece", "unigram")
 KINDS = ("char", "byte", *SUBWORDS, "file")
@@ -131,14 +131,18 @@ def save(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
 
 def dump(tokenizer: Tokenizer) -> bytes:
     """The bytes that `save` writes."""
-    ids = {role: getattr(tokenizer.vocab, role) for role in SPECIALS}
+    return dump_core(add_roles(tokenizer.to_core(), tokenizer.vocab))
+
+
+def add_roles(core: dict, vocab: Vocab) -> dict:
+    """A `tokenizer.json` with the roles of its special tokens."""
+    ids = {role: getattr(vocab, role) for role in SPECIALS}
     roles = {
         "version": VERSION,
         "specials": {role: id_ for role, id_ in ids.items() if id_ is not None},
-        "sentinels": list(tokenizer.vocab.sentinels),
+        "sentinels": list(vocab.sentinels),
     }
-    core = tokenizer.to_core()
-    return dump_core(core | {"model": core["model"] | {ROLES: roles}})
+    return core | {"model": core["model"] | {ROLES: roles}}
 
 
 def from_json(

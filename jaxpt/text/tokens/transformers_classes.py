@@ -114,6 +114,11 @@ def _make_byte_level(
     }
 
 
+def _make_blenderbot(data: dict, options: Options) -> dict:
+    space = _flag(options, "add_prefix_space", True)
+    return _make_byte_level(data, {"add_prefix_space": space})
+
+
 def _make_neox(data: dict, options: Options) -> dict:
     made = _make_byte_level(data, options, normalizers.NFC())
     return made | {"post_processor": None}
@@ -227,6 +232,7 @@ CLASSES = {
     "RobertaTokenizer": TokenizerClass(
         "BPE", _make_byte_level, _SPACE, _ROBERTA, _FRAMED, is_double=True
     ),
+    "BlenderbotTokenizer": TokenizerClass("BPE", _make_blenderbot, _SPACE, _ROBERTA),
     "GPT2Tokenizer": TokenizerClass("BPE", _make_byte_level, _SPACE, _GPT2),
     "GPTNeoXTokenizer": TokenizerClass(
         "BPE", _make_neox, _SPACE, _GPT2 | {"pad": "<|padding|>"}
@@ -300,6 +306,7 @@ KINDS: dict[str, str | None] = {
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert"), None),
     "gpt_neox": "GPTNeoXTokenizer",
+    "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "camembert": "CamembertTokenizer",

@@ -120,6 +120,7 @@ MAKERS = {
     "MPNetTokenizer": ("mpnet", make_wordpiece),
     "GPT2Tokenizer": ("gpt2", make_byte_level),
     "RobertaTokenizer": ("roberta", lambda: make_byte_level(ROBERTA)),
+    "BlenderbotTokenizer": ("blenderbot", lambda: make_byte_level(ROBERTA)),
     "GPTNeoXTokenizer": ("gpt_neox", make_byte_level),
     "Qwen2Tokenizer": ("qwen3", make_byte_level),
     "LlamaTokenizer": ("llama", make_spaced),

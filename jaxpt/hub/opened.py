@@ -1,0 +1,62 @@
+"""Opens a model of transformers as a run, for one command.
+
+Nothing of the hub is loaded for a folder that is a run's.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxpt.by_name import load_place
+from jaxpt.errors import Spelling, current_spelling, spelled
+
+PREFIX = "demo:"  # of the names of models that come with jaxpt (`jaxpt.hub.shipped`)
+
+
+def is_model(source: str) -> bool:
+    """Whether a source is a model of transformers: a folder, `demo:NAME` or a Hub name.
+
+    A path below a folder that exists is not a name, so that a mistyped run is not
+    looked for on the Hub.
+
+    >>> is_model("demo:mlm"), is_model("gs://bucket/run"), is_model("")
+    (True, False, False)
+    >>> is_model("gpt2"), is_model("ORG/NAME@v1"), is_model(f"{os.sep}tmp/nonesuch")
+    (True, True, False)
+    """
+    if source.startswith(PREFIX):
+        return True
+    if os.path.isdir(source):
+        is_adapter = os.path.isfile(os.path.join(source, "adapter_config.json"))
+        return is_adapter or _has_model(Path(source, "config.json"))
+    parent = source.partition("/")[0]
+    if not source or "://" in source or os.path.exists(parent):
+        return False
+    return bool(load_place("jaxpt.hub.download:is_name")(source))
+
+
+def _has_model(path: Path) -> bool:
+    """Whether a config.json is one of transformers."""
+    try:
+        return "model_type" in json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # what reads the folder as a run's reports it
+
+
+@contextlib.contextmanager
+def open_model(source: str) -> Iterator[Path]:
+    """A run that exists within the context, imported from a model of transformers."""
+    outer = current_spelling()
+
+    def name(argument: str) -> str:
+        return outer.name("workdir" if argument == "from" else argument)
+
+    with tempfile.TemporaryDirectory() as place:
+        workdir = Path(place) / "run"
+        config = load_place("jaxpt.config.settings:default_config")()
+        with spelled(Spelling(name, outer.value)):
+            load_place("jaxpt.hub.imports:import_run")(source, workdir, config)
+        yield workdir
