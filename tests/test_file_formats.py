@@ -123,6 +123,7 @@ RARE = {
         "branches/STEP/",
         "budgets/AMOUNT/",
         "budgets.csv",
+        "ratios.csv",
         "branch.json",
     ),
     *("generation.json", "base_model.json", "diverged.json", "words/1M/"),

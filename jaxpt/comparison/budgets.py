@@ -5,7 +5,8 @@
 
 The smaller ones have the plans of the largest with fewer steps. Each is a comparison
 like any other, with its share of `compare.alpha`: verdicts and intervals are over runs.
-Runs of one seed at several budgets share steps, so no interval is over budgets.
+Runs of one seed at several budgets share steps, so no verdict is over budgets; cost
+ratios (`jaxpt.report.ratios`) read the runs of a seed together.
 """
 
 import dataclasses

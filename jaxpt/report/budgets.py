@@ -1,7 +1,8 @@
 """Several budgets in a report: means over seeds at each, and what all runs have spent.
 
 Verdicts are those of each budget's own report. None is over budgets: the runs of a seed
-share their first steps and are dependent.
+share their first steps and are dependent. Only cost ratios are (`report.ratios`), which
+read the runs of a seed together.
 """
 
 from jaxpt.report.formats import MISSING, format_flops, format_seconds
@@ -67,7 +68,7 @@ def list_budgets(report: Report) -> list[str]:
     lines.append(
         f"budgets: {MARK} is ahead of {report.control or 'all others'} at its budget, "
         f"over runs; alpha is {report.alpha:.3g} at each, so that all budgets share "
-        f"one error rate. Runs of one seed share their steps; intervals are not over "
+        f"one error rate. Runs of one seed share their steps; verdicts are not over "
         f"budgets"
     )
     for level in budgets.levels:

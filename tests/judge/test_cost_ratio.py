@@ -251,8 +251,11 @@ CASES = {
     "24 documents": {"num_documents": 24},
     "24 documents, known at the end alone": {"num_documents": 24, "is_late": True},
     "four budgets, 24 documents": {"num_documents": 24, "costs": BUDGETS},
-    "200 right or wrong answers, the same": {"num_documents": 200, "is_binary": True},
-    "a third of the noise": {"noise": 0.003},
+    "200 right or wrong answers, known at the end alone": {
+        "num_documents": 200,
+        "is_binary": True,
+    },
+    "no documents, standard deviations of 0.003": {"noise": 0.003},
 }
 
 
@@ -273,16 +276,22 @@ def test_coverage_is_as_stated(label):
             cells.append(f"{least:.3f} to {most:.3f} (×/÷ {found[0].factor:.2f})")
         print(f"\n| {label}, {num_runs} seeds | {' | '.join(cells)} |")
         assert np.mean(rates) >= 0.93
-        assert label == "a third of the noise" or min(rates) >= 0.92
+        assert min(rates) >= 0.92
 
 
 @pytest.mark.slow
 def test_a_bootstrap_of_runs_is_too_narrow():
-    for num_runs in (4, 5, 10):
-        rates = [
-            simulate(Case(num_runs, ratio), 400, find=bootstrap).coverage
-            for ratio in (1.3, 2.0, 4.0)
-        ]
-        cells = " | ".join(f"{rate:.3f}" for rate in rates)
-        print(f"\n| bootstrap, {num_runs} seeds | | {cells} |")
-        assert num_runs > 5 or max(rates) < 0.92
+    rates = [
+        simulate(Case(4, ratio), 400, find=bootstrap).coverage for ratio in (1.3, 2.0)
+    ]
+    print("\nbootstrap, 4 seeds:", *rates)
+    assert max(rates) < 0.9
+
+
+@pytest.mark.slow
+def test_curves_between_points_that_are_far_apart_are_not_covered():
+    """They are taken as linear: a limit that the documentation states."""
+    early = [simulate(Case(n, 5.0, noise=0.003), 500).coverage for n in (5, 10)]
+    coarse = simulate(Case(5, 1.4, costs=BUDGETS), 400).coverage
+    print("\nbetween the first two evaluations:", *early, "two budgets:", coarse)
+    assert early[1] < early[0] < 0.93 and coarse < 0.93
