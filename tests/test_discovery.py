@@ -305,7 +305,7 @@ def test_usage_groups_the_commands(capsys):
     assert max(map(len, out.splitlines())) <= 88
     places = [out.index(f"\n{group}:\n") for group in GROUPS]
     assert places == sorted(places)
-    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 24
+    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 25
     for name, each in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(each.summary[:20])}", out, re.M)
 

@@ -64,6 +64,7 @@ RUN = [
     ["export", "--workdir=run", "--to=new"],
     ["applet", "--workdir=run", "--to=new"],
     ["babylm", "--workdir=run", "--data=zero_shot"],
+    ["judge-text", "--judge=run", "--samples=text.txt", "--reference=text.txt"],
     ["finetune", "--from=run", *TUNE],
     ["doctor", "run"],
 ]

@@ -134,12 +134,11 @@ def judge_text(
     num_items: int = 0,
     num_clusters: int = 0,
 ) -> dict:
-    """Generated text judged by a model, beside real text.
+    """Generated text judged by a model, next to real text.
 
     Args:
       samples, reference: lists of texts, or files with one on each line, or JSON lines
-        with the field "text". Of the reference at most as many as there are samples
-        are read.
+        with the field "text". At most the number of samples is read of the reference.
       judge: as the source of `jaxpt.load`; its first likelihood of a text is used.
       num_items: at most this many samples, evenly spaced; 0: all.
       num_clusters: of MAUVE; 0: a tenth of the smaller number of texts.

@@ -144,7 +144,7 @@ jaxpt judge-text --samples a.jsonl --reference b.jsonl --judge openai-community/
 def judge_text(command: Command, argv: list[str]) -> int:
     """Judge generated text by a model: perplexity, MAUVE, repetition, entropy.
 
-    Every measure is printed beside that of real text. To judge what a run writes, use
+    Every measure is printed next to that of real text. To judge what a run writes, use
     jaxpt evaluate --tasks generation:FILE.json.
     """
     values = parse(command, argv)

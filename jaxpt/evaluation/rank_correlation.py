@@ -1,7 +1,7 @@
 """Spearman's rank correlation, its bootstrap, and a value for each pair.
 
 The correlation is that of mid-ranks: equal values share the mean of their ranks, as in
-scipy. It is no mean over pairs. `pair_values` gives each pair a value whose mean is
+scipy. It is not a mean over pairs. `pair_values` gives each pair a value whose mean is
 exactly the correlation, and whose distance from it is the pair's influence: the
 derivative of the correlation by the pair's weight (the infinitesimal jackknife, Efron
 1982, chapter 6). So the error of the correlation, and that of a difference of two on

@@ -47,7 +47,7 @@ def make_histograms(
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
 
-    # In an order of their own, so that the result depends on no order of the texts.
+    # Sorted, so that the result does not depend on the order of the texts.
     vectors, places = np.unique(
         np.concatenate([first, second]).astype(np.float64), axis=0, return_inverse=True
     )

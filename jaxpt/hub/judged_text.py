@@ -1,4 +1,4 @@
-"""Judging the text of any program by a model, beside real text: `jaxpt judge-text`."""
+"""Judges the text of any program by a model, next to real text: `jaxpt judge-text`."""
 
 from collections.abc import Sequence
 from typing import Any

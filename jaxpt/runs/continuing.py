@@ -1,4 +1,4 @@
-"""Continuations of prompts by any run that writes, beside the real text.
+"""Continuations of prompts by any run that writes, next to the real text.
 
     one stack           reads the prompt, writes what follows, token by token
     unmasking           fills masks after the prompt
@@ -54,7 +54,7 @@ class TextContinuer:
         seed: int,
         num_steps: int,
     ) -> list[tuple[str, str]]:
-        """What is written after each prompt, and as many tokens of the truth.
+        """What is written after each prompt, and the true text cut to the same room.
 
         Both are shorter than the truth if the model has no positions for all of it.
         """

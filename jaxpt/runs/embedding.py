@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxpt.errors import ConfigError, argument
+from jaxpt.errors import ConfigError
 from jaxpt.runs.program import Program
 from jaxpt.runs.text_encoder import make_encoder
 from jaxpt.runs.workdir import LoadedRun
@@ -68,11 +68,10 @@ class TextEmbedder:
         Returns:
           float32 [n, D]; with "none" a list of n arrays [T_i, D].
         """
-        check_value(argument("batch_size"), batch_size, PositiveInt)
+        check_value("batch_size", batch_size, PositiveInt)
         if pool not in (*POOLS, NO_POOL):
             raise ConfigError(
-                f"{argument('pool')}={pool}: must be one of "
-                f"{', '.join((*POOLS, NO_POOL))}"
+                f"pool={pool}: must be one of {', '.join((*POOLS, NO_POOL))}"
             )
         if pool != NO_POOL:
             vectors = self.embed_pools(texts, (pool,), batch_size)[pool]

@@ -3,8 +3,9 @@
     {"reference": "heldout.txt", "judge": "runs/judge"}
 
 The reference is cut into passages of `prompt_words` and `num_words` words; a run reads
-the first words of a passage and writes as many tokens as the others have. Its text
-without the prompt is judged beside the real continuations (`zero_shot.written_text`).
+the first words of a passage and writes at most the number of tokens of the others. Its
+text without the prompt is judged next to the real continuations
+(`zero_shot.written_text`).
 Paths are relative to the folder of the file; the judge is a run's folder or whatever
 else `jaxpt.load` reads.
 """
@@ -156,7 +157,7 @@ def read_passages(path: str) -> list[PromptedText]:
 def evaluate_generation(
     context: WritingContext, items: Sequence[PromptedText], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """The measures of a run's texts, beside those of the real ones."""
+    """The measures of a run's texts, with those of the real ones."""
     spec = items[0].spec
     judge = context.load_judge(spec.judge)
     pairs = context.continue_texts(

@@ -76,7 +76,7 @@ def make_figures(values: Mapping[str, tuple[float, Interval]]) -> dict[str, Figu
 def to_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     """Plain values, in which NaN becomes None, JSON's null.
 
-    >>> to_numbers({"low": math.nan, "method": "none"})
+    >>> to_numbers({"low": np.nan, "method": "none"})
     {'low': None, 'method': 'none'}
     """
     return {name: None if value != value else value for name, value in values.items()}

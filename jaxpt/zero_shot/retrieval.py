@@ -9,10 +9,10 @@ A folder in the format of BEIR and MTEB:
 All documents are ranked by cosine similarity; the metric is nDCG@10
 (`jaxpt.evaluation.ndcg`), the mean over the queries that have a judgement. As in BEIR,
 a document is read as its title, a space and its text, and a document with the id of the
-query is not ranked for it. Queries and documents are read alike, without instructions
-in front of them. Departures: each id of the judgements must exist, where BEIR counts an
-unknown document as one that is never found; and the document with the query's id must
-not be a relevant one.
+query is not ranked for it. Queries and documents are read in the same way, without
+instructions before them. Departures: each id of the judgements must exist, where BEIR
+counts an unknown document as one that is never found; and the document with the query's
+id must not be a relevant one.
 """
 
 import dataclasses

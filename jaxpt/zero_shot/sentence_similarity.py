@@ -5,8 +5,8 @@
     A man plays a flute.  A cat eats.               0.2
 
 The metric of SentEval, MTEB and sentence-transformers: Spearman's correlation of the
-cosine similarities with the scores, whose scale does not matter. Pearson's is reported
-beside it. Intervals are by the bootstrap over pairs.
+cosine similarities with the scores, whose scale does not matter. Pearson's is also
+reported. Intervals are by the bootstrap over pairs.
 """
 
 import math

@@ -7,8 +7,8 @@
     seq_rep_4, repeated_lines  how often a text repeats itself
     tokens                     its length
 
-Tokens are those of the judge, which reads each text by itself, with the special tokens
-of its own training. A model that repeats one likely phrase has a lower perplexity than
+Tokens are those of the judge, which reads each text alone, with the special tokens of
+its training. A model that repeats one likely phrase has a lower perplexity than
 real text, and a small entropy (Zheng et al. 2024): no number is read without the
 others, nor without those of real text.
 """
@@ -141,7 +141,7 @@ def compare_texts(
 
 
 def _find_figures(texts: MeasuredTexts) -> dict[str, Figure]:
-    """The measures of texts by themselves."""
+    """The measures that need no other texts."""
     is_scored = texts.scored > 0
     nats = texts.nats[is_scored]
     counts = texts.scored[is_scored].astype(np.float64)

@@ -171,7 +171,9 @@ def test_a_judge_scores_each_token_once_in_windows(runs):
         judge.score([short])[0], jaxpt.load(runs / "clm").nll([short]), rtol=1e-5
     )
     read = read_texts(
-        [texts[3]], judge._tokenizer.encode_sized, judge._scorer, "causal", 32, 16
+        [texts[3]],
+        *(judge._tokenizer.encode_sized, judge._scorer, "causal"),
+        *(32, 16, judge._tokenizer.vocab.unknown_bits),
     )
     assert len(read.nats) > 1 and read.nats.sum() == pytest.approx(nats[3], rel=1e-5)
     assert judge.description == "judge (clm, step 0, causal)"
