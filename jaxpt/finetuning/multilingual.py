@@ -44,35 +44,35 @@ SUM = "tasks combined as independent"
 HUB = "huggingface.co/datasets"
 
 
-class Part(NamedTuple):
+class HarnessTask(NamedTuple):
     """A zero-shot task: the kind of its questions, and the data set on the Hub."""
 
     task: str
     source: str
 
 
-MUBENCH = Part("prompted_choices", "aialt/MuBench")
-XCOMPS = Part("sentence_pairs", "fpadovani/xcomps-dataset")
-MULTIBLIMP = Part("sentence_pairs", "jumelet/multiblimp")
+MUBENCH = HarnessTask("prompted_choices", "aialt/MuBench")
+XCOMPS = HarnessTask("sentence_pairs", "fpadovani/xcomps-dataset")
+MULTIBLIMP = HarnessTask("sentence_pairs", "jumelet/multiblimp")
 # By language, the zero-shot tasks under the names of their lm-eval definitions.
-LANGUAGES: dict[str, dict[str, Part]] = {
+LANGUAGES: dict[str, dict[str, HarnessTask]] = {
     "eng": {
         "multiblimp_eng": MULTIBLIMP,
-        "blimp": Part("sentence_pairs", "nyu-mll/blimp"),
+        "blimp": HarnessTask("sentence_pairs", "nyu-mll/blimp"),
         "winogrande_en_mubench": MUBENCH,
         "xstorycloze_en_mubench": MUBENCH,
         "hellaswag_en_mubench": MUBENCH,
     },
     "nld": {
         "multiblimp_nld": MULTIBLIMP,
-        "blimp_nl": Part("sentence_pairs", "juletxara/blimp-nl"),
+        "blimp_nl": HarnessTask("sentence_pairs", "juletxara/blimp-nl"),
         "xcomps_nl": XCOMPS,
         "winogrande_nl_mubench": MUBENCH,
         "xstorycloze_nl_mubench": MUBENCH,
         "hellaswag_nl_mubench": MUBENCH,
     },
     "zho": {
-        "zhoblimp": Part("sentence_pairs", "Junrui1202/zhoblimp"),
+        "zhoblimp": HarnessTask("sentence_pairs", "Junrui1202/zhoblimp"),
         "xcomps_zh": XCOMPS,
         "winogrande_zh_mubench": MUBENCH,
         "xstorycloze_zh_mubench": MUBENCH,
@@ -120,7 +120,7 @@ def _list_names() -> list[str]:
     return [name for parts in LANGUAGES.values() for name in parts]
 
 
-def _find_part(name: str) -> Part:
+def _find_part(name: str) -> HarnessTask:
     return next(parts[name] for parts in LANGUAGES.values() if name in parts)
 
 

@@ -3,8 +3,8 @@
     BABYLM_2026=DIR pytest -m peers tests/zero_shot/test_babylm_2026_pipeline.py
 
 DIR is a checkout of github.com/babylm-org/babylm-eval; without it tests are skipped.
-Its definitions are read as they are, except that the data sets are local files; BLiMP's
-are those of lm-eval. The harness runs its `hf` model on the exported run.
+The definitions are read as they are, except that the data sets are local files; those
+of BLiMP are lm-eval's. The harness runs its `hf` model on the exported run.
 """
 
 import json
