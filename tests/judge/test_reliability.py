@@ -9,7 +9,12 @@ from reports import make_report, make_runs, vary
 from jaxpt.comparison.studies import load_study
 from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import FEWEST, LEAST, split_half
-from jaxpt.report.metrics import list_reliability, measure_reliability
+from jaxpt.report.metrics import (
+    list_reliability,
+    list_unreliable,
+    measure_reliability,
+)
+from jaxpt.report.terminal import list_warnings
 from jaxpt.report.types import RunEntry
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -126,11 +131,12 @@ def test_of_archived_studies(study, metric, low, high):
     report = make_report(make_runs({"clm": [0.5], "mlm": [0.6]}, metric))
     entries = [vary(report.metrics[0], label="the metric")]
     report = vary(report, metrics=entries, reliability=reliability)
-    first, *rest = list_reliability(report)
+    (first,), rest = list_reliability(report), list_unreliable(report)
     assert f"the metric {reliability[metric]:.3f}" in first
     assert bool(rest) == (reliability[metric] < LEAST)
     if rest:
-        assert rest[0].startswith("the metric cannot rank: reliability 0.1")
+        assert rest == [line for line in list_warnings(report) if "cannot rank" in line]
+        assert rest[0].startswith("WARNING: the metric cannot rank: reliability 0.1")
 
 
 def test_a_report_without_reliability_has_no_line():
