@@ -127,7 +127,7 @@ def _fit(
 def _list_changes(
     spec: ModelSpec, family: Family, vocab: Vocab | None
 ) -> dict[str, object]:
-    """The values with which a spec would fit, as far as they can be told.
+    """The values with which a spec would fit, as far as they are known.
 
     A change may lead to others: learned positions have an offset, rotary ones do not.
     """

@@ -104,11 +104,11 @@ def read_adapter(folder: Path) -> Adapter:
     config = read_json(folder, CONFIG)
     where, kind = folder / CONFIG, config.get("peft_type")
     if kind != "LORA":
-        raise DataError(f"{where}: peft_type={kind!r}: must be 'LORA'; {_REMEDY}")
+        raise DataError(f"{where}: peft_type={kind!r}: must be 'LORA'; {_advise()}")
     for name, allowed in _PLAIN.items():
         value = config.get(name)
         if not any(value == each and type(value) is type(each) for each in allowed):
-            raise DataError(f"{where}: {name}={value!r}: is not supported; {_REMEDY}")
+            raise DataError(f"{where}: {name}={value!r}: is not supported; {_advise()}")
     base, alpha = config.get("base_model_name_or_path"), config.get("lora_alpha")
     if not isinstance(base, str) or not base:
         raise DataError(
@@ -124,10 +124,12 @@ def read_adapter(folder: Path) -> Adapter:
     return Adapter(folder, base, float(alpha), is_root, is_transposed, pairs)
 
 
-_REMEDY = (
-    "merge it into its base model first (merge_and_unload of PEFT, save_pretrained), "
-    f"and name that folder in {argument('from')}"
-)
+def _advise() -> str:
+    """What to do with an adapter that is not read."""
+    return (
+        "merge it into its base model first (merge_and_unload of PEFT, save_pretrained)"
+        f", and name that folder in {argument('from')}"
+    )
 
 
 def _read_pairs(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -138,7 +140,7 @@ def _read_pairs(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         if match is None:
             raise DataError(
                 f"{folder / ADAPTER}: {name}: must be a lora_A or lora_B of a linear "
-                f"layer; {_REMEDY}"
+                f"layer; {_advise()}"
             )
         parts[match[1], match[2]] = tensors[name]
     modules = dict.fromkeys(module for module, _ in parts)
