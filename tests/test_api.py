@@ -327,7 +327,7 @@ def test_finetune_is_a_function(mlm, tmp_path):
 @pytest.fixture(scope="module")
 def comparison():
     """A comparison whose report has a shared metric, without training."""
-    values = {"a": [0.9, 0.901] * 2, "b": [0.5, 0.51] * 2, "c": [0.502, 0.508] * 2}
+    values = {"a": [0.9, 0.901] * 2, "b": [0.5, 0.51] * 2, "c": [0.503, 0.509] * 2}
     return jaxpt.Comparison(make_report(make_runs(values)).to_json())
 
 
