@@ -21,8 +21,11 @@ min(T, T / r) and the second at min(T, r T). The test is that of `judge.verdicts
 each run is read on its own curve, and no distribution is assumed beyond that of the
 test. So the interval holds the true ratio as often as the test accepts a true equality,
 also for few runs, and it excludes 1 if and only if the difference at equal cost is
-significant at the same level. A bootstrap of runs has neither property: with four runs
-its percentile interval at 95 % holds the true ratio in about four of five comparisons.
+significant at the same level. Between two points of a curve, a difference counts as
+significant only if it is larger by twice the distance of the linear curve from a
+smooth one (`Curve.bend`), as the true curve is not known there. A bootstrap of runs has
+none of these properties: with four runs its percentile interval at 95 % holds the true
+ratio in about four of five comparisons.
 
 A bound beyond the curves is 0 or infinite, and so is the estimate if the better system
 has passed the quality at its first point already; `least` and `most` are the ratios
@@ -39,6 +42,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
@@ -85,6 +89,19 @@ class Curve(NamedTuple):
         if influence is not None and len(influence) > 1:
             influence = mix(influence.T).T
         return mix(self.values), influence
+
+    def bend(self, costs: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
+        """How far a smooth mean curve is from the linear one at these costs.
+
+        The smooth one is the monotone cubic of Fritsch and Carlson (1980) in the
+        logarithm of the cost; both agree at the points.
+        """
+        if len(self.costs) < 3:
+            return np.zeros(len(costs))
+        means = self.values.mean(0)
+        known, logs = np.log(self.costs), np.log(costs)
+        smooth = PchipInterpolator(known, means)(logs.clip(known[0], known[-1]))
+        return np.abs(smooth - np.interp(logs, known, means))
 
 
 class Ratio(NamedTuple):
@@ -288,7 +305,14 @@ class _Pair(NamedTuple):
             num = apart.shape[-1]
             error = np.sqrt(num / (num - 1) * np.square(apart).sum(-1))
             half = np.hypot(half, stdtrit(num - 1, self.level / 2) * error)
-        return np.abs(runs.mean(0) - others.mean(0)) <= half
+        # At 1 the verdict is the same as that at equal cost, which reads linearly.
+        bend = np.where(logs == 0, 0.0, self.bend(logs))
+        return np.abs(runs.mean(0) - others.mean(0)) <= half + 2 * bend
+
+    def bend(self, logs: Float[np.ndarray, "N"]) -> Float[np.ndarray, "N"]:
+        """How far both smooth curves are from the linear ones at these ratios."""
+        first = self.first.bend(self.end * np.exp(np.minimum(0, -logs)))
+        return first + self.second.bend(self.end * np.exp(np.minimum(0, logs)))
 
 
 def _spread(runs: Float[np.ndarray, "R N"]) -> Sample:

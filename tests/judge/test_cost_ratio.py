@@ -195,6 +195,27 @@ def test_the_order_of_the_two_does_not_matter():
         assert find_ratio(second, first, 0.05).invert() == pytest.approx(expected)
 
 
+def test_an_interval_allows_for_the_curve_between_two_points():
+    """Of a curve that bends, and of runs that hardly differ."""
+    costs, offsets = (
+        np.array([1.0, 2.0, 4.0, 8.0]),
+        np.array([[-1], [0], [0], [1]]) / 1e6,
+    )
+    bent = Curve(costs, 1 - 1 / (1 + costs) + offsets)
+    straight = Curve(costs, np.log(costs) + offsets)
+    assert np.allclose(bent.bend(costs), 0) and np.allclose(
+        straight.bend(costs * 0.9), 0
+    )
+    places = np.array([1.5, 3.0, 6.0])
+    assert (bent.bend(places) > 1e-3).all()
+    true = 6.0
+    slow = Curve(costs, 1 - 1 / (1 + costs / true) + offsets)
+    ratio = find_ratio(bent, slow, 0.05)
+    assert abs(ratio.value - true) > 0.05  # linearly
+    assert ratio.low < true < ratio.high and ratio.high / ratio.low < 1.3
+    assert find_ratio(bent, bent, 0.05).value == 1.0
+
+
 def test_errors_of_documents_widen_the_interval():
     first, second = draw_pair(np.random.default_rng(5), Case(num_documents=12))
     whole = find_ratio(first, second, 0.05)
@@ -289,9 +310,9 @@ def test_a_bootstrap_of_runs_is_too_narrow():
 
 
 @pytest.mark.slow
-def test_curves_between_points_that_are_far_apart_are_not_covered():
-    """They are taken as linear: a limit that the documentation states."""
+def test_coverage_between_points_that_are_far_apart_is_as_stated():
+    """The error of the interpolation is allowed for, but not known."""
     early = [simulate(Case(n, 5.0, noise=0.003), 500).coverage for n in (5, 10)]
     coarse = simulate(Case(5, 1.4, costs=BUDGETS), 400).coverage
     print("\nbetween the first two evaluations:", *early, "two budgets:", coarse)
-    assert early[1] < early[0] < 0.93 and coarse < 0.93
+    assert early[0] > 0.91 and early[1] > 0.85 and coarse > 0.93
