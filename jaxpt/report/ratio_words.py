@@ -28,7 +28,7 @@ HEADER = [  # of ratios.csv
 ]
 
 
-class Shown(NamedTuple):
+class ShownPair(NamedTuple):
     """A pair seen from the objective that others are compared with.
 
     Attributes:
@@ -97,7 +97,7 @@ def is_apart(ratio: CostRatio) -> bool:
     return is_more or (ratio.high is not None and ratio.high < 1)
 
 
-def list_shown(metric: Metric) -> list[Shown]:
+def list_shown(metric: Metric) -> list[ShownPair]:
     """The pairs of the best objective, or of the control, in order of the means."""
     ranked = metric.rank()
     base = metric.control or next(iter(ranked), "")
@@ -109,7 +109,7 @@ def list_shown(metric: Metric) -> list[Shown]:
                 kind: ratio if is_better else invert(ratio)
                 for kind, ratio in pair.ratios.items()
             }
-            shown.append(Shown(pair, pair.other(base), ratios))
+            shown.append(ShownPair(pair, pair.other(base), ratios))
     return sorted(shown, key=lambda each: ranked.index(each.name))
 
 
@@ -142,7 +142,7 @@ def conclude_ratio(report: Report) -> str:
     return ""
 
 
-def _word_needs(metric: Metric, shown: list[Shown], kind: str) -> str:
+def _word_needs(metric: Metric, shown: list[ShownPair], kind: str) -> str:
     """Who needs how much, to be followed by "times X's FLOPs"."""
     if len(shown) > MAX_COUNTED:
         ordered = sorted(shown, key=lambda each: each.ratios[kind].value)
@@ -186,7 +186,7 @@ def list_ratios(report: Report) -> list[str]:
     ]
 
 
-def _word_shown(metric: Metric, shown: Shown, kind: str) -> str:
+def _word_shown(metric: Metric, shown: ShownPair, kind: str) -> str:
     """A ratio with its interval, and in brackets those that differ at other costs."""
     value = shown.ratios[kind].value
     rest = [
