@@ -337,7 +337,7 @@ def test_a_comparison_is_its_report_and_prints_as_a_table(comparison):
     html = comparison._repr_html_()
     assert html.count("<table>") == 1 and html.count("<img") == 1
     assert 'alt="Means, higher is better: a 0.90' in html
-    assert "a is ahead of b and c on linear probe on frozen features." in html
+    assert "a is ahead of c and b on linear probe on frozen features." in html
     for form in ("markdown", "latex", "html"):
         assert "objective" in comparison.format(form)
         pairs = comparison.format(form, with_pairs=True)
@@ -382,6 +382,7 @@ def test_a_fine_tuning_is_a_table(refuses):
         for seed in range(3)
     ]
     content = {"task": "topics", "metric": "accuracy", "cells": cells, "method": "all"}
+    content["unfinished"] = False
     content |= summarise(cells, "accuracy") | {"constant": {"dev": {"accuracy": 0.25}}}
     result = jaxpt.FineTuning(content)
     expected = "topics: dev accuracy 0.910; the best constant prediction reaches 0.250"

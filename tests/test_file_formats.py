@@ -71,7 +71,8 @@ def test_study(place):
     words = ["--title=t", "--question=q", f"--to={place / 'study'}"]
     assert main(["archive", f"--workdir={place / 'compared'}", *words]) == 0
     facts = json.loads((place / "study" / "study.json").read_text())
-    assert names_in(read_row("A study", "study.json")) == facts.keys()
+    text, _, of_records = read_row("A study", "study.json").partition("; with ")
+    assert names_in(text) == facts.keys() and "`record`" in of_records
     stored = json.loads(gzip.decompress((place / "study/runs.json.gz").read_bytes()))
     files = {"compare.json", "plans.json", "report.json", "values.npz"}
     assert names_in(read_row("A study", "runs.json.gz")) - files == stored.keys()
@@ -83,7 +84,9 @@ def test_report(place):
     report = json.loads((place / "compared/report.json").read_text())
     named = names_in(read_row("A comparison", "report.json"))
     of_metrics = {"by_name", "baselines", "pairs", "verdict"}
-    assert named - of_metrics <= report.keys()
+    of_means = {"low", "high"}
+    assert of_means <= named
+    assert named - of_metrics - of_means <= report.keys()
     assert of_metrics <= named and all(
         of_metrics <= m.keys() for m in report["metrics"]
     )
@@ -125,6 +128,7 @@ RARE = {
         "budgets.csv",
         "ratios.csv",
         "branch.json",
+        "critical_differences.svg",
     ),
     *("generation.json", "base_model.json", "diverged.json", "words/1M/"),
     *("evaluations/", "babylm/"),

@@ -217,7 +217,7 @@ def test_all_but_one_can_be_exported(name):
     family = EXPORTS.get(name, name.partition("-")[0])
     assert line.partition(";")[0] == family
     assert (" model.d_model" in line) is False
-    assert ("model.positions=relative (" in line) == (family == "none")
+    assert ("(now relative)" in line) == (family == "none")
 
 
 def test_the_optimizers_departures_from_adamw():

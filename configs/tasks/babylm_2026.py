@@ -1,6 +1,7 @@
 """BabyLM 2026, multilingual track: fine-tuning on eight kinds of tasks.
 
-    jaxpt finetune --from RUN --config tasks/babylm_2026:FOLDER,nl,arc --to DIR
+    jaxpt finetune --from RUN --to DIR \\
+        --config configs/tasks/babylm_2026.py:FOLDER,nl,arc
     jaxpt babylm --workdir RUN --year 2026 --glue FOLDER
 
 FOLDER is multilingual/finetune/data/multilingual of babylm-org/babylm-eval:

@@ -7,7 +7,7 @@ from jaxpt.errors import CheckpointError, UserError, argument
 from jaxpt.files import disk
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.export import ExportOptions, write_export
-from jaxpt.report.answer import format_budget
+from jaxpt.report.answer import format_budget, list_conclusions
 from jaxpt.report.terminal import list_verdicts
 from jaxpt.report.types import load_report
 from jaxpt.runs.first_seeds import list_first_seeds
@@ -56,6 +56,7 @@ def export_comparison(
     comparison = [
         f"Budget of each run: {format_budget(report)}",
         f"Seeds: {', '.join(map(str, seeds))}",
+        *list_conclusions(report),
         *list_verdicts(report),
     ]
     exported = ExportedModels({}, {})

@@ -41,9 +41,10 @@ def is_model(source: str) -> bool:
 def _has_model(path: Path) -> bool:
     """Whether a config.json is one of transformers."""
     try:
-        return "model_type" in json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False  # what reads the folder as a run's reports it
+    return isinstance(config, dict) and "model_type" in config
 
 
 @contextlib.contextmanager

@@ -506,7 +506,9 @@ def test_the_report_is_printed_in_every_form(tmp_path, capsys):
     assert cli.main([*argv, "--pairs"]) == 0
     text = capsys.readouterr().out
     sentence, table, note, *_ = text.split("\n\n")
-    assert sentence.endswith("electra and span_corruption on bigram-matched cloze.")
+    first, ratio = sentence.split("\nFor ")
+    assert first.endswith("electra and span_corruption on bigram-matched cloze.")
+    assert ratio.endswith("times clm's FLOPs (from learning curves).")
     rows = [line.split() for line in table.splitlines()[-4:]]
     assert [row[1] for row in rows] == ["clm", "mlm", "electra", "span_corruption"]
     assert [row[5] for row in rows] == ["a", "b", "c", "d"]

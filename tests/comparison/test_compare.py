@@ -167,7 +167,8 @@ def test_those_that_fill_masks_answer_one_question(report):
     judged = {y["metric"]: y for y in written["metrics"]}
     for name in ("cloze_accuracy", "cloze_bits"):
         assert set(judged[name]["by_name"]) == {"mlm", "electra"}
-        assert judged[name]["is_common"] and "mlm" in judged[name]["verdict"]
+        verdict = "no verdict from 2 seeds (4 are needed)"
+        assert judged[name]["is_common"] and judged[name]["verdict"] == verdict
 
 
 def test_the_cloze_is_what_the_model_fills_in(report):

@@ -60,7 +60,8 @@ def test_each_objective_is_exported_with_the_verdicts(
         _, _, section = card.partition("\n## Comparison\n\n")
         assert "- Budget of each run: 1.67e14 FLOPs (as clm)\n" in section
         assert "- Seeds: 0, 1\n" in section
-        assert "frozen features: no verdict from 2 seeds" in section
+        first = "At 1.67e14 FLOPs per run, no verdict from 2 seeds"
+        assert f"- {first}" in section
         assert main(["doctor", str(out / name)]) == 0
     assert pushed == [(out / n, f"a/b-{n}", True) for n in ("clm", "mlm")]
     # A run alone says nothing of a comparison.

@@ -145,7 +145,7 @@ def test_a_part_of_the_items_is_no_submission(run, data, tmp_path, capsys):
 @pytest.mark.parametrize(
     "args, output",
     [
-        ((), "--data, --glue: at least one of them must be given"),
+        ((), "--data, --glue, --against: at least one of them must be given"),
         (
             ("--data", "nowhere"),
             "--data=nowhere: must be a folder or an archive",
