@@ -193,15 +193,22 @@ def evaluate_babylm(
         path = folder / ("-".join(x for x in ("predictions", used) if x) + ".json")
         write_json(path, whole)
         result["files"].append(str(path))
+    write_scores(folder, rows, result)
+    return result
+
+
+def write_scores(
+    folder: Path, rows: Mapping[str, Any], result: dict[str, Any], year: str = ""
+) -> None:
+    """Writes the items by rule and the scores, and lists the files in `result`."""
     folder.mkdir(exist_ok=True)
     for used, listed in rows.items():
-        path = folder / f"items-{used}.csv"
+        path = folder / ("-".join(x for x in ("items", year, used) if x) + ".csv")
         checksums.write(path, write_items(listed))
         result["files"].append(str(path))
-    path = folder / "scores.json"
+    path = folder / ("-".join(x for x in ("scores", year) if x) + ".json")
     result["files"].append(str(path))
     write_json(path, result)
-    return result
 
 
 def score_part(

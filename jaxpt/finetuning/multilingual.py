@@ -21,8 +21,7 @@ import numpy as np
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import ConfigError, DataError, argument
-from jaxpt.files import checksums
-from jaxpt.files.folder import refuse_links, write_json
+from jaxpt.files.folder import refuse_links
 from jaxpt.finetuning.babylm import (
     FOLDER,
     choose,
@@ -31,7 +30,7 @@ from jaxpt.finetuning.babylm import (
     read_predictions,
     score_tuned,
     to_json_figure,
-    write_items,
+    write_scores,
 )
 from jaxpt.finetuning.grid import finetune
 from jaxpt.runs.zero_shot_results import evaluate_tasks, load_columns
@@ -202,14 +201,7 @@ def evaluate_multilingual(
         records = read_predictions(place, output["cells"][0])
         score = score_tuned(output["metric"], records)
         result["finetuning"][f"{language}/{name}"] = score
-    folder.mkdir(exist_ok=True)
-    for used, listed in rows.items():
-        path = folder / f"items-2026-{used}.csv"
-        checksums.write(path, write_items(listed))
-        result["files"].append(str(path))
-    path = folder / "scores-2026.json"
-    result["files"].append(str(path))
-    write_json(path, result)
+    write_scores(folder, rows, result, "2026")
     return result
 
 

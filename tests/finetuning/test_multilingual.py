@@ -13,7 +13,7 @@ from tiny import make_config, write_run
 from jaxpt.cli.main import main
 from jaxpt.config.config_files import read_config_file
 from jaxpt.external.submissions import find_items, judge_submissions
-from jaxpt.finetuning import multilingual
+from jaxpt.finetuning.babylm import write_items
 from jaxpt.finetuning.multilingual import LANGUAGES, TUNED, find_tasks, find_tunings
 
 NUM = 20
@@ -133,9 +133,7 @@ def test_a_better_submission_is_ahead(tmp_path):
         hits = (np.arange(400) % 10 < 10 * share).astype(int)
         path = tmp_path / name / "babylm" / "items-2026-causal.csv"
         path.parent.mkdir(parents=True)
-        path.write_bytes(
-            multilingual.write_items([["blimp", i, h, 1] for i, h in enumerate(hits)])
-        )
+        path.write_bytes(write_items([["blimp", i, h, 1] for i, h in enumerate(hits)]))
     (ranking,) = judge_submissions(
         [tmp_path / "fair", tmp_path / "good"], 2026
     ).rankings
@@ -153,9 +151,7 @@ def test_seeds_of_a_submission_are_its_runs(tmp_path):
             path.parent.mkdir()
             hits = (rng.random(300) < share).astype(int)
             path.write_bytes(
-                multilingual.write_items(
-                    [["blimp", i, h, 1] for i, h in enumerate(hits)]
-                )
+                write_items([["blimp", i, h, 1] for i, h in enumerate(hits)])
             )
     judged = judge_submissions(sorted(tmp_path.iterdir()), 2025)
     assert not judged.is_fixed
