@@ -8,6 +8,8 @@ derivative of the correlation by the pair's weight (the infinitesimal jackknife,
 the same pairs, is that of a mean.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
@@ -34,16 +36,22 @@ def _center_ranks(values: Float[np.ndarray, "*B N"]) -> Float[np.ndarray, "*B N"
     return stats.rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2
 
 
-def spearman_interval(
-    first: Float[np.ndarray, "N"], second: Float[np.ndarray, "N"]
+def correlation_interval(
+    correlate: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    first: Float[np.ndarray, "N"],
+    second: Float[np.ndarray, "N"],
 ) -> Interval:
-    """Its 95 % interval: the correlation of each bootstrap draw of the pairs."""
+    """The 95 % interval of a correlation: that of each bootstrap draw of the pairs.
 
-    def correlate(drawn: Int[np.ndarray, "B N"]) -> Float[np.ndarray, "B"]:
-        return spearman(first[drawn], second[drawn])
+    Args:
+      correlate: maps two arrays [B, N] to B correlations, such as `spearman`.
+    """
+
+    def find(drawn: Int[np.ndarray, "B N"]) -> Float[np.ndarray, "B"]:
+        return correlate(first[drawn], second[drawn])
 
     num = len(first)
-    return percentile_interval(bootstrap(correlate, num), num, "pairs")
+    return percentile_interval(bootstrap(find, num), num, "pairs")
 
 
 def pair_values(

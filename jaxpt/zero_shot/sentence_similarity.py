@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from jaxpt.errors import DataError
 from jaxpt.evaluation.rank_correlation import (
+    correlation_interval,
     pair_values,
     spearman,
-    spearman_interval,
 )
-from jaxpt.judge.bootstrap import Interval, bootstrap, percentile_interval
 from jaxpt.zero_shot.embedded import POOLINGS, Embed, embed_distinct, weigh_words
 from jaxpt.zero_shot.outcomes import STATES, Outcome, ZeroShotTask, make_figures
 from jaxpt.zero_shot.pairs import read_rows
@@ -114,16 +113,6 @@ def pearson(
     return np.where(is_constant, 0.0, value)
 
 
-def _pearson_interval(
-    first: Float[np.ndarray, "N"], second: Float[np.ndarray, "N"]
-) -> Interval:
-    def correlate(drawn: Int[np.ndarray, "B N"]) -> Float[np.ndarray, "B"]:
-        return pearson(first[drawn], second[drawn])
-
-    num = len(first)
-    return percentile_interval(bootstrap(correlate, num), num, "pairs")
-
-
 def evaluate_similarity(
     embed: Embed, items: Sequence[ScoredPair], rules: Sequence[str]
 ) -> dict[str, Outcome]:
@@ -149,11 +138,11 @@ def _judge(
         {
             "spearman": (
                 float(spearman(similarities, scores)),
-                spearman_interval(similarities, scores),
+                correlation_interval(spearman, similarities, scores),
             ),
             "pearson": (
                 float(pearson(similarities, scores)),
-                _pearson_interval(similarities, scores),
+                correlation_interval(pearson, similarities, scores),
             ),
         }
     )

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from jaxpt.evaluation.rank_correlation import (
+    correlation_interval,
     pair_values,
     spearman,
-    spearman_interval,
 )
 
 columns = st.lists(
@@ -71,7 +71,7 @@ def test_pair_values_have_the_correlation_as_mean_in_any_order(pairs, random):
 def test_error_of_the_mean_is_that_of_the_bootstrap():
     x, y = draw(400)
     error = pair_values(x, y).std(ddof=1) / np.sqrt(len(x))
-    low, high, method = spearman_interval(x, y)
+    low, high, method = correlation_interval(spearman, x, y)
     assert (high - low) / (2 * 1.96) == pytest.approx(error, rel=0.1)
     assert low < spearman(x, y) < high and method == "bootstrap over pairs"
 
