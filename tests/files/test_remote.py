@@ -16,12 +16,16 @@ from jaxpt.files.folder import claim, hold, new_folder, write_json
 from jaxpt.files.objects import ObjectStore
 
 LARGE = mirror.LARGE_BYTES + 1
+START_RENEWING = lease._start
 
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch, tmp_path):
     # A process is killed here, and no machine loses its power.
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+    # Tests leave leases behind as killed processes do; this one would renew them.
+    monkeypatch.setattr(lease, "_held", set())
+    monkeypatch.setattr(lease, "_start", lambda lease: None)
     with machine(monkeypatch, tmp_path / "home"):
         yield
 
@@ -186,6 +190,7 @@ def test_a_new_folder_begins_again_where_its_upload_was_killed(monkeypatch):
 
 
 def test_one_machine_writes_at_a_time(away, monkeypatch):
+    monkeypatch.setattr(lease, "_start", START_RENEWING)
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     monkeypatch.setattr(lease, "_renewer", None)
     url = new_url()
@@ -205,7 +210,6 @@ def test_one_machine_writes_at_a_time(away, monkeypatch):
 
 
 def test_a_lost_lease_stops_the_first_process(away, monkeypatch):
-    monkeypatch.setattr(lease, "_start", lambda lease: None)  # renews no more
     url = new_url()
     folder = remote.fetch(url)
     with pytest.raises(LostLease, match="another process has taken over"):
