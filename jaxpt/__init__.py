@@ -53,7 +53,9 @@ _MODULES = {
     "jaxpt.external.verdict": ("verdict",),
     "jaxpt.rng": ("split_step", "stream"),
 }
-PLACES = {name: module for module, names in _MODULES.items() for name in names}
+PLACES: dict[str, str] = {
+    name: module for module, names in _MODULES.items() for name in names
+}
 
 __all__ = [
     "CheckpointError",

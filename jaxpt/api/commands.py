@@ -133,7 +133,7 @@ def judge_text(
     judge: Folder,
     num_items: int = 0,
     num_clusters: int = 0,
-) -> dict:
+) -> dict[str, Any]:
     """Generated text judged by a model, next to real text.
 
     Args:

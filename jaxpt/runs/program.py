@@ -6,7 +6,7 @@ Nothing below this file depends on the number of devices.
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -69,18 +69,23 @@ class Program:
         devices, and if the run's mesh does not fit them, every matrix is sharded.
     """
 
-    def __init__(self, task: Task, devices=None, is_training: bool = True):
-        self.task = task
+    def __init__(
+        self,
+        task: Task,
+        devices: Sequence[jax.Device] | None = None,
+        is_training: bool = True,
+    ):
+        self.task: Task = task
         devices, train = list(devices or jax.devices()), task.plan.train
-        self.is_pmap = train.backend == "pmap"
+        self.is_pmap: bool = train.backend == "pmap"
         self._shapes = jax.eval_shape(self._make_state, 0)
         if is_training:
             shape = sharding.shape_mesh(train, len(devices))
             sharding.check_task(task, self._shapes.params, shape)
         else:
             shape = _fit_mesh(task, len(devices))
-        self.mesh = sharding.make_mesh(shape, devices)
-        self.devices = list(self.mesh.devices.flat)
+        self.mesh: Mesh = sharding.make_mesh(shape, devices)
+        self.devices: list[jax.Device] = list(self.mesh.devices.flat)
         self._whole = self._make_sharding()
         self._first = self._make_sharding(ROW_AXES)
         self._by_row = self._make_sharding(None, ROW_AXES)
@@ -92,7 +97,7 @@ class Program:
         self._init_params = jax.jit(self._make_params, out_shardings=params)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
-        self.train_call = TrainCalls(
+        self.train_call: TrainCalls = TrainCalls(
             task,
             self.abstract_state(),
             self.mesh,
@@ -100,7 +105,7 @@ class Program:
             self._whole,
             self.devices if self.is_pmap else None,
         )
-        self.readers = Readers(task, self.compile_reader)
+        self.readers: Readers = Readers(task, self.compile_reader)
         self._find_writer = functools.lru_cache(MAX_WRITERS)(self._compile_writer)
         self.decoder: Decoder | None = None  # of a network that writes
         if isinstance(task.model, WritesText):
@@ -132,7 +137,9 @@ class Program:
         read.trace = trace  # type: ignore[attr-defined]
         return read
 
-    def write(self, function: Callable, params, rows, /, *rest, **static) -> Any:
+    def write(
+        self, function: Callable, params: Any, rows: Any, /, *rest: Any, **static: Any
+    ) -> Any:
         """`function(params, rows, *rest, **static)`, compiled once for its arguments.
 
         Args:
@@ -143,7 +150,9 @@ class Program:
         shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves((rows, rest)))
         return self._find_writer(function, shapes, **static)(params, rows, *rest)
 
-    def _compile_writer(self, function: Callable, shapes: tuple, /, **static) -> Reader:
+    def _compile_writer(
+        self, function: Callable, shapes: tuple[Any, ...], /, **static
+    ) -> Reader:
         """A separate compiled function for each of the arguments."""
         return self.compile_reader(functools.partial(function, **static))
 
@@ -226,7 +235,7 @@ class Program:
             return state
         return self._first_copy(state)
 
-    def place(self, stack: dict) -> dict:
+    def place(self, stack: dict[str, Any]) -> dict[str, Any]:
         """Puts host rows of `choose_rows` on devices: {"tokens": [K, B, R], ...}."""
         if self.is_pmap:
             return jax.tree.map(self._split, stack)

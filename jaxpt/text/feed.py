@@ -69,9 +69,9 @@ class Feed:
         sizes = [phase.batch_size for phase in spec.phases]
         if min(sizes) < 1:
             raise DataError(f"train.batch_size={min(sizes)}: must be at least 1")
-        self.parts = [rows for rows, _ in parts]
+        self.parts: list[PlannedRows] = [rows for rows, _ in parts]
         self.spec = spec
-        self.keys = self.parts[0].keys
+        self.keys: tuple[str, ...] = self.parts[0].keys
         if any(rows.keys != self.keys for rows in self.parts):
             raise ValueError("all parts must have the same keys")
         self._quotas = make_quotas([weight for _, weight in parts])

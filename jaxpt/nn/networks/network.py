@@ -98,7 +98,9 @@ class Network(abc.ABC):
         """
         return self, params
 
-    def task_states(self, params: Any, batch: dict, *, rngs: Any = None) -> Array:
+    def task_states(
+        self, params: Any, batch: dict[str, Any], *, rngs: Any = None
+    ) -> Array:
         """Hidden states [B, T, W] of a task's texts, through which gradients pass.
 
         Padding never changes a number of a text.
@@ -115,7 +117,7 @@ class Network(abc.ABC):
         return network._apply_task("read_task", part_params, batch, rngs)
 
     def _apply_task(
-        self, method: str, params: Any, batch: dict, rngs: Any, **more: Any
+        self, method: str, params: Any, batch: dict[str, Any], rngs: Any, **more: Any
     ) -> Any:
         return self.apply(  # type: ignore[attr-defined]
             {"params": params},
@@ -126,7 +128,9 @@ class Network(abc.ABC):
             **more,
         )
 
-    def task_layers(self, params: Any, batch: dict, *, rngs: Any = None) -> Array:
+    def task_layers(
+        self, params: Any, batch: dict[str, Any], *, rngs: Any = None
+    ) -> Array:
         """As `task_states`, of the first layer's input and each layer's output.
 
         [L + 1, B, T, W]; only `task_states` if its layers cannot be read separately.
@@ -218,11 +222,11 @@ class TransformerNetwork(Network, Transformer):
     def task_width(self) -> int:
         return self.spec.d_model
 
-    def task_mask(self, batch: dict) -> masks.Mask:
+    def task_mask(self, batch: dict[str, Any]) -> masks.Mask:
         """The attention mask of a task's texts: full, without the padding."""
         return masks.segments(batch["segment_ids"])
 
-    def read_task(self, batch: dict, *, deterministic: bool) -> Array:
+    def read_task(self, batch: dict[str, Any], *, deterministic: bool) -> Array:
         attn_masks = {"self": self.task_mask(batch)}
         if "dec_inputs" in batch:
             target, source = batch["dec_segment_ids"], batch["segment_ids"]
@@ -232,7 +236,9 @@ class TransformerNetwork(Network, Transformer):
             }
         return self.batch_states(batch, attn_masks, deterministic=deterministic)
 
-    def task_layers(self, params: Any, batch: dict, *, rngs: Any = None) -> Array:
+    def task_layers(
+        self, params: Any, batch: dict[str, Any], *, rngs: Any = None
+    ) -> Array:
         """Those of the only stack, or of the encoder; the last of them normed."""
         encoder_batch = {
             name: x for name, x in batch.items() if not name.startswith("dec_")
@@ -249,7 +255,11 @@ class TransformerNetwork(Network, Transformer):
         return self.apply({"params": params}, method=predict)
 
     def _target_log_probs(
-        self, params: Any, batch: dict, attn_masks: dict[str, Any], with_ranks: bool
+        self,
+        params: Any,
+        batch: dict[str, Any],
+        attn_masks: dict[str, Any],
+        with_ranks: bool,
     ) -> Any:
         def predict(model: TransformerNetwork) -> Any:
             states = model.batch_states(batch, attn_masks, deterministic=True)

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -63,15 +63,15 @@ class Tokenizer(Protocol):
         """A printable name of one id, for plots and tables."""
         ...
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         """Plain values that determine its ids, for its hash and for web pages."""
         ...
 
-    def identity(self) -> dict:
+    def identity(self) -> dict[str, Any]:
         """Plain values that determine the ids of plain text, for `fingerprint`."""
         return self.to_json()
 
-    def to_core(self) -> dict:
+    def to_core(self) -> dict[str, Any]:
         """The content of a Hugging Face `tokenizer.json` that gives the same ids.
 
         It does not have the roles of special tokens, which `tokenizer.save` adds.

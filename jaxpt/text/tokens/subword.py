@@ -101,7 +101,7 @@ class SubwordTokenizer(Tokenizer):
         """The id of a token by its name in the vocabulary, or None."""
         return self._core.token_to_id(name)
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         roles = {role: getattr(self.vocab, role) for role in SPECIALS}
         return {
             "kind": self.kind,
@@ -111,7 +111,7 @@ class SubwordTokenizer(Tokenizer):
             "core": self.to_core(),
         }
 
-    def identity(self) -> dict:
+    def identity(self) -> dict[str, Any]:
         """Without the post-processor, and how specials in a prompt are recognized."""
         data = self.to_json()
         del data["version"]
@@ -121,11 +121,11 @@ class SubwordTokenizer(Tokenizer):
                 token |= {"lstrip": False, "rstrip": False}
         return data
 
-    def to_core(self) -> dict:
+    def to_core(self) -> dict[str, Any]:
         return json.loads(self._core.to_str())
 
     def _list_bytes(
-        self, names: list[str], special: set[int], model: dict
+        self, names: list[str], special: set[int], model: dict[str, Any]
     ) -> list[bytes]:
         """The bytes of each id's text; a special's are those of its name."""
         prefix = model.get("continuing_subword_prefix") or ""
@@ -151,7 +151,7 @@ class SubwordTokenizer(Tokenizer):
         special: set[int],
         roles: dict[str, int],
         sentinels: tuple[int, ...],
-        data: dict,
+        data: dict[str, Any],
     ) -> Vocab:
         known = {*roles.values(), *sentinels}
         if known - special or len(set(sentinels)) < len(sentinels):
@@ -184,7 +184,7 @@ class SubwordTokenizer(Tokenizer):
         return replace(vocab, special_texts=special_texts)
 
 
-def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
+def check_core(core: tokenizers.Tokenizer, data: dict[str, Any]) -> str:
     """Checks a tokenizer of the library, whose JSON is `data`, and returns its kind."""
     model = data["model"]
     name = model.get("type")
@@ -210,7 +210,7 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     return KINDS[name]
 
 
-def _make_encoder(data: dict) -> ChunkEncoder:
+def _make_encoder(data: dict[str, Any]) -> ChunkEncoder:
     """The encoder of plain text for the tokenizer of this JSON."""
     data, prefix = _hide_specials(data), ""
     cut, split = choose_cut(data), data["pre_tokenizer"]
@@ -225,7 +225,7 @@ def _make_encoder(data: dict) -> ChunkEncoder:
     return ChunkEncoder(core, cut, prefix)
 
 
-def _hide_specials(data: dict) -> dict:
+def _hide_specials(data: dict[str, Any]) -> dict[str, Any]:
     """Renames specials in the JSON to names with a space, which no text matches.
 
     Otherwise the library finds specials in plain text. Even if that is turned off, a
@@ -254,7 +254,7 @@ def _hide_specials(data: dict) -> dict:
     return data | without | {"model": model, "added_tokens": added}
 
 
-def _keeps_bytes(data: dict) -> bool:
+def _keeps_bytes(data: dict[str, Any]) -> bool:
     """Whether ids preserve the bytes of any text.
 
     Other tokenizers change spaces, line ends or case, or add a space before a text.
@@ -274,7 +274,7 @@ def _keeps_bytes(data: dict) -> bool:
     )
 
 
-def _list_flagged(data: dict, flag: str) -> frozenset[int]:
+def _list_flagged(data: dict[str, Any], flag: str) -> frozenset[int]:
     """The ids of special tokens that have one of the library's flags."""
     tokens = data["added_tokens"]
     return frozenset(t["id"] for t in tokens if t["special"] and t[flag])

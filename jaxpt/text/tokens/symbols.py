@@ -32,17 +32,17 @@ class _Symbols(Tokenizer):
       post_processor: of the `tokenizer.json` that it was read from, or None.
     """
 
-    post_processor: dict | None = None
+    post_processor: dict[str, Any] | None = None
     _specials: tuple[str, ...]
 
-    def _describe(self) -> dict:
+    def _describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "specials": list(self._specials),
             "num_sentinels": self.vocab.num_sentinels,
         }
 
-    def _complete(self, core: tokenizers.Tokenizer) -> dict:
+    def _complete(self, core: tokenizers.Tokenizer) -> dict[str, Any]:
         """The JSON of a tokenizer of the library, with our special tokens."""
         specials = sorted(self.vocab.special_names.items())
         added = [AddedToken(text, normalized=False) for _, text in specials]
@@ -100,10 +100,10 @@ class CharTokenizer(_Symbols):
     def token_name(self, id_: int) -> str:
         return make_visible(self._texts[id_])
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         return self._describe() | {"characters": self.characters}
 
-    def to_core(self) -> dict:
+    def to_core(self) -> dict[str, Any]:
         """See `Tokenizer.to_core`; a lone surrogate is named by its code, <0xD83D>."""
         symbols = [_name_surrogate(c) for c in self.characters]
         names = _list_texts(self.vocab, symbols)
@@ -162,12 +162,12 @@ class ByteTokenizer(_Symbols):
     def token_name(self, id_: int) -> str:
         return make_visible(self._bytes[id_].decode("utf-8", "surrogateescape"))
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         is_whole = self.num_bytes == 256
         num_bytes = {} if is_whole else {"num_bytes": self.num_bytes}
         return self._describe() | num_bytes
 
-    def to_core(self) -> dict:
+    def to_core(self) -> dict[str, Any]:
         names = _list_texts(self.vocab, list_byte_chars()[: self.num_bytes])
         ids = {name: id_ for id_, name in enumerate(names)}
         core = tokenizers.Tokenizer(models.BPE(ids, []))
@@ -198,7 +198,7 @@ def is_byt5(tokenizer: Tokenizer) -> bool:
 
 
 def read_symbols(
-    core: dict, roles: dict[str, int], sentinels: tuple[int, ...]
+    core: dict[str, Any], roles: dict[str, int], sentinels: tuple[int, ...]
 ) -> CharTokenizer | ByteTokenizer | None:
     """The tokenizer whose `to_core` is this `tokenizer.json`, or None.
 
