@@ -6,6 +6,8 @@ CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python
 # the first lock, and the other commands add the tests and tools of the second. A package
 # of which no file has a listed hash is not installed.
 LOCKED := --no-deps --require-hashes
+# A line instead of pip's; all that it says if it fails.
+quietly = @echo $(1); { $(2); } > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log; exit 1; }
 USER_NEEDS := requirements.lock pyproject.toml setup.py
 
 .PHONY: help quickstart lint docs notebooks test test-all clean
@@ -42,16 +44,18 @@ test-all: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser and not aot'
 
 $(VENV)/ready: $(USER_NEEDS)
-	$(PYTHON) -c '$(CHECK)'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(LOCKED) -r requirements.lock
-	$(BIN)/python -m pip install --no-deps -e .
-	touch $@
+	@$(PYTHON) -c '$(CHECK)'
+	@$(PYTHON) -m venv $(VENV)
+	$(call quietly,"installing requirements.lock into $(VENV): a minute or two",\
+	  $(BIN)/python -m pip install $(LOCKED) -r requirements.lock && \
+	  $(BIN)/python -m pip install --no-deps -e .)
+	@touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready requirements-dev.lock
-	$(BIN)/python -m pip install $(LOCKED) -r requirements-dev.lock
-	$(BIN)/python -m pip check
-	touch $@
+	$(call quietly,"installing requirements-dev.lock into $(VENV): a minute or two",\
+	  $(BIN)/python -m pip install $(LOCKED) -r requirements-dev.lock && \
+	  $(BIN)/python -m pip check)
+	@touch $@
 
 clean:
 	rm -rf build .pytest_cache $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL) $(NEXT) $(RELEASE) $(LOCK)
