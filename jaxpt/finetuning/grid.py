@@ -9,6 +9,7 @@ result.json      the results of all runs, and the picked setting
 
 import itertools
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from jaxpt.finetuning.data import TaskData, draw_train
 from jaxpt.finetuning.evaluation import LabelledRows
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.export import IDENTITY, IDENTITY_FORM, find_target
+from jaxpt.finetuning.meter import show_seconds
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
@@ -215,12 +217,16 @@ def _run_cells(
     """The results of all runs of the grid; finished ones are loaded."""
     plan, results = program.plan, []
     cells = list_cells(vars(plan.train))
+    left = sum(load_cell(folder, cell) is None for cell in cells)
+    begun, done = time.monotonic(), 0
     with SignalWatch() as watch:
         for number, cell in enumerate(cells, 1):
             result = load_cell(folder, cell)
             if result is None:
                 if len(cells) > 1:
-                    log(f"run {number} of {len(cells)}: {cell.name}")
+                    rest = _show_left(time.monotonic() - begun, done, left)
+                    log(f"run {number} of {len(cells)}: {cell.name}{rest}")
+                left, done = left - 1, done + 1
                 cell_splits = splits
                 if plan.data.num_train and cell.seed != plan.train.seeds[0]:
                     examples = draw_train(plan, data, cell.seed)
@@ -233,6 +239,11 @@ def _run_cells(
     if watch.signum:  # all cells are finished; the caller must stop
         signal.raise_signal(watch.signum)
     return results
+
+
+def _show_left(seconds: float, done: int, left: int) -> str:
+    """The time left for all runs, at the mean of those that took `seconds`."""
+    return f", {show_seconds(seconds / done * left)} left for all" if done else ""
 
 
 def _run_cell(

@@ -1,6 +1,7 @@
 """`jaxpt finetune` and `jaxpt export` as typed."""
 
 import json
+import re
 
 import pytest
 
@@ -70,7 +71,8 @@ def test_a_grid_of_two(capsys, config, make_base, tmp_path):
     args += ["--config.train.epochs=1", "--config.train.lr=1e-2,1e-3"]
     assert main(["finetune", *args]) == 0
     stdout = capsys.readouterr().out
-    assert "run 2 of 2: lr0.001-b32-e1-s0" in stdout
+    assert re.search(r"run 1 of 2: lr\S+\n", stdout)
+    assert re.search(r"run 2 of 2: lr0.001-b32-e1-s0, \d+:\d\d left for all", stdout)
     assert "trained: " in stdout and "baseline" in stdout
     result = json.loads((to / "result.json").read_text())
     assert [cell["lr"] for cell in result["cells"]] == [0.01, 0.001]
