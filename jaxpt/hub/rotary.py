@@ -1,16 +1,28 @@
 """Config fields of rotary positions, which several families share."""
 
+import math
 from typing import Any
 
 from jaxpt.errors import DataError
 from jaxpt.hub.fields import Config, FieldRow, Values, check_type, refusal, require
+from jaxpt.hub.windows import FULL, LOCAL
 from jaxpt.nn.model_spec import ModelSpec
 
-# Fields with any kind of rotary positions, and those of Llama 3.1's scaled frequencies,
-# in the order of `ModelSpec.rotary_scaling`.
+# Fields with any kind of rotary positions, and those of each kind of scaled frequencies
+# (`ModelSpec.rotary_scaling`) with transformers' default, also for 0 and null; those
+# without one must be there.
+MAX_LENGTH = "max_position_embeddings"
 _COMMON = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-_SCALING = ("factor", "low_freq_factor", "high_freq_factor")
 _LENGTH = "original_max_position_embeddings"
+_SCALING: dict[str, dict[str, float | None]] = {
+    "linear": {"factor": None},
+    "llama3": {"factor": None, "low_freq_factor": None, "high_freq_factor": None},
+    "yarn": {"factor": None, "beta_slow": 1.0, "beta_fast": 32.0},
+}
+# By these YaRN's magnitude is found, if it is not `attention_factor`.
+_MAGNITUDE = ("attention_factor", "mscale", "mscale_all_dim")
+# Frequencies that depend on the length of the text have no counterpart here.
+KINDS = "'default', 'linear', 'llama3' or 'yarn'"
 
 
 def read_rope(
@@ -29,9 +41,9 @@ def read_rope(
     """
     check_type("rope_parameters", rope, dict, "an object")
     kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default" and (kind != "llama3" or length is None):
-        allowed = "'default'" if length is None else "'default' or 'llama3'"
-        raise refusal("rope_type", kind, allowed)
+    kinds = ["default"] if length is None else ["default", *_SCALING]
+    if kind not in kinds:
+        raise refusal("rope_type", kind, "'default'" if length is None else KINDS)
     values: Values = {}
     if fraction is None:
         require(rope, partial_rotary_factor=1.0)
@@ -39,7 +51,9 @@ def read_rope(
         fraction = rope.get("partial_rotary_factor", fraction)
         check_type("partial_rotary_factor", fraction, (int, float), "a number")
         values["rotary_fraction"] = float(fraction)
-    names = _COMMON if kind == "default" else {*_COMMON, *_SCALING, _LENGTH}
+    names = {*_COMMON, *_SCALING.get(kind, ())}
+    names |= {_LENGTH} if kind in ("llama3", "yarn") else set()
+    names |= {*_MAGNITUDE, "truncate"} if kind == "yarn" else set()
     for key in sorted(set(rope) - names):
         raise DataError(f"config.json: rope_parameters.{key}: is not supported")
     theta = rope.get("rope_theta", theta)
@@ -47,25 +61,62 @@ def read_rope(
     values["rotary_base"] = float(theta)
     if kind == "default":
         return values
-    numbers = [rope.get(name) for name in _SCALING] + [rope.get(_LENGTH, length)]
-    for name, number in zip((*_SCALING, _LENGTH), numbers, strict=True):
+    return values | {"rotary_scaling": _read_scaling(rope, kind, length)}
+
+
+def _read_scaling(rope: Config, kind: str, length: int | None) -> tuple[float, ...]:
+    """`ModelSpec.rotary_scaling` of rotary parameters of a kind that scales."""
+    numbers = {key: rope.get(key) or value for key, value in _SCALING[kind].items()}
+    if kind != "linear":
+        numbers[_LENGTH] = rope.get(_LENGTH, length)
+    for name, number in numbers.items():
         check_type(name, number, (int, float), "a number")
-    return values | {"rotary_scaling": tuple(map(float, numbers))}
+    found = tuple(float(number) for number in numbers.values() if number is not None)
+    if kind != "yarn":
+        return found
+    require(rope, truncate=True)
+    return *found, _read_magnitude(rope, found[0])
 
 
-def read_layer_base(
-    config: Config, kind: str, theta_key: str, theta: float, scaling: Any
-) -> float:
-    """The rotary base of one kind of layers, which may be under the key `theta_key`.
+def _read_magnitude(rope: Config, factor: float) -> float:
+    """YaRN's factor of rotated numbers, as transformers finds it."""
+    for name in _MAGNITUDE:
+        check_type(name, rope.get(name), (int, float, type(None)), "a number or null")
+    given, scale, scale_all = (rope.get(name) for name in _MAGNITUDE)
+    if given is not None:
+        return float(given)
+
+    def grow(slope: float) -> float:
+        return 0.1 * slope * math.log(factor) + 1 if factor > 1 else 1.0
+
+    return grow(scale) / grow(scale_all) if scale and scale_all else grow(1)
+
+
+def read_layer_rope(
+    config: Config,
+    kind: str,
+    theta_key: str,
+    theta: float,
+    scaling: Any,
+    length: int | None = None,
+) -> Values:
+    """The fields of a spec for the rotary positions of one kind of layers.
 
     Args:
-      theta_key: "" for a family without such a key.
+      theta_key: the config's key of the base; "" for a family without one.
       scaling: the older parameters for this kind of layers.
+      length: as for `read_rope`.
     """
     rope = config.get("rope_parameters") or {}
     for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():
         if not isinstance(value, dict):
             raise refusal(key, value, "an object")
+    # The classes do not read this name here.
+    if (name := scaling.get("type", "default")) not in (
+        "default",
+        scaling.get("rope_type"),
+    ):
+        raise refusal("rope_scaling.type", name, "called rope_type")
     for key, value in rope.items():
         if not isinstance(value, dict):
             raise refusal(
@@ -74,18 +125,30 @@ def read_layer_base(
                 "an object; they are those of 'full_attention' and 'sliding_attention'",
             )
     base = config.get(theta_key)
-    values = read_rope(rope.get(kind, {}) | scaling, theta if base is None else base)
-    return values["rotary_base"]
+    base = theta if base is None else base
+    return read_rope(rope.get(kind, {}) | scaling, base, length)
 
 
-def write_rope(spec: ModelSpec, base: float) -> Config:
-    """The rotary parameters of a spec, for layers with this base."""
+def write_layer_ropes(spec: ModelSpec) -> Config:
+    """The rotary parameters of global and of local layers."""
+    local = spec.local_rotary_base or spec.rotary_base
+    return {
+        FULL: write_rope(spec.rotary_base, spec.rotary_scaling),
+        LOCAL: write_rope(local, spec.layer_scaling(is_local=True)),
+    }
+
+
+def write_rope(base: float, numbers: tuple[float, ...]) -> Config:
+    """The rotary parameters of layers with this base and `ModelSpec.rotary_scaling`."""
     rope: Config = {"rope_type": "default", "rope_theta": base}
-    if not spec.rotary_scaling:
+    if not numbers:
         return rope
-    *numbers, length = spec.rotary_scaling
-    rope |= dict(zip(_SCALING, numbers, strict=True)) | {_LENGTH: int(length)}
-    return rope | {"rope_type": "llama3"}
+    kind = {1: "linear", 4: "llama3", 5: "yarn"}[len(numbers)]
+    names = *_SCALING[kind], _LENGTH, "attention_factor"
+    rope |= dict(zip(names[: len(numbers)], numbers, strict=True))
+    if kind != "linear":
+        rope[_LENGTH] = int(rope[_LENGTH])
+    return rope | {"rope_type": kind}
 
 
 def rope(
@@ -116,11 +179,11 @@ def rope(
             require(config, partial_rotary_factor=1.0)
         if is_scaled:  # its value would overrule that of the rotary parameters
             require(config, **{_LENGTH: None})
-        length = config["max_position_embeddings"] if is_scaled else None
+        length = config[MAX_LENGTH] if is_scaled else None
         return read_rope(rope, base, length, part)
 
     def write(spec: ModelSpec) -> Config:
-        rope = write_rope(spec, spec.rotary_base)
+        rope = write_rope(spec.rotary_base, spec.rotary_scaling)
         older: Config = {theta_name: spec.rotary_base}
         if fraction_name:
             older[fraction_name] = spec.rotary_fraction

@@ -117,7 +117,9 @@ class Attention(nn.Module):
             num_keys = x.shape[1] if kv_cache is None else kv_cache.keys.shape[2]
             attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
             base = spec.local_rotary_base or base
-        rates = rotary_rates(spec.rotary_width, base, spec.rotary_scaling)
+        scaling = spec.layer_scaling(self.is_local)
+        rates = rotary_rates(spec.rotary_width, base, scaling)
+        magnitude = scaling[4] if len(scaling) == 5 else 1.0
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
             # Mesh TensorFlow scales the initial query kernel, as T5's attention does
@@ -135,7 +137,7 @@ class Attention(nn.Module):
 
         q_BTNH = heads("query", x, spec.num_heads)
         if position_ids is not None:
-            q_BTNH = rotate(q_BTNH, position_ids, rates)
+            q_BTNH = rotate(q_BTNH, position_ids, rates, magnitude)
         if not spec.scale_attention:
             q_BTNH = q_BTNH * spec.head_width**0.5
         elif spec.attention_scalar:
@@ -148,7 +150,7 @@ class Attention(nn.Module):
             if ids is not None:
                 v_BSKH += ValueEmbedding(spec, name="value_embed")(source, ids)
             if position_ids is not None:
-                k_BSKH = rotate(k_BSKH, position_ids, rates)
+                k_BSKH = rotate(k_BSKH, position_ids, rates, magnitude)
         if kv_cache is not None:
             if source is not None:
                 kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)

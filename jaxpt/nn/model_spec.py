@@ -43,15 +43,21 @@ MAX_WIDTH = 2**24
 Width = Annotated[int, Limits(least=1, most=MAX_WIDTH)]
 DerivedWidth = Annotated[int, Limits(least=0, most=MAX_WIDTH)]
 NumLayers = Annotated[int, Limits(least=1, most=MAX_LAYERS)]
-SCALING = "() or (factor >= 1, low > 0, high > low, length >= 1), length whole"
+SCALING = (
+    "(), (factor >= 1,), (factor, low > 0, high > low, length >= 1) or these four and "
+    "magnitude > 0; length whole"
+)
 
 
 def _is_scaling(value: tuple[float, ...]) -> bool:
     """Whether a value of `rotary_scaling` is allowed."""
-    if len(value) != 4:
-        return not value
-    factor, low, high, length = value
-    return factor >= 1 and 0 < low < high and length >= 1 and length == int(length)
+    if len(value) in (0, 1):
+        return all(factor >= 1 for factor in value)
+    if len(value) not in (4, 5):
+        return False
+    factor, low, high, length, magnitude = (*value, 1.0)[:5]
+    is_length = length >= 1 and length == int(length)
+    return factor >= 1 and 0 < low < high and is_length and magnitude > 0
 
 
 # Fields for how a model is computed, not which model it is; no checkpoint has them.
@@ -129,7 +135,11 @@ class ModelSpec(Settings):
       rotary_scaling: slower frequencies for texts longer than those of the pretraining
         (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
         than `low` turns in `length` tokens is divided by `factor`, one with more than
-        `high` is kept, and between them it is interpolated. (): none is changed.
+        `high` is kept, and between them it is interpolated. A fifth number is YaRN's
+        magnitude, by which rotated queries and keys are multiplied (OLMo 3: 8, 1, 32,
+        8192, 1.2079); it interpolates by the frequency's place among the frequencies.
+        (factor,) divides all (Gemma 3). (): none is changed. Local layers with
+        `local_rotary_base` are not scaled.
       rotary_fraction: the part of each head, from its first number on, that is rotated
         (GPT-NeoX: 0.25).
       unrotated_every: with rotary positions, the last of every n layers has none
@@ -428,6 +438,10 @@ class ModelSpec(Settings):
         place = self.global_every - 1 if self.global_last else 0
         return layer % self.global_every != place
 
+    def layer_scaling(self, is_local: bool) -> tuple[float, ...]:
+        """`rotary_scaling` of a global or of a local layer."""
+        return () if is_local and self.local_rotary_base else self.rotary_scaling
+
     def is_rotated(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, has rotary positions.
 
@@ -531,7 +545,8 @@ def _normal(spec: ModelSpec) -> dict:
     values["global_every"] = min(values["global_every"], len(layers))
     if all(map(spec.is_rotated, layers)):
         values["unrotated_every"] = 0
-    values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
+    if not spec.rotary_scaling:  # which a local base leaves out
+        values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["attention_scalar"] = spec.attention_scalar or spec.head_width
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim

@@ -63,20 +63,32 @@ def rotary_rates(
     Args:
       width: R, the numbers of a head that are rotated (`ModelSpec.rotary_width`).
       scaling: `ModelSpec.rotary_scaling`. A rate makes length * rate / 2 pi turns in
-        `length` tokens (Dubey et al. 2024, Llama 3.1).
+        `length` tokens (Dubey et al. 2024, Llama 3.1; Peng et al. 2023, YaRN).
 
     >>> rotary_rates(4, 1e4).astype(float).round(6).tolist()
     [1.0, 0.01]
     >>> rotary_rates(4, 1e4, (8, 1, 4, 100)).astype(float).round(6).tolist()
     [1.0, 0.00125]
+    >>> rotary_rates(4, 1e4, (8,)).astype(float).round(6).tolist()
+    [0.125, 0.00125]
     """
     half = width // 2
     rates = base ** (-np.arange(half, dtype=np.float32) / half)
     if not scaling:
         return rates
-    factor, low, high, length = scaling
-    turns = length * rates / (2 * np.pi)
-    kept = np.clip((turns - low) / (high - low), 0, 1)
+    if len(scaling) == 1:
+        return rates / np.float32(scaling[0])
+    factor, low, high, length = scaling[:4]
+    if len(scaling) == 4:
+        turns = length * rates / (2 * np.pi)
+        kept = np.clip((turns - low) / (high - low), 0, 1)
+    else:  # linear in the pair's number i, between whole ones
+        one_turn = half * np.log(length / (2 * np.pi)) / np.log(base)
+        last, first = (one_turn - half * np.log([low, high]) / np.log(base)).tolist()
+        first = max(np.floor(first), 0)
+        last = min(np.ceil(last), 2 * half - 1)
+        past = (np.arange(half, dtype=np.float32) - first) / ((last - first) or 0.001)
+        kept = 1 - np.clip(past, 0, 1)
     return rates * (kept + (1 - kept) / factor)
 
 
@@ -84,12 +96,16 @@ def rotate(
     x: Float[Array, "B T N H"],
     position_ids: Int[Array, "#B T"],
     rates: Float[np.ndarray, "R/2"],
+    magnitude: float = 1.0,
 ) -> Float[Array, "B T N H"]:
     """Rotary embedding: rotates pairs (i, i + R/2) of a head by position * rates[i].
 
     Numbers of a head from R on, if there are any, are left as they are. Computed in
     float32. Su et al. 2021 pair neighbours; halves are the order of Llama and
     transformers.
+
+    Args:
+      magnitude: what the rotated numbers are multiplied by (YaRN's `attention_factor`).
 
     >>> x = jnp.array([[[[1.0, 0.0]], [[1.0, 0.0]]]])
     >>> rotated = rotate(x, jnp.array([[0, 1]]), rotary_rates(2, 1e4))[0, :, 0]
@@ -101,6 +117,8 @@ def rotate(
     """
     angle = position_ids[:, :, None, None].astype(jnp.float32) * rates
     cos, sin = jnp.cos(angle), jnp.sin(angle)
+    if magnitude != 1:
+        cos, sin = magnitude * cos, magnitude * sin
     half = len(rates)
     left, right, rest = jnp.split(x.astype(jnp.float32), [half, 2 * half], axis=-1)
     rotated = [left * cos - right * sin, right * cos + left * sin, rest]

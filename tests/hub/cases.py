@@ -364,10 +364,7 @@ def draw_settings(kind: str, seed: str) -> dict:
         settings["attn_logit_softcapping"] = pick(None, 1.5, 50.0)
     if kind == "gemma3_text":
         settings["sliding_window_pattern"] = pick(1, 2, 3, 6)
-        settings["rope_parameters"] = {
-            name: {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)}
-            for name in ("sliding_attention", "full_attention")
-        }
+        settings["rope_parameters"] = _draw_layer_ropes(draw)
     if kind == "phi":
         width = pick(8, 12, 16)
         parts = [i / width for i in range(2, width + 1, 2)]
@@ -406,10 +403,7 @@ def draw_settings(kind: str, seed: str) -> dict:
         kinds = ["sliding_attention" if each else "full_attention" for each in local]
         settings["layer_types"] = pick(None, kinds)
         settings["sliding_window"] = pick(2, 3, 8)
-        settings["rope_parameters"] = {
-            name: {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)}
-            for name in ("sliding_attention", "full_attention")
-        }
+        settings["rope_parameters"] = _draw_layer_ropes(draw)
     if kind == "smollm3":
         settings["no_rope_layer_interval"] = pick(1, 2, 3, 9)
     if kind == "mistral":
@@ -427,15 +421,32 @@ def draw_settings(kind: str, seed: str) -> dict:
     return settings
 
 
+def _draw_layer_ropes(draw: random.Random) -> dict:
+    """Those of Gemma 3 and OLMo 3: only global layers may be scaled."""
+    local, full = (
+        {"rope_type": "default", "rope_theta": draw.choice([10.0, 1e4, 5e5])}
+        for _ in range(2)
+    )
+    full = draw.choice([full, _draw_scaling(draw)])
+    return {"sliding_attention": local, "full_attention": full}
+
+
 def _draw_scaling(draw: random.Random) -> dict:
-    low = draw.choice([0.5, 1, 2.0])
-    return SCALED | {
+    low, kind = draw.choice([0.5, 1, 2.0]), draw.choice(["linear", "llama3", "yarn"])
+    scaling = {
+        "rope_type": kind,
         "rope_theta": draw.choice([10, 1e4, 5e5]),
         "factor": draw.choice([1.0, 2, 8.0, 32.0]),
-        "low_freq_factor": low,
-        "high_freq_factor": low + draw.choice([0.5, 3]),
-        "original_max_position_embeddings": draw.choice([4, 16, 60, 512]),
     }
+    if kind == "linear":
+        return scaling
+    scaling["original_max_position_embeddings"] = draw.choice([4, 16, 60, 512])
+    high = low + draw.choice([0.5, 3])
+    if kind == "llama3":
+        return scaling | {"low_freq_factor": low, "high_freq_factor": high}
+    scales = {"mscale": draw.choice([0.7, 1.0]), "mscale_all_dim": 0.8}
+    magnitude = draw.choice([{}, {"attention_factor": 1.3}, scales])
+    return scaling | {"beta_slow": low, "beta_fast": high} | magnitude
 
 
 class Ours:

@@ -99,6 +99,8 @@ OLDER = {
     ),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
+DYNAMIC = {"type": "dynamic", "factor": 2.0}
+YARN = {"rope_type": "yarn", "factor": 8.0, LENGTH: 64}
 SCALED = {"rope_type": "llama3", "factor": 8.0}
 SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 # Values to try, for fields whose type does not give any.
@@ -120,6 +122,8 @@ OTHERS = {
     "rope_parameters": [
         LINEAR,
         {"rope_type": "yarn", "factor": 2.0},
+        YARN | {"beta_fast": 16, "beta_slow": 0, "attention_factor": 1.5},
+        YARN | {"mscale": 0.7, "mscale_all_dim": 0.9, "truncate": False},
         SCALED,
         SCALED | {LENGTH: 64, "rope_theta": 7e5},
         {"rope_theta": 7e5},
@@ -442,8 +446,8 @@ def test_aliases_are_those_of_the_class(kind):
     [
         (
             "llama",
-            {"rope_scaling": LINEAR},
-            ["rope_type='linear'", "'default' or 'llama3'"],
+            {"rope_scaling": DYNAMIC},
+            ["rope_type='dynamic'", "'default', 'linear', 'llama3' or 'yarn'"],
         ),
         ("llama", {"rope_scaling": SCALED | {"factor": None}}, ["factor=None"]),
         ("llama", {"rope_scaling": SCALED | {LENGTH: "8k"}}, [f"{LENGTH}='8k'"]),
@@ -459,7 +463,12 @@ def test_aliases_are_those_of_the_class(kind):
             {"rope_parameters": {"full_attention": SCALED}},
             ["rope_type='llama3'", "must be 'default'"],
         ),
-        ("llama", {"rope_parameters": LINEAR}, ["rope_type='linear'"]),
+        ("llama", {"rope_parameters": DYNAMIC}, ["rope_type='dynamic'"]),
+        ("llama", {"rope_scaling": YARN | {"truncate": False}}, ["truncate=False"]),
+        ("llama", {"rope_scaling": YARN | {"mscale": "x"}}, ["mscale='x'", "number"]),
+        ("llama", {"rope_scaling": YARN | {"low_freq_factor": 1.0}}, ["low_freq"]),
+        ("llama", {"rope_scaling": LINEAR | {"factor": 0.5}}, ["=(0.5,)", ">= 1"]),
+        ("llama", {"rope_scaling": {"type": "linear"}}, ["factor=None", "number"]),
         ("llama", {"rope_theta": None}, ["rope_theta=None", "number"]),
         ("llama", {"rope_parameters": {"rope_theta": None}}, ["rope_theta=None"]),
         ("llama", {"rope_parameters": [1]}, ["rope_parameters=[1]", "object"]),
@@ -526,7 +535,9 @@ def test_aliases_are_those_of_the_class(kind):
         ("gemma2", {"final_logit_softcapping": "x"}, ["='x'", "a number or null"]),
         ("gemma3_text", {"sliding_window_pattern": 0}, ["pattern=0", "at least 1"]),
         ("gemma3_text", {"layer_types": [FULL, LOCAL] * 13}, ["last of every n"]),
-        ("gemma3_text", {"rope_scaling": LINEAR}, ["'linear'", "'default'"]),
+        ("gemma3_text", {"rope_scaling": DYNAMIC}, ["type='dynamic'", "rope_type"]),
+        ("olmo3", {"rope_scaling": LINEAR}, ["rope_scaling.type='linear'"]),
+        ("olmo3", {"rope_scaling": {"rope_type": "dynamic"}}, ["rope_type='dynamic'"]),
         ("gemma3_text", {"use_bidirectional_attention": True}, ["=True", "false"]),
         ("opt", {"word_embed_proj_dim": 512}, ["proj_dim=512", "hidden_size=768"]),
         ("opt", {"do_layer_norm_before": False}, ["norm_before=False", "True"]),

@@ -160,6 +160,29 @@ def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
         check_generation(reference, ours, num_beams=1)
 
 
+@pytest.mark.parametrize(
+    "width, rope", [(128, {}), (64, {"beta_slow": 4, "mscale": 1})]
+)
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+@pytest.mark.parametrize("factor", [1.0, 8.0, 40.0])
+def test_scaled_frequencies_of_longer_texts(kind, width, rope, factor):
+    """OLMo 3's, DeepSeek's and others at published lengths."""
+    rope = {"rope_theta": 5e5, "rope_type": kind, "factor": factor} | rope
+    if kind == "yarn":
+        rope["original_max_position_embeddings"] = 8192
+    else:
+        rope = {name: rope[name] for name in ("rope_theta", "rope_type", "factor")}
+    config = transformers.LlamaConfig(
+        hidden_size=width, num_attention_heads=1, rope_parameters=rope
+    )
+    scale = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind]
+    expected, magnitude = scale(config)
+    spec = read_config(config.to_dict() | {"model_type": "llama"})[1]
+    rates = rotary_rates(spec.head_width, spec.rotary_base, spec.rotary_scaling)
+    np.testing.assert_allclose(rates, expected.numpy(), rtol=2e-6)
+    assert magnitude == pytest.approx((*spec.rotary_scaling, *[1.0] * 4)[4], rel=1e-12)
+
+
 @pytest.mark.parametrize("factor", [8.0, 32.0])
 def test_scaled_frequencies_of_published_sizes(factor):
     """Llama 3.1's and 3.2's, at a head width of 128 and 64."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxpt.nn import positions
+from jaxpt.ops import masks
 
 
 def test_sinusoidal_is_vaswanis():
@@ -72,3 +73,50 @@ def test_learned_positions_are_the_tables_first_rows(make_spec):
     np.testing.assert_array_equal(module.apply(params, 4), table[:4])
     places = jnp.array([[0, 1, 0, 1, 2], [0, 1, 2, 3, 0]])
     np.testing.assert_array_equal(module.apply(params, 5, places), table[places])
+
+
+def test_yarns_frequencies_are_those_of_transformers():
+    """OLMo 3's: computed by transformers 5.23."""
+    rates = positions.rotary_rates(128, 5e5, (8.0, 1.0, 32.0, 8192.0, 1.2079))
+    expected = {0: 1.0, 17: 0.0306345206, 18: 0.0249554086, 25: 0.00380032021}
+    expected |= {34: 0.000165613033, 35: 9.55621217e-05, 63: 3.06892588e-07}
+    for pair, rate in expected.items():
+        assert rates[pair] == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("length", [4.0, 64.0, 8192.0])
+@pytest.mark.parametrize("kind", [(), (1.0, 32.0), (1.0, 4.0)])
+def test_scaled_frequencies_are_between_theirs_and_the_divided_ones(kind, length):
+    plain = positions.rotary_rates(32, 1e4)
+    scaling = (8.0, *kind, length, 1.0) if kind else (8.0,)
+    rates = positions.rotary_rates(32, 1e4, scaling)
+    ratio = plain / rates
+    np.testing.assert_allclose(ratio[-1], 8, rtol=1e-6)
+    assert (np.diff(ratio) >= -1e-5).all() and ratio.min() >= 1 - 1e-6
+    if not kind:
+        np.testing.assert_allclose(ratio, 8, rtol=1e-6)
+
+
+def test_a_magnitude_multiplies_what_is_rotated_alone():
+    x, ids = jax.random.normal(jax.random.key(0), (1, 3, 1, 6)), jnp.arange(3)[None]
+    rates = positions.rotary_rates(4, 1e2)
+    one, two = positions.rotate(x, ids, rates), positions.rotate(x, ids, rates, 1.5)
+    np.testing.assert_allclose(two[..., :4], 1.5 * one[..., :4], rtol=1e-6)
+    np.testing.assert_array_equal(two[..., 4:], x[..., 4:])
+
+
+@pytest.mark.parametrize("has_base", [True, False])
+def test_a_local_layer_with_a_base_of_its_own_is_not_scaled(
+    make_spec, make_params, has_base
+):
+    shared = {"positions": "rotary", "window": 8, "rotary_base": 50.0, "init_std": 0.5}
+    shared |= {"local_rotary_base": 50.0} if has_base else {}
+    ids, seen = jnp.arange(8)[None], {"self": masks.full()}
+
+    def run(scaling):
+        model, params = make_params(make_spec(**shared, rotary_scaling=scaling))
+        return model.apply({"params": params}, ids, seen, deterministic=True)
+
+    plain = run(())
+    for scaling in [(4.0,), (1.0, 1.0, 2.0, 16.0, 1.3)]:
+        assert bool((run(scaling) == plain).all()) == has_base

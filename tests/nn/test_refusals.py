@@ -28,8 +28,10 @@ MODEL = """
     embed_norm=True & norm_position=both; attention_scalar=-1; attention_softcap=-1.0
     attention_scalar=4 & scale_attention=False
     parallel_residual=True & num_decoder_layers=1; qkv_bias=True
-    rotary_scaling=8.0; rotary_scaling=(8.0,); rotary_scaling=('8', 1.0, 4.0, 64.0)
-    rotary_scaling=(0.5, 1.0, 4.0, 64.0)
+    rotary_scaling=8.0; rotary_scaling=(0.5,); rotary_scaling=(8.0, 1.0)
+    rotary_scaling=('8', 1.0, 4.0, 64.0)
+    rotary_scaling=(0.5, 1.0, 4.0, 64.0); rotary_scaling=(8.0, 1.0, 4.0, 64.0, 0.0)
+    rotary_scaling=(8.0, 1.0, 4.0, 64.0, 1.0, 1.0)
     rotary_scaling=(8.0, 0.0, 4.0, 64.0); rotary_scaling=(8.0, 4.0, 4.0, 64.0)
     rotary_scaling=(8.0, 1.0, 4.0, 0.0); rotary_scaling=(8.0, 1.0, 4.0, 64.5)
     rotary_scaling=(inf, 1.0, 4.0, 64.0); rotary_scaling=(8.0, 1.0, inf, 64.0)

@@ -11,27 +11,25 @@ from jaxpt.hub.families.gemma_form import (
 from jaxpt.hub.families.llama_form import COPIES, RATE
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import Config, FieldRow, Values, fixed
-from jaxpt.hub.rotary import read_layer_base, write_rope
+from jaxpt.hub.rotary import MAX_LENGTH, read_layer_rope, write_layer_ropes
 from jaxpt.hub.windows import FULL, LOCAL
 from jaxpt.nn.model_spec import ModelSpec
 
 
 def _read_bases(config: Config) -> Values:
-    scaling = config.get("rope_scaling") or {}
+    scaling, length = config.get("rope_scaling") or {}, config[MAX_LENGTH]
+    local = read_layer_rope(config, LOCAL, "rope_local_base_freq", 1e4, {})
     return {
-        "rotary_base": read_layer_base(config, FULL, "rope_theta", 1e6, scaling),
-        "local_rotary_base": read_layer_base(
-            config, LOCAL, "rope_local_base_freq", 1e4, {}
-        ),
+        **read_layer_rope(config, FULL, "rope_theta", 1e6, scaling, length),
+        "local_rotary_base": local["rotary_base"],
     }
 
 
 def _write_bases(spec: ModelSpec) -> Config:
-    bases = {FULL: spec.rotary_base, LOCAL: spec.local_rotary_base or spec.rotary_base}
     return {
-        "rope_theta": bases[FULL],
-        "rope_local_base_freq": bases[LOCAL],
-        "rope_parameters": {kind: write_rope(spec, bases[kind]) for kind in bases},
+        "rope_theta": spec.rotary_base,
+        "rope_local_base_freq": spec.local_rotary_base or spec.rotary_base,
+        "rope_parameters": write_layer_ropes(spec),
     }
 
 

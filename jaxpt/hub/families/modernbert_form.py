@@ -22,7 +22,7 @@ from jaxpt.hub.fields import (
     same,
     write_activation,
 )
-from jaxpt.hub.rotary import read_layer_base, write_rope
+from jaxpt.hub.rotary import read_layer_rope, write_layer_ropes
 from jaxpt.hub.windows import FULL, LOCAL, find_global_every, list_kinds
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -90,13 +90,13 @@ def read_layers(config: Config, width: int, least: int) -> Values:
             "local_attention", config["local_attention"], f"at least {2 * least}"
         )
     scaling = config.get("rope_scaling") or {}
-    full = read_layer_base(config, FULL, "global_rope_theta", 160000.0, scaling)
-    local = read_layer_base(config, LOCAL, "local_rope_theta", 10000.0, scaling)
+    full = read_layer_rope(config, FULL, "global_rope_theta", 160000.0, scaling)
+    local = read_layer_rope(config, LOCAL, "local_rope_theta", 10000.0, scaling)
     if every == 1:
-        return {"rotary_base": full}
+        return full
     return {
-        "rotary_base": full,
-        "local_rotary_base": local,
+        **full,
+        "local_rotary_base": local["rotary_base"],
         "window": width - least + 1,
         "global_every": every,
     }
@@ -117,10 +117,7 @@ def write_layers(spec: ModelSpec) -> Config:
     """The type and the rotary base of each layer, as transformers stores them."""
     return {
         "layer_types": list_kinds(spec),
-        "rope_parameters": {
-            FULL: write_rope(spec, spec.rotary_base),
-            LOCAL: write_rope(spec, spec.local_rotary_base or spec.rotary_base),
-        },
+        "rope_parameters": write_layer_ropes(spec),
     }
 
 

@@ -4,7 +4,7 @@ from jaxpt.hub.families.llama_form import COPIES, RATE, list_rows
 from jaxpt.hub.families.olmo_form import OLMO_FORM, list_tensors
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import Config, FieldRow, Values, fixed
-from jaxpt.hub.rotary import read_layer_base, write_rope
+from jaxpt.hub.rotary import MAX_LENGTH, read_layer_rope, write_layer_ropes
 from jaxpt.hub.windows import FULL, LOCAL, read_last_global, write_last_global
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -12,20 +12,19 @@ from jaxpt.nn.model_spec import ModelSpec
 def _read_layers(config: Config) -> Values:
     """The window of local layers, every fourth being global, and either base."""
     layers = read_last_global(config, "layer_types", 4)
-    scaling = config.get("rope_scaling") or {}
-    full = read_layer_base(config, FULL, "rope_theta", 500000.0, scaling)
+    scaling, length = config.get("rope_scaling") or {}, config[MAX_LENGTH]
+    full = read_layer_rope(config, FULL, "rope_theta", 500000.0, scaling, length)
     # The class takes rope_theta for the global layers only.
-    local = read_layer_base(config, LOCAL, "", 500000.0, {})
-    bases = {"rotary_base": full}
-    return layers | bases | ({"local_rotary_base": local} if layers else {})
+    local = read_layer_rope(config, LOCAL, "", 500000.0, {})
+    bases = {"local_rotary_base": local["rotary_base"]} if layers else {}
+    return layers | full | bases
 
 
 def _write_layers(spec: ModelSpec) -> Config:
-    bases = {FULL: spec.rotary_base, LOCAL: spec.local_rotary_base or spec.rotary_base}
     return {
         **write_last_global(spec),
-        "rope_theta": bases[FULL],
-        "rope_parameters": {kind: write_rope(spec, bases[kind]) for kind in bases},
+        "rope_theta": spec.rotary_base,
+        "rope_parameters": write_layer_ropes(spec),
     }
 
 
