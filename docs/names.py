@@ -1,0 +1,761 @@
+"""Writes docs/names.md: models of the Hub by name, and whether their config is read.
+
+    .venv/bin/python docs/names.py
+
+Needs no network and no weights. Each name has the fields of its config.json that
+describe its network and are not the defaults of its class, entered by hand. A test
+checks that the page is up to date.
+"""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from jaxpt.errors import UserError
+from jaxpt.hub.configs import read_config
+
+DATE = "2026-11-29"  # of the list
+PAGE = Path(__file__).with_name("names.md")
+
+Config = dict[str, Any]
+
+
+def of(kind: str, architecture: str = "", **fields: Any) -> Config:
+    """A config.json of a `model_type`."""
+    classes = {"architectures": [architecture]} if architecture else {}
+    return {"model_type": kind, **classes, **fields}
+
+
+def remote(architecture: str, kind: str = "", **fields: Any) -> Config:
+    """A config.json whose classes are code in the repository, which is never run."""
+    code = {"auto_map": {"AutoModel": f"modeling.{architecture}"}}
+    return {**of(kind, architecture), **code, **fields}
+
+
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
+LARGE |= {"intermediate_size": 4096}
+DEBERTA = {
+    "relative_attention": True,
+    "position_buckets": 256,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": "p2c|c2p",
+    "layer_norm_eps": 1e-7,
+    "max_relative_positions": -1,
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+    "vocab_size": 128100,
+}
+YARN = {
+    "rope_type": "yarn",
+    "factor": 8.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "attention_factor": 1.2079441541679836,
+    "original_max_position_embeddings": 8192,
+}
+LLAMA_3 = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+PARTS: dict[str, dict[str, Config]] = {
+    "Encoders": {
+        "google-bert/bert-base-uncased": of("bert", "BertForMaskedLM"),
+        "google-bert/bert-base-cased": of("bert", "BertForMaskedLM", vocab_size=28996),
+        "google-bert/bert-large-uncased": of("bert", "BertForMaskedLM", **LARGE),
+        "google-bert/bert-base-multilingual-cased": of(
+            "bert", "BertForMaskedLM", vocab_size=119547, directionality="bidi"
+        ),
+        "google/bert_uncased_L-2_H-128_A-2": of(
+            "bert",
+            hidden_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=512,
+        ),
+        "allenai/scibert_scivocab_uncased": of("bert", vocab_size=31090),
+        "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract": of(
+            "bert", "BertForMaskedLM"
+        ),
+        "sentence-transformers/all-MiniLM-L6-v2": of(
+            "bert",
+            "BertModel",
+            hidden_size=384,
+            num_hidden_layers=6,
+            intermediate_size=1536,
+        ),
+        "BAAI/bge-base-en-v1.5": of("bert", "BertModel"),
+        "intfloat/e5-base-v2": of("bert", "BertModel"),
+        "thenlper/gte-base": of("bert", "BertModel"),
+        "FacebookAI/roberta-base": of(
+            "roberta",
+            "RobertaForMaskedLM",
+            max_position_embeddings=514,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            vocab_size=50265,
+        ),
+        "FacebookAI/xlm-roberta-base": of(
+            "xlm-roberta",
+            "XLMRobertaForMaskedLM",
+            max_position_embeddings=514,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            vocab_size=250002,
+        ),
+        "BAAI/bge-m3": of(
+            "xlm-roberta",
+            "XLMRobertaModel",
+            max_position_embeddings=8194,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            vocab_size=250002,
+            **LARGE,
+        ),
+        "almanach/camembert-base": of(
+            "camembert",
+            "CamembertForMaskedLM",
+            max_position_embeddings=514,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            vocab_size=32005,
+        ),
+        "princeton-nlp/efficient_mlm_m0.40": of(
+            "roberta-prelayernorm",
+            "RobertaPreLayerNormForMaskedLM",
+            max_position_embeddings=514,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            vocab_size=50265,
+            **LARGE,
+        ),
+        "distilbert/distilbert-base-uncased": of("distilbert", "DistilBertForMaskedLM"),
+        "distilbert/distilroberta-base": of(
+            "roberta",
+            "RobertaForMaskedLM",
+            max_position_embeddings=514,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            num_hidden_layers=6,
+            vocab_size=50265,
+        ),
+        "google/electra-small-discriminator": of(
+            "electra",
+            "ElectraForPreTraining",
+            embedding_size=128,
+            hidden_size=256,
+            num_attention_heads=4,
+            intermediate_size=1024,
+            num_hidden_layers=12,
+        ),
+        "google/electra-base-discriminator": of(
+            "electra",
+            "ElectraForPreTraining",
+            embedding_size=768,
+            hidden_size=768,
+            num_attention_heads=12,
+            intermediate_size=3072,
+        ),
+        "microsoft/mpnet-base": of(
+            "mpnet",
+            "MPNetForMaskedLM",
+            max_position_embeddings=514,
+            layer_norm_eps=1e-5,
+        ),
+        "sentence-transformers/all-mpnet-base-v2": of(
+            "mpnet",
+            "MPNetForMaskedLM",
+            max_position_embeddings=514,
+            layer_norm_eps=1e-5,
+        ),
+        "microsoft/deberta-base": of("deberta", **{**DEBERTA, "vocab_size": 50265}),
+        "microsoft/deberta-v3-xsmall": of(
+            "deberta-v2",
+            **DEBERTA,
+            hidden_size=384,
+            num_hidden_layers=12,
+            num_attention_heads=6,
+            intermediate_size=1536,
+        ),
+        "microsoft/deberta-v3-base": of("deberta-v2", **DEBERTA),
+        "microsoft/deberta-v3-large": of("deberta-v2", **DEBERTA, **LARGE),
+        "microsoft/mdeberta-v3-base": of(
+            "deberta-v2", **{**DEBERTA, "vocab_size": 251000}
+        ),
+        "microsoft/deberta-v2-xlarge": of(
+            "deberta-v2",
+            "DebertaV2ForMaskedLM",
+            **DEBERTA,
+            hidden_size=1536,
+            num_hidden_layers=24,
+            num_attention_heads=24,
+            intermediate_size=6144,
+            conv_kernel_size=3,
+            conv_act="gelu",
+            attention_head_size=64,
+        ),
+        "answerdotai/ModernBERT-base": of(
+            "modernbert", "ModernBertForMaskedLM", local_attention=128
+        ),
+        "answerdotai/ModernBERT-large": of(
+            "modernbert",
+            "ModernBertForMaskedLM",
+            hidden_size=1024,
+            num_hidden_layers=28,
+            num_attention_heads=16,
+            intermediate_size=2624,
+        ),
+        "jhu-clsp/ettin-encoder-150m": of("modernbert", "ModernBertForMaskedLM"),
+        "jhu-clsp/mmBERT-base": of(
+            "modernbert",
+            "ModernBertForMaskedLM",
+            vocab_size=256000,
+            intermediate_size=1152,
+            local_rope_theta=160000.0,
+        ),
+        "Alibaba-NLP/gte-modernbert-base": of("modernbert", "ModernBertModel"),
+        "lightonai/modernbert-embed-large": of(
+            "modernbert",
+            "ModernBertModel",
+            hidden_size=1024,
+            num_hidden_layers=28,
+            num_attention_heads=16,
+            intermediate_size=2624,
+        ),
+        "EuroBERT/EuroBERT-210m": of(
+            "eurobert",
+            "EuroBertForMaskedLM",
+            hidden_act="silu",
+            num_key_value_heads=12,
+            rope_theta=250000,
+        ),
+        "EuroBERT/EuroBERT-610m": of(
+            "eurobert",
+            "EuroBertForMaskedLM",
+            hidden_size=1152,
+            num_hidden_layers=26,
+            num_attention_heads=18,
+            num_key_value_heads=6,
+            intermediate_size=4096,
+            rope_theta=250000,
+        ),
+        "chandar-lab/NeoBERT": remote(
+            "NeoBERTLMHead",
+            "neobert",
+            hidden_size=768,
+            intermediate_size=3072,
+            num_hidden_layers=28,
+            num_attention_heads=12,
+            max_length=4096,
+            norm_eps=1e-5,
+            vocab_size=30522,
+            embedding_init_range=0.02,
+            decoder_init_range=0.02,
+            pad_token_id=0,
+        ),
+        "nomic-ai/nomic-bert-2048": remote(
+            "NomicBertForPreTraining",
+            "nomic_bert",
+            activation_function="swiglu",
+            attn_pdrop=0.0,
+            embd_pdrop=0.0,
+            causal=False,
+            dense_seq_output=True,
+            layer_norm_epsilon=1e-12,
+            mlp_fc1_bias=False,
+            mlp_fc2_bias=False,
+            n_embd=768,
+            n_head=12,
+            n_inner=3072,
+            n_layer=12,
+            n_positions=2048,
+            pad_vocab_size_multiple=64,
+            parallel_block=False,
+            prenorm=False,
+            qkv_proj_bias=False,
+            rotary_emb_base=1000,
+            rotary_emb_fraction=1.0,
+            rotary_emb_interleaved=False,
+            rotary_emb_scale_base=None,
+            rotary_scaling_factor=None,
+            scale_attn_weights=True,
+            type_vocab_size=2,
+            use_rms_norm=None,
+            vocab_size=30528,
+        ),
+        "Alibaba-NLP/gte-base-en-v1.5": remote(
+            "NewModel",
+            "new",
+            hidden_size=768,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+            intermediate_size=3072,
+            layer_norm_type="layer_norm",
+            max_position_embeddings=8192,
+            pack_qkv=True,
+            position_embedding_type="rope",
+            rope_scaling={"factor": 2.0, "type": "ntk"},
+            rope_theta=500000,
+            type_vocab_size=0,
+            vocab_size=30528,
+        ),
+        "jinaai/jina-embeddings-v2-base-en": remote(
+            "JinaBertForMaskedLM",
+            "bert",
+            position_embedding_type="alibi",
+            feed_forward_type="geglu",
+            emb_pooler="mean",
+            max_position_embeddings=8192,
+            vocab_size=30528,
+        ),
+        "jinaai/jina-embeddings-v3": remote(
+            "XLMRobertaModel",
+            "xlm-roberta",
+            position_embedding_type="rotary",
+            lora_adaptations=["retrieval.query"],
+            rotary_emb_base=20000.0,
+            use_flash_attn=True,
+            vocab_size=250002,
+            **LARGE,
+        ),
+        "facebook/esm2_t12_35M_UR50D": of(
+            "esm",
+            "EsmForMaskedLM",
+            emb_layer_norm_before=False,
+            hidden_size=480,
+            num_hidden_layers=12,
+            num_attention_heads=20,
+            intermediate_size=1920,
+            is_folding_model=False,
+            layer_norm_eps=1e-5,
+            mask_token_id=32,
+            max_position_embeddings=1026,
+            pad_token_id=1,
+            position_embedding_type="rotary",
+            token_dropout=True,
+            vocab_size=33,
+        ),
+        "facebook/data2vec-text-base": of(
+            "data2vec-text",
+            "Data2VecTextForMaskedLM",
+            max_position_embeddings=514,
+            type_vocab_size=1,
+            layer_norm_eps=1e-5,
+            vocab_size=50265,
+        ),
+        "nghuyong/ernie-3.0-base-zh": of(
+            "ernie",
+            "ErnieForMaskedLM",
+            max_position_embeddings=2048,
+            type_vocab_size=4,
+            vocab_size=40000,
+            layer_norm_eps=1e-5,
+            use_task_id=True,
+            task_type_vocab_size=3,
+        ),
+        "google/mobilebert-uncased": of("mobilebert", "MobileBertForPreTraining"),
+        "google/rembert": of("rembert", "RemBertForMaskedLM"),
+        "FacebookAI/xlm-mlm-en-2048": of("xlm", "XLMWithLMHeadModel"),
+        "albert/albert-base-v2": of("albert", "AlbertForMaskedLM"),
+        "YituTech/conv-bert-base": of("convbert"),
+        "google/bigbird-roberta-base": of("big_bird", "BigBirdForPreTraining"),
+        "allenai/longformer-base-4096": of("longformer", attention_window=[512] * 12),
+        "junnyu/roformer_chinese_base": of("roformer", "RoFormerForMaskedLM"),
+    },
+    "BabyLM": {
+        "babylm/babyllama-10m-2024": of(
+            "llama",
+            "LlamaForCausalLM",
+            hidden_size=512,
+            num_hidden_layers=16,
+            num_attention_heads=8,
+            intermediate_size=1024,
+            max_position_embeddings=256,
+            vocab_size=16000,
+        ),
+        "babylm/ltgbert-10m-2024": remote(
+            "LtgBertForMaskedLM",
+            "",
+            attention_probs_dropout_prob=0.1,
+            hidden_dropout_prob=0.1,
+            hidden_size=384,
+            intermediate_size=1024,
+            layer_norm_eps=1e-7,
+            max_position_embeddings=512,
+            num_attention_heads=6,
+            num_hidden_layers=12,
+            output_all_encoded_layers=True,
+            position_bucket_size=32,
+            vocab_size=16384,
+        ),
+        "lgcharpe/ELC_BERT_small_baby_10M": remote(
+            "ElcBertForMaskedLM",
+            "",
+            attention_probs_dropout_prob=0.1,
+            hidden_dropout_prob=0.1,
+            hidden_size=384,
+            intermediate_size=1024,
+            layer_norm_eps=1e-5,
+            max_position_embeddings=512,
+            num_attention_heads=6,
+            num_hidden_layers=12,
+            position_bucket_size=32,
+            vocab_size=6144,
+        ),
+        "BabyLM-community/babylm-baseline-10m-gpt-bert-mixed": remote(
+            "GPTBERTForCausalLM",
+            "gpt_bert",
+            hidden_size=384,
+            intermediate_size=1280,
+            num_attention_heads=6,
+            num_hidden_layers=12,
+            position_bucket_size=32,
+            layer_norm_eps=1e-7,
+            vocab_size=8192,
+        ),
+        "BabyLM-community/babylm-baseline-10m-gpt2": of(
+            "gpt2", "GPT2LMHeadModel", vocab_size=16384
+        ),
+        "phueb/BabyBERTa-1": of(
+            "roberta",
+            "RobertaForMaskedLM",
+            hidden_size=256,
+            num_hidden_layers=8,
+            num_attention_heads=8,
+            intermediate_size=1024,
+            max_position_embeddings=130,
+            type_vocab_size=2,
+            layer_norm_eps=1e-5,
+            vocab_size=8192,
+        ),
+    },
+    "Decoders": {
+        "openai-community/gpt2": of("gpt2", "GPT2LMHeadModel"),
+        "openai-community/gpt2-xl": of(
+            "gpt2", "GPT2LMHeadModel", n_embd=1600, n_head=25, n_layer=48
+        ),
+        "distilbert/distilgpt2": of("gpt2", "GPT2LMHeadModel", n_layer=6),
+        "EleutherAI/gpt-neo-125m": of(
+            "gpt_neo",
+            "GPTNeoForCausalLM",
+            hidden_size=768,
+            num_layers=12,
+            num_heads=12,
+            attention_types=[[["global", "local"], 6]],
+        ),
+        "roneneldan/TinyStories-33M": of(
+            "gpt_neo",
+            "GPTNeoForCausalLM",
+            hidden_size=768,
+            num_layers=4,
+            num_heads=16,
+            attention_types=[[["global", "local"], 2]],
+        ),
+        "EleutherAI/pythia-160m": of(
+            "gpt_neox",
+            "GPTNeoXForCausalLM",
+            hidden_size=768,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+            intermediate_size=3072,
+            vocab_size=50304,
+        ),
+        "EleutherAI/gpt-j-6b": of("gptj", "GPTJForCausalLM"),
+        "facebook/opt-125m": of("opt", "OPTForCausalLM"),
+        "facebook/opt-350m": of(
+            "opt",
+            "OPTForCausalLM",
+            hidden_size=1024,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            ffn_dim=4096,
+            do_layer_norm_before=False,
+            word_embed_proj_dim=512,
+        ),
+        "cerebras/Cerebras-GPT-111M": of(
+            "gpt2", n_inner=3072, n_layer=10, n_positions=2048
+        ),
+        "bigscience/bloom-560m": of(
+            "bloom",
+            "BloomForCausalLM",
+            n_embed=1024,
+            n_layer=24,
+            num_attention_heads=16,
+        ),
+        "bigcode/starcoderbase-1b": of(
+            "gpt_bigcode", "GPTBigCodeForCausalLM", multi_query=True
+        ),
+        "bigcode/starcoder2-3b": of(
+            "starcoder2",
+            "Starcoder2ForCausalLM",
+            hidden_act="gelu_pytorch_tanh",
+            hidden_size=3072,
+            num_attention_heads=24,
+            num_key_value_heads=2,
+            num_hidden_layers=30,
+            rope_theta=999999.4420358813,
+            sliding_window=4096,
+            tie_word_embeddings=True,
+            use_bias=True,
+        ),
+        "deepseek-ai/deepseek-coder-1.3b-base": of(
+            "llama",
+            "LlamaForCausalLM",
+            hidden_size=2048,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            intermediate_size=5504,
+            max_position_embeddings=16384,
+            rope_scaling={"factor": 4.0, "type": "linear"},
+            rope_theta=100000,
+            vocab_size=32256,
+        ),
+        "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T": of(
+            "llama", "LlamaForCausalLM", hidden_size=2048, num_key_value_heads=4
+        ),
+        "JackFram/llama-68m": of(
+            "llama",
+            "LlamaForCausalLM",
+            hidden_size=768,
+            num_attention_heads=12,
+            num_hidden_layers=2,
+            intermediate_size=3072,
+        ),
+        "HuggingFaceTB/SmolLM2-135M": of(
+            "llama",
+            "LlamaForCausalLM",
+            hidden_size=576,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            num_hidden_layers=30,
+            intermediate_size=1536,
+            rope_interleaved=False,
+            rope_theta=100000,
+            tie_word_embeddings=True,
+            is_llama_config=True,
+        ),
+        "HuggingFaceTB/SmolLM3-3B": of("smollm3", "SmolLM3ForCausalLM"),
+        "meta-llama/Llama-3.2-1B": of(
+            "llama",
+            "LlamaForCausalLM",
+            head_dim=64,
+            hidden_size=2048,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            num_hidden_layers=16,
+            intermediate_size=8192,
+            max_position_embeddings=131072,
+            rope_scaling=LLAMA_3,
+            rope_theta=500000.0,
+            tie_word_embeddings=True,
+        ),
+        "mistralai/Mistral-7B-v0.1": of(
+            "mistral", "MistralForCausalLM", num_key_value_heads=8, sliding_window=4096
+        ),
+        "Qwen/Qwen2.5-0.5B": of(
+            "qwen2",
+            "Qwen2ForCausalLM",
+            hidden_size=896,
+            num_attention_heads=14,
+            num_key_value_heads=2,
+            num_hidden_layers=24,
+            intermediate_size=4864,
+            max_window_layers=24,
+            use_sliding_window=False,
+            use_mrope=False,
+        ),
+        "Qwen/Qwen3-0.6B-Base": of(
+            "qwen3",
+            "Qwen3ForCausalLM",
+            hidden_size=1024,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            num_hidden_layers=28,
+            intermediate_size=3072,
+            head_dim=128,
+            attention_bias=False,
+            max_window_layers=28,
+        ),
+        "Qwen/Qwen3-Embedding-0.6B": of(
+            "qwen3",
+            "Qwen3ForCausalLM",
+            hidden_size=1024,
+            num_attention_heads=16,
+            num_key_value_heads=8,
+            num_hidden_layers=28,
+            intermediate_size=3072,
+            head_dim=128,
+        ),
+        "Qwen/Qwen3.5-0.8B-Base": of("qwen3_5_text"),
+        "google/gemma-2b": of("gemma", "GemmaForCausalLM", head_dim=256),
+        "google/gemma-2-2b": of("gemma2", "Gemma2ForCausalLM", head_dim=256),
+        "google/gemma-3-270m": of(
+            "gemma3_text",
+            "Gemma3ForCausalLM",
+            hidden_size=640,
+            num_attention_heads=4,
+            num_key_value_heads=1,
+            num_hidden_layers=18,
+            intermediate_size=2048,
+            head_dim=256,
+            sliding_window=512,
+            vocab_size=262144,
+            _sliding_window_pattern=6,
+            use_bidirectional_attention=False,
+        ),
+        "google/gemma-3-4b-pt": of("gemma3", "Gemma3ForConditionalGeneration"),
+        "google/embeddinggemma-300m": of(
+            "gemma3_text", "Gemma3TextModel", use_bidirectional_attention=True
+        ),
+        "allenai/OLMo-1B-hf": of("olmo", "OlmoForCausalLM"),
+        "allenai/OLMo-2-0425-1B": of(
+            "olmo2", "Olmo2ForCausalLM", hidden_size=2048, num_hidden_layers=16
+        ),
+        "allenai/Olmo-3-1025-7B": of(
+            "olmo3",
+            "Olmo3ForCausalLM",
+            hidden_size=4096,
+            max_position_embeddings=65536,
+            rope_scaling=YARN,
+            rope_theta=500000,
+            sliding_window=4096,
+            layer_types=([*["sliding_attention"] * 3, "full_attention"] * 8),
+            vocab_size=100278,
+        ),
+        "microsoft/phi-1_5": of(
+            "phi", "PhiForCausalLM", qk_layernorm=False, partial_rotary_factor=0.5
+        ),
+        "microsoft/Phi-3-mini-4k-instruct": of(
+            "phi3", "Phi3ForCausalLM", rope_scaling=None, sliding_window=2047
+        ),
+        "microsoft/Phi-3-mini-128k-instruct": of(
+            "phi3",
+            "Phi3ForCausalLM",
+            rope_scaling={
+                "type": "longrope",
+                "long_factor": [1.0] * 48,
+                "short_factor": [1.0] * 48,
+            },
+        ),
+        "stabilityai/stablelm-2-1_6b": of(
+            "stablelm",
+            "StableLmForCausalLM",
+            hidden_size=2048,
+            num_hidden_layers=24,
+            num_key_value_heads=32,
+            use_qkv_bias=True,
+        ),
+        "ibm-granite/granite-3.1-2b-base": of("granite", "GraniteForCausalLM"),
+        "jhu-clsp/ettin-decoder-150m": of("modernbert-decoder"),
+        "karpathy/nanochat-d32": of("nanochat", "NanoChatForCausalLM"),
+        "tiiuae/falcon-rw-1b": of("falcon", alibi=True),
+        "mosaicml/mpt-7b": of("mpt"),
+    },
+    "Encoders with a decoder": {
+        "google-t5/t5-small": of("t5", "T5ForConditionalGeneration", d_kv=64),
+        "google/t5-v1_1-base": of(
+            "t5",
+            "T5ForConditionalGeneration",
+            d_model=768,
+            d_ff=2048,
+            num_layers=12,
+            num_heads=12,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+        ),
+        "google/flan-t5-base": of(
+            "t5",
+            "T5ForConditionalGeneration",
+            d_model=768,
+            d_ff=2048,
+            num_layers=12,
+            num_heads=12,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+        ),
+        "google/mt5-small": of("mt5", "MT5ForConditionalGeneration"),
+        "google/byt5-small": of(
+            "t5",
+            "T5ForConditionalGeneration",
+            d_model=1472,
+            d_ff=3584,
+            num_layers=12,
+            num_decoder_layers=4,
+            num_heads=6,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+            vocab_size=384,
+        ),
+        "google/umt5-small": of("umt5", "UMT5ForConditionalGeneration"),
+        "google/t5gemma-s-s-ul2": of("t5gemma", "T5GemmaForConditionalGeneration"),
+        "google/long-t5-local-base": of("longt5", encoder_attention_type="local"),
+        "facebook/bart-base": of(
+            "bart", "BartModel", d_model=768, encoder_layers=6, decoder_layers=6
+        ),
+        "facebook/bart-large": of("bart", "BartModel"),
+        "facebook/mbart-large-cc25": of("mbart", "MBartForConditionalGeneration"),
+        "google/pegasus-xsum": of("pegasus", "PegasusForConditionalGeneration"),
+        "Helsinki-NLP/opus-mt-en-de": of("marian", "MarianMTModel"),
+        "facebook/blenderbot-400M-distill": of(
+            "blenderbot",
+            "BlenderbotForConditionalGeneration",
+            d_model=1280,
+            encoder_layers=2,
+            decoder_layers=12,
+        ),
+    },
+    "Diffusion": {
+        "GSAI-ML/LLaDA-8B-Base": remote("LLaDAModelLM", "llada"),
+        "Dream-org/Dream-v0-Base-7B": remote("DreamModel", "Dream"),
+        "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm"),
+        "kuleshov-group/bd3lm-owt-block_size16": remote("BD3LM", "bd3lm"),
+    },
+    "Other networks (out of scope)": {
+        "mistralai/Mixtral-8x7B-v0.1": of("mixtral"),
+        "allenai/OLMoE-1B-7B-0924": of("olmoe"),
+        "state-spaces/mamba-130m-hf": of("mamba"),
+        "xlnet/xlnet-base-cased": of("xlnet"),
+        "RWKV/rwkv-4-169m-pile": of("rwkv"),
+    },
+}
+
+
+def judge(config: Config) -> tuple[bool, str]:
+    """Whether a config is read, and the family or the reason."""
+    try:
+        return True, read_config(config)[0].name
+    except UserError as error:
+        text = str(error).removeprefix("config.json: ")
+        return False, text.split(": must be one of ")[0].split(", must be one of")[0]
+
+
+def write() -> str:
+    """The page."""
+    page, results = io.StringIO(), {}
+    for part, names in PARTS.items():
+        results[part] = {name: judge(config) for name, config in names.items()}
+    inside = [x for part, of_part in results.items() for x in of_part.values()]
+    num = sum(is_read for is_read, _ in inside)
+    page.write(
+        "# Models of the Hub by name\n\n"
+        f"Of {len(inside)} models of the Hugging Face Hub, the configs of {num} are "
+        f"read ({DATE}). `docs/names.py`\nwrites this page from the fields of each "
+        "config, which were entered by hand; it reads no weights.\n"
+        "[Hugging Face import and export](transformers.md) has what each family "
+        "supports.\n"
+    )
+    for part, of_part in results.items():
+        num = sum(is_read for is_read, _ in of_part.values())
+        page.write(f"\n## {part}: {num} of {len(of_part)}\n\n")
+        page.write("| name | family | refused because of |\n|---|---|---|\n")
+        for name, (is_read, text) in of_part.items():
+            cells = (f"`{text}`", "") if is_read else ("", text.replace("|", "\\|"))
+            page.write(f"| {name} | {cells[0]} | {cells[1]} |\n")
+    return page.getvalue()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write(), encoding="utf-8")
