@@ -247,8 +247,8 @@ def activate_plain(name: str, x: Array, gated: Array | None = None) -> Array:
     from 148 on.
     """
     if x.dtype == jnp.float16:
-        wide = [None if a is None else a.astype(jnp.float32) for a in (x, gated)]
-        return activate_plain(name, wide[0], wide[1]).astype(x.dtype)
+        wide = None if gated is None else gated.astype(jnp.float32)
+        return activate_plain(name, x.astype(jnp.float32), wide).astype(x.dtype)
     y = _ACTIVATIONS[name](x)
     return y if gated is None else y * gated
 
