@@ -98,7 +98,8 @@ class Prepared(NamedTuple):
         task = self.task.for_batch(*rows["tokens"].shape)
         seed = task.plan.train.seed if seed is None else seed
         state, metrics = make_step(task)(state, (rows, None), seed)
-        metrics.pop("skips", None)  # of the state, no sum and weight
+        for name in ("skips", "loss_scale"):  # of the state, no sums and weights
+            metrics.pop(name, None)
         return state, metrics
 
 

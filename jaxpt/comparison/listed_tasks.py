@@ -3,14 +3,12 @@
 import dataclasses
 from pathlib import Path
 
-from jaxpt.comparison.task_names import name_tasks
 from jaxpt.config.sections import FINETUNE, CompareSpec
 from jaxpt.judge.examples import Examples
-from jaxpt.nn.networks.abilities import ScoresTexts, name_writing
 from jaxpt.report.wording import NGRAMS_SUFFIX
+from jaxpt.runs.task_names import name_tasks
 from jaxpt.runs.workdir import load_task
-from jaxpt.runs.zero_shot_results import load_main
-from jaxpt.zero_shot.outcomes import SAMPLES, STATES
+from jaxpt.runs.zero_shot_results import has_ability, load_main
 from jaxpt.zero_shot.tasks import TASKS
 
 PREFIX = "task"  # of the metrics' names
@@ -83,12 +81,7 @@ def list_compared(task: CompareTask) -> list[str]:
 
 def can_evaluate(task: CompareTask, folder: Path) -> bool:
     """Whether a task is zero-shot and the run's network has what it reads."""
-    if not task.is_zero_shot:
-        return False
-    reads, model = TASKS[task.kind].reads, load_task(folder)[0].model
-    if reads == SAMPLES:
-        return bool(name_writing(model))
-    return reads == STATES or isinstance(model, ScoresTexts)
+    return task.is_zero_shot and has_ability(load_task(folder)[0].model, task.kind)
 
 
 def read_zero_shot(

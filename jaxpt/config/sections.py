@@ -25,12 +25,13 @@ from jaxpt.setting_types import (
     is_schedule,
 )
 from jaxpt.text.phases import MAX_RANGES, Phases, make_phases
-from jaxpt.zero_shot.names import NAMES
+from jaxpt.zero_shot.names import NAMES, WRITTEN
 
 TRIALS = "jaxpt.config.trials"  # of comparisons that tune
 BUDGETS = ("flops", "operations", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
+SCORED = tuple(name for name in NAMES if name not in WRITTEN)  # kinds of `eval.tasks`
 FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
 # A name is also a folder's, and a part of flags; so it has no dots.
 NAME = re.compile(r"\w[\w-]*", re.ASCII)
@@ -100,6 +101,11 @@ def is_task(name: str) -> bool:
     return kind in (*NAMES, FINETUNE) and bool(path)
 
 
+def is_scored(name: str) -> bool:
+    """Whether an entry of `eval.tasks` names a task that a run scores, and a path."""
+    return is_task(name) and name.partition(":")[0] in SCORED
+
+
 def are_sections(sections: dict) -> bool:
     """Whether a dict has sections of settings, and the name of an objective at most."""
     return all(
@@ -148,6 +154,9 @@ Expected = Annotated[
 TaskName = Annotated[
     str,
     Rule(is_task, f"one of {', '.join(f'{n}:PATH' for n in (*NAMES, FINETUNE))}"),
+]
+ScoredTask = Annotated[
+    str, Rule(is_scored, f"one of {', '.join(f'{n}:PATH' for n in SCORED)}")
 ]
 CONTROLS = 'names with lists of other names, such as {"multi_token": ("clm",)}'
 SECTIONS = 'sections of settings, such as {"train": {"lr": (5e-4,)}}'
@@ -312,6 +321,11 @@ class EvalSpec(Settings):
         curves: probes, both questions of gaps, likelihood, cloze of masked tokens and
         regret where it needs at most one pass for each position. The runs of a
         comparison do so with `compare.num_evals`.
+      tasks: zero-shot tasks that every evaluation scores, for the learning curves, such
+        as "blimp:FOLDER", as in `jaxpt evaluate --tasks`; by the first scoring rule of
+        the network (`training.task_scores`).
+      task_items: number of items of each, evenly spaced, and so the same at every step
+        and for every run; 0: all.
       samples: number of held-out passages on which each evaluation shows what the model
         predicts (`jaxpt.runs.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
@@ -334,6 +348,8 @@ class EvalSpec(Settings):
     regret_positions: PositiveInt = 8
     regret_bayes_documents: NonNegativeInt = 8
     probe_every_eval: bool = False
+    tasks: Annotated[tuple[ScoredTask, ...], Length(is_distinct=True)] = ()
+    task_items: NonNegativeInt = 200
     samples: Annotated[int, Limits(least=0, most=MAX_SAMPLES)] = 1
 
 

@@ -30,7 +30,6 @@ from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
 from jaxpt.judge.examples import Examples
-from jaxpt.learn.skips import make_rule
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.tasks.batches import (
@@ -309,8 +308,7 @@ class CellRun:
 
         Or if the last `optim.max_skips` updates were skipped.
         """
-        optim, skips = self.program.plan.optim, state.skips
-        rule = make_rule(optim, self.sizes["num_steps"])
+        skips, rule = state.skips, self.program.make_rule(self.sizes["num_steps"])
         if rule and skips is not None and int(skips.in_a_row) >= rule.max_skips:
             raise DivergedError(f"{rule.max_skips} updates in a row were skipped")
         if not math.isfinite(loss):

@@ -19,7 +19,8 @@ from jaxpt.finetuning.base import Base
 from jaxpt.hub.task_heads import computes
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
-from jaxpt.learn.skips import Skips, keep_if, make_rule
+from jaxpt.learn.loss_scale import scale_down, scale_up
+from jaxpt.learn.skips import SkipRule, Skips, keep_if, make_rule
 from jaxpt.learn.update import weigh
 from jaxpt.nn.adaptation.adapt import count_trained, find_frozen, find_read, init_extra
 from jaxpt.nn.adaptation.prompts import check_length
@@ -200,11 +201,16 @@ class TuneProgram:
             )
         return self.optimizers[key]
 
+    def make_rule(self, num_steps: int) -> SkipRule | None:
+        """Which updates are skipped; None if none is."""
+        dtype = self.base.task.model_spec.compute_dtype
+        return make_rule(self.plan.optim, num_steps, dtype)
+
     def init_state(self, seed: int, num_steps: int, epoch_steps: int) -> TuneState:
         """The state before the first step, on the device."""
         params = jax.tree.map(jnp.array, self.init_params(seed))
         optimizer = self._optimizer(num_steps, epoch_steps)
-        rule = make_rule(self.plan.optim, num_steps)
+        rule = self.make_rule(num_steps)
         opt_state = jax.jit(optimizer.init)(params)
         return TuneState(params, opt_state, 0, rule.init() if rule else None)
 
@@ -239,14 +245,17 @@ class TuneProgram:
     ) -> tuple[dict, Any, Skips | None, jax.Array]:
         (trained, old_opt_state, skips), (lr, seed, step) = donated, numbers
         rngs = {"dropout": stream(seed, step, "train")}
+        scale = None if skips is None else skips.scale
 
-        def weighed_loss(trained: dict) -> jax.Array:
+        def weighed_loss(trained: dict) -> tuple[jax.Array, jax.Array]:
             params = self.join(trained, frozen)
             terms, coefficients = self._terms(params, batch, rngs)
             totals = {name: weight for name, (_, weight) in terms.items()}
-            return weigh(terms, totals, coefficients)
+            loss = weigh(terms, totals, coefficients)
+            return scale_up(loss, scale), loss
 
-        loss, grads = jax.value_and_grad(weighed_loss)(trained)
+        grads, loss = jax.grad(weighed_loss, has_aux=True)(trained)
+        grads = scale_down(grads, scale)
         params = self.join(trained, frozen)
         zeros = jax.tree.map(jnp.zeros_like, frozen)
         optimizer = self._optimizer(num_steps, epoch_steps)
@@ -255,7 +264,7 @@ class TuneProgram:
         )
         moves, _ = self.split(updates)
         moved = jax.tree.map(lambda x, move: x + lr * move, trained, moves)
-        rule = make_rule(self.plan.optim, num_steps)
+        rule = self.make_rule(num_steps)
         if rule is None or skips is None:
             return moved, opt_state, skips, loss
         skips = rule.judge(skips, loss, optax.tree.norm(grads))

@@ -13,7 +13,8 @@ begins at 64, too). Departure: both also keep the norms of skipped updates, so t
 spike raises the limit of the next ones. Here a rise that lasts ends the run.
 
 After `optim.max_skips` skipped updates in a row no update is applied any more: the run
-has diverged.
+has diverged. With `model.dtype=float16` updates are always skipped, because that is how
+the scale of the loss is found (`jaxpt.learn.loss_scale`), and at least 25 in a row.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.learn.held import HeldState
+from jaxpt.learn.loss_scale import MIN_SKIPS, LossScale, adjust, init_scale
 
 if TYPE_CHECKING:
     from jaxpt.learn.optim_spec import OptimSpec
@@ -41,12 +43,14 @@ class Skips(NamedTuple):
       in_a_row: the number of skipped updates since the last applied one.
       norms: of the last applied updates, in a ring; None without a limit for spikes.
       num_norms: the number of applied updates; None without a limit for spikes.
+      scale: of the loss; None if it is not scaled.
     """
 
     total: Int[Array, ""]
     in_a_row: Int[Array, ""]
     norms: Float[Array, " N"] | None = None
     num_norms: Int[Array, ""] | None = None
+    scale: LossScale | None = None
 
     @property
     def is_last(self) -> Bool[Array, ""]:
@@ -61,17 +65,20 @@ class SkipRule:
     Attributes:
       max_skips: the number of skipped updates in a row after which none is applied.
       deviations: the limit for spikes, in standard deviations; 0 is none.
+      has_scale: whether the loss is scaled.
     """
 
     max_skips: int
     deviations: float = 0.0
+    has_scale: bool = False
 
     def init(self) -> Skips:
         """The state before the first step."""
         total, in_a_row, num = (jnp.zeros((), jnp.int32) for _ in range(3))
+        scale = init_scale() if self.has_scale else None
         if not self.deviations:
-            return Skips(total, in_a_row)
-        return Skips(total, in_a_row, jnp.zeros(WINDOW), num)
+            return Skips(total, in_a_row, scale=scale)
+        return Skips(total, in_a_row, jnp.zeros(WINDOW), num, scale)
 
     def judge(
         self, skips: Skips, loss: Float[Array, ""], norm: Float[Array, ""]
@@ -82,6 +89,8 @@ class SkipRule:
           loss, norm: of the whole batch, equal on all devices.
         """
         is_good = jnp.isfinite(loss) & jnp.isfinite(norm)
+        if skips.scale is not None:
+            skips = skips._replace(scale=adjust(skips.scale, is_good))
         is_good &= skips.in_a_row < self.max_skips
         if skips.norms is not None and skips.num_norms is not None:
             is_good &= ~_is_spike(skips.norms, skips.num_norms, norm, self.deviations)
@@ -96,14 +105,19 @@ class SkipRule:
         )
 
 
-def make_rule(spec: "OptimSpec", num_steps: int) -> SkipRule | None:
+def make_rule(spec: "OptimSpec", num_steps: int, dtype: str) -> SkipRule | None:
     """The rule of a run; None if no update is skipped.
 
     A run that skips all of its updates has diverged, even if there are few.
+
+    Args:
+      dtype: of the model's products (`ModelSpec.compute_dtype`).
     """
-    if not spec.max_skips:
+    has_scale = dtype == "float16"
+    max_skips = max(spec.max_skips, MIN_SKIPS) if has_scale else spec.max_skips
+    if not max_skips:
         return None
-    return SkipRule(min(spec.max_skips, num_steps), spec.spike_deviations)
+    return SkipRule(min(max_skips, num_steps), spec.spike_deviations, has_scale)
 
 
 def _is_spike(

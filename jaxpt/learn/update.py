@@ -16,6 +16,7 @@ from jaxtyping import Array, PyTree
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.frozen import keep, split_trained
+from jaxpt.learn.loss_scale import scale_down, scale_up
 from jaxpt.learn.skips import SkipRule, keep_if
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
@@ -134,16 +135,19 @@ class Update:
         sums_of = {name: batch["weights"][name].sum() for name in coefficients}
         totals = add_devices(sums_of, self.axis)
         trained, join = split_trained(state.params, self.frozen)
+        scale = None if state.skips is None else state.skips.scale
 
         def weighed(trained: PyTree, micro: dict, rngs: dict) -> tuple[Array, dict]:
             terms, metrics = loss_fn(join(trained), micro, rngs)
-            return weigh(terms, totals, coefficients), terms | metrics
+            loss = weigh(terms, totals, coefficients)
+            return scale_up(loss, scale), terms | metrics
 
         rngs = {name: rngs[name] for name in ("dropout", "sample")}
         grads, metrics = accumulate(
             weighed, trained, dict(batch), rngs, self.num_microbatches, self.axis
         )
         grads, metrics = add_devices((grads, metrics), self.axis)
+        grads = scale_down(grads, scale)
         if self.frozen:  # the optimizer needs a gradient of every parameter
             _, join_grads = split_trained(
                 jax.tree.map(jnp.zeros_like, state.params), self.frozen

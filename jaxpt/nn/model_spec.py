@@ -35,7 +35,7 @@ DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 # By parametrization, alpha: residual branches have the factor depth^-alpha.
 DEPTH_EXPONENTS = {"standard": 0.0, "mup": 0.0, "depth_mup": 0.5, "completep": 1.0}
-DTYPES = ("auto", "float32", "bfloat16")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMATS = ("none", "dots", "full")
 MAX_LAYERS = 1000  # of a stack
 MAX_UNROLLED = 200  # layers that are compiled one by one
@@ -210,8 +210,9 @@ class ModelSpec(Settings):
         "completep" and "depth_mup".
       dtype: of matrix products and of layers' outputs; "auto" is bfloat16 on TPU
         and GPU, float32 on CPU and on NVIDIA GPUs below compute capability 8.0, which
-        emulate bfloat16. Parameters, softmax, norms and losses stay float32. A run
-        records the value of "auto", and keeps it on another device.
+        emulate bfloat16. "float16", for those, trains with dynamic loss scaling
+        (`jaxpt.learn.loss_scale`). Parameters, softmax, norms and losses stay float32.
+        A run records the value of "auto", and keeps it on another device.
       attention: the kernel of attention; "auto" is the fastest possible one (table in
         `ops/kernel_choice.py`); "xla", "cudnn" or "splash" is that one, and an error in
         training if it is not possible.

@@ -4,7 +4,8 @@ On CPU in float32 the functions of `ops/cpu.py` are used: the same numbers with
 hand-written gradients, because XLA's CPU back end is slow at those of autodiff.
 
 In bfloat16 the factors of products are bfloat16. All sums are float32: products, norms,
-and the gradients of parameters, which are never rounded to bfloat16.
+and the gradients of parameters, which are never rounded to bfloat16. The same holds in
+float16, in which activations are computed in float32, too.
 """
 
 import functools
@@ -240,7 +241,14 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def activate_plain(name: str, x: Array, gated: Array | None = None) -> Array:
-    """`activate` with autodiff's gradient."""
+    """`activate` with autodiff's gradient.
+
+    In float16 the powers within it would overflow: of "gelu_tanh" the gradient is NaN
+    from 148 on.
+    """
+    if x.dtype == jnp.float16:
+        wide = None if gated is None else gated.astype(jnp.float32)
+        return activate_plain(name, x.astype(jnp.float32), wide).astype(x.dtype)
     y = _ACTIVATIONS[name](x)
     return y if gated is None else y * gated
 

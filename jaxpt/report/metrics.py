@@ -8,6 +8,7 @@ from jaxpt.judge.examples import Examples
 from jaxpt.judge.reliability import LEAST, split_half
 from jaxpt.report.formats import format_count, format_flops, separate
 from jaxpt.report.types import Report, RunEntry, group_by_name
+from jaxpt.zero_shot.names import CURVE_PREFIX, is_curve
 
 
 class MetricInfo(NamedTuple):
@@ -132,6 +133,20 @@ METRICS = {
         *("masked accuracy in the top 5 (own masks)", ".3f", True, False)
     ),
 }
+
+
+def find_metric(name: str) -> MetricInfo:
+    """A metric of `METRICS`, or that of a task of `eval.tasks`, which only has curves.
+
+    >>> find_metric("zero_shot_blimp_accuracy").label
+    'blimp accuracy (zero-shot, a sample)'
+    """
+    if not is_curve(name):
+        return METRICS[name]
+    words = name.removeprefix(CURVE_PREFIX).replace("_", " ")
+    label = f"{words} (zero-shot, a sample)"
+    return MetricInfo(label, ".3f", "perplexity" not in name, True)
+
 
 # The columns of the tables of costs and of results: title, and format of a number.
 COSTS = {

@@ -17,7 +17,7 @@ from jaxpt.report.answer import find_levels
 from jaxpt.report.charts import AxisScale
 from jaxpt.report.drawing import choose_styles, escape_text, tag
 from jaxpt.report.formats import MISSING, format_number, format_p
-from jaxpt.report.metrics import METRICS
+from jaxpt.report.metrics import find_metric
 from jaxpt.report.report_charts import (
     CURVE_COSTS,
     FINAL_COSTS,
@@ -94,7 +94,7 @@ def _chart_curves(report: Report, groups: Groups) -> Charts:
     labels = [
         f"{label_curve(metric)} (not comparable)"
         if is_own_task(metric)
-        else METRICS[metric].label
+        else find_metric(metric).label
         for metric in metrics
     ]
     panels = {

@@ -23,8 +23,9 @@ from jaxpt.report.drawing import (
     write,
 )
 from jaxpt.report.formats import format_count, format_flops, format_seconds, is_number
-from jaxpt.report.metrics import METRICS
+from jaxpt.report.metrics import METRICS, find_metric
 from jaxpt.report.types import Groups, Metric, RunEntry
+from jaxpt.zero_shot.names import is_curve
 
 MOST_MARKERS = 10  # along one line
 EVEN = 1.05  # ratio of the largest and the smallest cost that are equal to the eye
@@ -90,7 +91,7 @@ def read_curve(run: RunEntry, cost: str, metric: str) -> dict[int, Point | None]
 
 def is_own_task(metric: str) -> bool:
     """Whether a metric is of each objective's own task, so not comparable."""
-    return not METRICS[metric].is_common
+    return not find_metric(metric).is_common
 
 
 def average(curves: list[dict[int, Point | None]]) -> list[CurveMean | None]:
@@ -120,6 +121,8 @@ def list_curve_metrics(runs: Iterable[RunEntry]) -> list[str]:
     """
     runs = list(runs)
     shared = [metric for metric in METRICS if not is_own_task(metric)]
+    points = [point.values for run in runs for point in run.curve]
+    shared += dict.fromkeys(k for values in points for k in values if is_curve(k))
     num_points = {}
     for metric in (*shared, *OWN_CURVES):
         curves = [read_curve(run, "raw_tokens", metric).values() for run in runs]
@@ -139,7 +142,7 @@ def label_curve(metric: str) -> str:
     >>> label_curve("choice_bayes_accuracy")
     'multiple-choice cloze'
     """
-    label = METRICS[metric].label
+    label = find_metric(metric).label
     return f"{label} / its first value" if metric == "valid_loss" else label
 
 

@@ -1,5 +1,6 @@
 """Text embeddings: the hidden states of a trained network, without fine-tuning."""
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,6 +47,12 @@ class TextEmbedder:
     def of_run(cls, run: LoadedRun) -> "TextEmbedder":
         """The embedder of a loaded run."""
         return cls(run.program, run.tokenizer, run.params)
+
+    def with_params(self, params: Any) -> "TextEmbedder":
+        """An embedder with other parameters, which shares the compiled functions."""
+        other = copy.copy(self)
+        other.params = params
+        return other
 
     def embed(
         self,

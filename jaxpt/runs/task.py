@@ -122,7 +122,7 @@ class Task:
 
     def make_state(self, params: PyTree) -> TrainState:
         """The state before the first step, with these parameters."""
-        rule, train = self._skip_rule, self.plan.train
+        rule, train = self.skip_rule, self.plan.train
         skipped_batches = None
         if train.rewind or train.skip_batches:
             skipped_batches = jnp.asarray(pad_ranges(train.skip_batches))
@@ -138,11 +138,13 @@ class Task:
     def make_update(self, axis: str | None = None) -> Update:
         """The update at the end of a train step; `axis` is pmap's."""
         num = self.plan.train.num_microbatches
-        return Update(self.optimizer, num, axis, self.model.frozen, self._skip_rule)
+        return Update(self.optimizer, num, axis, self.model.frozen, self.skip_rule)
 
     @property
-    def _skip_rule(self) -> SkipRule | None:
-        return make_rule(self.plan.optim, self.plan.train.steps)
+    def skip_rule(self) -> SkipRule | None:
+        """Which updates are skipped; None if none is."""
+        dtype = self.model_spec.compute_dtype
+        return make_rule(self.plan.optim, self.plan.train.steps, dtype)
 
     @functools.cached_property
     def phases(self) -> tuple["Task", ...]:

@@ -58,6 +58,8 @@ def make_step(task: Task, axis: str | None = None):
         after = keep_objective_state(state, after)
         if after.skips is not None:
             metrics |= {"skips": (after.skips.total, after.skips.in_a_row)}
+            if after.skips.scale is not None:  # the next step's
+                metrics |= {"loss_scale": (after.skips.scale.value, jnp.ones(()))}
         return average_params(after, decay, frozen), metrics
 
     return step

@@ -26,6 +26,7 @@ from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.files.remote import localise
 from jaxpt.judge.examples import Examples
+from jaxpt.nn.networks.abilities import ScoresTexts, name_writing
 from jaxpt.runs.continuing import TextContinuer
 from jaxpt.runs.embedding import TextEmbedder
 from jaxpt.runs.scorer import make_scorer
@@ -131,6 +132,14 @@ def evaluate_tasks(
         ]
 
 
+def has_ability(network: Any, name: str) -> bool:
+    """Whether a network has what a task reads."""
+    reads = TASKS[name].reads
+    if reads == SAMPLES:
+        return bool(name_writing(network))
+    return reads == STATES or isinstance(network, ScoresTexts)
+
+
 class _Context(NamedTuple):
     """What a task reads of a run, and the rules by which it does, with descriptions."""
 
@@ -149,7 +158,7 @@ def _make_contexts(
     """The context of each task; each reader is made once."""
     made: dict[str, Any] = {}
     makers = {
-        LIKELIHOOD: lambda: _make_likelihood(run, options, left),
+        LIKELIHOOD: lambda: make_likelihood(run, options, left),
         STATES: lambda: TextEmbedder.of_run(run).embed_pools,
         SAMPLES: lambda: WritingContext(
             TextContinuer(run),
@@ -181,9 +190,16 @@ def _find_left(
     return None if has_left else ()
 
 
-def _make_likelihood(
-    run: LoadedRun, options: TaskOptions, left: tuple[int, ...] | None
+def make_likelihood(
+    run: LoadedRun,
+    options: TaskOptions = NO_OPTIONS,
+    left: tuple[int, ...] | None = None,
 ) -> EvalContext:
+    """The context of tasks that read the likelihood of texts.
+
+    Args:
+      left: the ids before a text; None is those of its form.
+    """
     program, tokenizer, params, _ = run
     scorer = make_scorer(program, params)
     if left is not None:

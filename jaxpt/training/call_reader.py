@@ -38,6 +38,7 @@ class _Steps(NamedTuple):
       in_a_row: the number of skipped updates in a row, up to here.
       num_skipped: the number of skipped updates of the run, up to here.
       norms: of the gradients.
+      scales: of the loss, for the next step; None if it is not scaled.
     """
 
     schedule: list[int]
@@ -47,6 +48,7 @@ class _Steps(NamedTuple):
     in_a_row: np.ndarray
     num_skipped: np.ndarray
     norms: np.ndarray
+    scales: np.ndarray | None
 
 
 class CallReader:
@@ -86,9 +88,10 @@ class CallReader:
         return RunCost(step, *seconds, self._num_skipped, self.feed.skipped)
 
     def _list_steps(self, call: Call, metrics: dict) -> _Steps:
-        """The steps of a call; takes "skips" out of its metrics."""
+        """The steps of a call; takes their skips and scales out of its metrics."""
         num = call.num_steps
         num_skipped, in_a_row = metrics.pop("skips", np.zeros((2, num), int))
+        scales, _ = metrics.pop("loss_scale", (None, None))
         schedule = self._clock.list_schedule_steps(call.step, num)
         total = self.task.plan.train.steps
         losses = [
@@ -103,7 +106,7 @@ class CallReader:
         is_empty = sum(metrics[name][1] for name in names) == 0
         norms = metrics["grad_norm"][0]
         skips = in_a_row > 0, in_a_row, num_skipped
-        return _Steps(schedule, losses, is_empty, *skips, norms)
+        return _Steps(schedule, losses, is_empty, *skips, norms, scales)
 
     def _warn_empty(self, call: Call, is_empty: np.ndarray) -> None:
         """Warns of batches that have nothing to predict.
@@ -119,13 +122,15 @@ class CallReader:
 
     def _refuse_bad(self, call: Call, steps: _Steps) -> None:
         """Refuses the first bad update of a call, if there is one."""
-        limit = min(self.task.plan.optim.max_skips, self.task.plan.train.steps)
+        rule = self.task.skip_rule
+        limit = rule.max_skips if rule else 0
         for i, loss in enumerate(steps.losses):
             cost = self.count_cost(call.first + i + 1)
             if steps.is_skipped[i] and steps.in_a_row[i] == limit:
                 self._run.rewinder.refuse(
                     f"{limit} updates in a row were skipped, the last with loss "
-                    f"{loss} and gradient norm {steps.norms[i]}",
+                    f"{loss} and gradient norm {steps.norms[i]}"
+                    f"{_describe_scale(steps, i)}",
                     cost._replace(
                         steps=cost.steps + 1 - limit,
                         skipped_updates=int(steps.num_skipped[i]),
@@ -153,6 +158,7 @@ class CallReader:
             self._run.log.warn(
                 f"step {call.first + i + 1}: update skipped, loss "
                 f"{steps.losses[i]:.4g}, gradient norm {steps.norms[i]:.4g}"
+                f"{_describe_scale(steps, i)}"
             )
 
     def _is_due(self, call: Call, steps: _Steps) -> bool:
@@ -171,6 +177,7 @@ class CallReader:
         log.check_overflow(metrics)
         if not self._is_due(call, steps):
             return
+        scale = {} if steps.scales is None else {"loss_scale": steps.scales[-1]}
         skipped = {
             "skipped_updates": self._num_skipped,
             "skipped_batches": sum(b - a for a, b in merge(self.feed.skipped)),
@@ -180,6 +187,13 @@ class CallReader:
             steps.schedule[-1],
             metrics,
             sum(losses) / len(losses),
-            {name: num for name, num in skipped.items() if num},
+            {name: num for name, num in skipped.items() if num} | scale,
         )
         self._run.hooks.on_log(call.step, values)
+
+
+def _describe_scale(steps: _Steps, index: int) -> str:
+    """The scale of the loss after a step, for a message."""
+    if steps.scales is None:
+        return ""
+    return f", then loss scale {steps.scales[index]:g}"

@@ -46,6 +46,8 @@ def check_run(
     )
     if trackers := task.plan.train.trackers:
         load_place("jaxpt.training.trackers:check_installed")(trackers)
+    if tasks := task.plan.eval.tasks:
+        load_place("jaxpt.training.task_scores:read_tasks")(tasks)
     program = program or Program(task)
     check_memory(program)
     feed = make_feed(task, corpora["train"], program.choose_rows)

@@ -18,7 +18,7 @@ from jaxpt.training.measure import (
     measure_text,
     measure_valid,
 )
-from jaxpt.training.result import CURVES
+from jaxpt.training.result import list_curves
 from jaxpt.training.run_log import RunLog
 
 
@@ -27,6 +27,7 @@ class Evaluator:
 
     Args:
       take_samples: (params) -> lines of text, logged with each evaluation, if any.
+      score_tasks: (params) -> the metrics of `eval.tasks`, if there are any.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class Evaluator:
         corpora: dict[str, Split],
         log: RunLog,
         take_samples: Callable[[Any], list[str]] | None,
+        score_tasks: Callable[[Any], dict[str, float]] | None,
         hooks: Hooks,
     ):
         self._task, self._program, self._corpora = task, program, corpora
         self._log, self._hooks = log, hooks
         self._take_samples = take_samples
+        self._score_tasks = score_tasks or (lambda params: {})
         self._measured: dict[int, Measured] = {}  # by step, in this process
 
     def evaluate(self, state: TrainState, step: int) -> None:
@@ -56,13 +59,13 @@ class Evaluator:
             values |= means(measure_text(self._program, params, valid))
             run = self._program, params, self._corpora
             values |= means(measure_exact(*run, is_quick=True)[0])
-        values |= frozen.metrics
+        values |= frozen.metrics | self._score_tasks(params)
         self._measured[step] = frozen._replace(metrics=values)
         samples = self._take_samples(params) if self._take_samples else []
         decay = self._task.plan.optim.ema_decay
         ema = {"ema_decay": decay} if self._task.has_ema else {}
         self._log.write(step, values | ema, "\n".join(samples))
-        curves = "  ".join(f"{k} {values[k]:.4f}" for k in CURVES if k in values)
+        curves = "  ".join(f"{k} {values[k]:.4f}" for k in list_curves(values))
         for line in (curves, *samples):
             self._log.info(f"step {step}{' (EMA)' if ema else ''}  {line}")
         self._hooks.on_evaluation(step, values, params)
@@ -74,7 +77,9 @@ class Evaluator:
         known, control = (self._measured.get(at, NO_RESULTS) for at in (step, 0))
         if not only_valid:
             run = self._program, params, self._corpora, seed
-            return measure(*run, known, control)
+            measured = measure(*run, known, control)
+            scores = {} if known.metrics else self._score_tasks(params)
+            return measured._replace(metrics=measured.metrics | scores)
         if known.metrics:
             return known
         return Measured(measure_valid(self._program, params, self._corpora), {}, {})

@@ -1,5 +1,6 @@
 """A run's entry in a report (`result.json`), and its record of a divergence."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +20,21 @@ from jaxpt.text.feed import Ranges
 from jaxpt.training.clock import is_evaluated
 from jaxpt.training.machine import list_versions, read_machine
 from jaxpt.training.measure import FROM_FEATURES, FROM_TEXT, Measured
+from jaxpt.zero_shot.names import is_curve
 
 # The metrics of an evaluation that learning curves show.
 OWN = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
 CURVES = (*OWN, *FROM_FEATURES, *FROM_TEXT, *REGRETS.values(), ACCURACY)
+
+
+def list_curves(names: Iterable[str]) -> list[str]:
+    """The metrics of an evaluation that learning curves show, of those named.
+
+    >>> list_curves(["zero_shot_blimp_accuracy", "pair_nats", "valid_recall"])
+    ['pair_nats', 'zero_shot_blimp_accuracy']
+    """
+    names = list(names)
+    return [k for k in CURVES if k in names] + [k for k in names if is_curve(k)]
 
 
 class RunCost(NamedTuple):
@@ -65,9 +77,9 @@ def write_result(
     Args:
       task: the run's; that of the program may have another seed.
     """
-    columns = ("step", "raw_tokens", "flops", "seconds", *CURVES)
+    columns = ("step", "raw_tokens", "flops", "seconds")
     curve = [
-        {k: line[k] for k in columns if k in line}
+        {k: line[k] for k in [*columns, *list_curves(line)] if k in line}
         for line in read_metrics(workdir)
         if "valid_loss" in line and is_evaluated(task.plan.train, line["step"])
     ]

@@ -81,6 +81,11 @@ def set_up(
     program, feed = processes.on_all(
         check_run, task, tokenizer, corpora, program, has_begun
     )
+    score_tasks = None
+    if task.plan.eval.tasks:
+        make_scores = load_place("jaxpt.training.task_scores:make_scores")
+        is_compared = bool(label)
+        score_tasks = processes.on_all(make_scores, program, tokenizer, is_compared)
     milestones: dict[int, list[str]] = {}
     if spec.checkpoint_words:
         args = corpora["train"], feed, tokenizer, task.spec.row_length
@@ -111,7 +116,9 @@ def set_up(
         log=log,
         watch=watch,
         checkpointer=checkpointer,
-        evaluator=Evaluator(task, program, corpora, log, take_samples, hooks),
+        evaluator=Evaluator(
+            task, program, corpora, log, take_samples, score_tasks, hooks
+        ),
         saver=saver,
         rewinder=rewinder,
         branching=branching,

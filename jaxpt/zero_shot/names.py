@@ -1,4 +1,7 @@
-"""The names of the zero-shot tasks, whose code `jaxpt.zero_shot.tasks` imports."""
+"""The names of the zero-shot tasks, whose code `jaxpt.zero_shot.tasks` imports.
+
+Also of the metrics of those that every evaluation of a run scores (`eval.tasks`).
+"""
 
 NAMES = (
     "blimp",
@@ -26,3 +29,11 @@ NAMES = (
     "sentence_pairs",
     "prompted_choices",
 )
+# Those for which the run writes texts that another model judges.
+WRITTEN = ("generation",)
+CURVE_PREFIX = "zero_shot_"
+
+
+def is_curve(metric: str) -> bool:
+    """Whether a metric is that of a task of `eval.tasks`."""
+    return metric.startswith(CURVE_PREFIX)

@@ -81,6 +81,12 @@ class TextScorer:
         other.rules = list_rules(self.network, form, self._unusable)
         return other
 
+    def with_params(self, params: PyTree) -> "TextScorer":
+        """A scorer with other parameters of the same network."""
+        other = copy.copy(self)  # shares the compiled functions
+        other.params = params
+        return other
+
     def find_rule(self, rule: str = AUTO) -> str:
         """The rule of this name; `auto` is the first rule."""
         if rule == AUTO:

@@ -166,12 +166,13 @@ def test_when_a_run_is_finished(make_base, tmp_path):
     assert _find_unfinished(tmp_path, task, 99) == ""
 
 
+@pytest.mark.parametrize("dtype, max_skips", [("float32", 3), ("float16", 0)])
 def test_bad_updates_are_skipped_and_a_resumed_run_ends_the_same(
-    make_base, make_tune, tmp_path, monkeypatch
+    dtype, max_skips, make_base, make_tune, tmp_path, monkeypatch
 ):
     """Five steps an epoch, of which three are bad: two in a row, then one."""
-    base, nan = str(make_base("mlm")), float("nan")
-    optim = {"optim__max_skips": 3, "train__keep": "last"}
+    base, nan = str(make_base("mlm", model__dtype=dtype)), float("nan")
+    optim = {"optim__max_skips": max_skips, "train__keep": "last"}
     plan = make_tune(train__checkpoint_every=1, **optim)
     with poison_tuning({1: nan, 2: float("inf"), 6: nan}):
         lines = []

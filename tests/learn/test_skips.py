@@ -80,9 +80,9 @@ def test_a_norm_that_is_not_finite_is_never_remembered(monkeypatch):
 
 
 def test_no_rule_without_skips():
-    assert make_rule(OptimSpec(), 10) is None
+    assert make_rule(OptimSpec(), 10, "float32") is None
     spec = OptimSpec(max_skips=20, spike_deviations=6.0)
-    assert make_rule(spec, 10) == SkipRule(10, 6.0)
+    assert make_rule(spec, 10, "bfloat16") == SkipRule(10, 6.0)
     state = make_state({"w": jnp.ones(2)}, optax.adam(1e-3))
     assert state.skips is None and state.skipped_batches is None
 

@@ -15,7 +15,7 @@ MODEL = """
     relative_buckets=30; relative_buckets=0; relative_max_distance=16
     dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
     norm=batchnorm; norm_position=middle; norm_epsilon=-1.0; init=xavier; init_std=-1.0
-    activation=tanh; positions=alibi; relative_directions=ahead; dtype=float16
+    activation=tanh; positions=alibi; relative_directions=ahead; dtype=fp16
     remat=some; attention=flash; loss_chunk=-1; window=-1; global_every=2
     rotary_fraction=0.0; rotary_fraction=1.1; rotary_fraction=nan
     rotary_fraction=0.3 & positions=rotary & d_model=40

@@ -1,4 +1,4 @@
-"""Names of a comparison's downstream tasks, from the entries of `compare.tasks`.
+"""Names of downstream tasks, from the entries of `compare.tasks` or `eval.tasks`.
 
 A zero-shot task has the name of its kind, a fine-tuning that of its config file. Tasks
 that would share a name are named by the last parts of their data's path, or of the
@@ -18,12 +18,15 @@ SPELT = {"/": "root", "..": "up"}  # parts of a path without a name
 
 
 def name_tasks(
-    settings: Sequence[str], list_metrics: Callable[[str, str], Collection[str]]
+    settings: Sequence[str],
+    list_metrics: Callable[[str, str], Collection[str]],
+    setting_name: str = "compare.tasks",
 ) -> list[str]:
     """A name for each entry, so that no two tasks have a metric of the same name.
 
     Args:
       list_metrics: (an entry, its name) -> the names of its metrics.
+      setting_name: of the list, for an error.
 
     >>> tasks = ["blimp:x", "finetune:sst2.py:a", "finetune:sst2.py:b", "pairs:p.tsv"]
     >>> name_tasks(tasks, lambda setting, name: [name])
@@ -46,7 +49,7 @@ def name_tasks(
         if not longer:
             first, second = min(clashes)
             raise ConfigError(
-                f"compare.tasks={settings[second]}: has the name {names[second]}, as "
+                f"{setting_name}={settings[second]}: has the name {names[second]}, as "
                 f"has {settings[first]}; name each task once, or rename a file"
             )
         for i in longer:
