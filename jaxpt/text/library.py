@@ -30,7 +30,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
 # How files are read and cut into sentences, and the form of tokenizer files. A cached
 # store or tokenizer of another number is not used.
-READING = 3
+READING = 4
 
 
 def open_stores(
