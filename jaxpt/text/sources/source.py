@@ -118,7 +118,7 @@ def identify_source(spec: SourceSpec) -> dict:
       for a data set of the Hub what `hub_datasets.identify` returns; for a language
       what `language_texts.identify_language` returns.
     """
-    about, files = _identify(spec)
+    about, files = find_contents(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
     return {"path": spec.path} | about | {"files": stamps}
 
@@ -135,7 +135,7 @@ def list_contents(
       for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
       Hub and languages, their entries of `identify_source` come first.
     """
-    about, files = _identify(spec)
+    about, files = find_contents(spec)
     contents = [about] if about else []
     for file in files:
         size, label = stamp(file.path)[0], {"label": file.label} if file.label else {}
@@ -144,7 +144,7 @@ def list_contents(
     return contents
 
 
-def _identify(spec: SourceSpec) -> tuple[dict, list[File]]:
+def find_contents(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
     if is_language(spec.path):
         return load_place(f"{LANGUAGE_TEXTS}:identify_language")(spec.path), []

@@ -101,16 +101,7 @@ def prepare(
     with lock.hold(path, lambda: log(waiting)):
         if is_keyed and is_store(folder):
             return _open(folder)
-        about = {
-            "path": source.path,
-            "settings": settings,
-            "sources": contents,
-            "tokenizer": {
-                "sha256": fingerprint(tokenizer),
-                "spec": dataclasses.asdict(tokenizer_spec),
-            },
-        }
-        about = json.loads(json.dumps(about))  # as it is read from a card
+        about = describe(source, settings, contents, tokenizer, tokenizer_spec)
         if is_store(folder):
             _check_same(folder, about)
             return _open(folder)
@@ -135,6 +126,26 @@ def prepare(
         finally:
             if progress:
                 progress(None)
+
+
+def describe(
+    source: SourceSpec,
+    settings: dict,
+    contents: list[dict],
+    tokenizer: Tokenizer,
+    tokenizer_spec: TokenizerSpec,
+) -> dict:
+    """What a store is of, as its card has it; the arguments are those of `prepare`."""
+    about = {
+        "path": source.path,
+        "settings": settings,
+        "sources": contents,
+        "tokenizer": {
+            "sha256": fingerprint(tokenizer),
+            "spec": dataclasses.asdict(tokenizer_spec),
+        },
+    }
+    return json.loads(json.dumps(about))
 
 
 def write_store(
