@@ -58,6 +58,21 @@ def tokenizer(command: Command, argv: list[str]) -> int:
     return 0
 
 
+RAY = {
+    "ray": (
+        "",
+        "prepare the parts on a Ray cluster and merge them: local (this machine), auto "
+        "(the one this machine belongs to) or its address; needs --to",
+    ),
+    "ray_parts": (int, "with --ray: the number of parts; default: one for 64 MiB"),
+    "ray_cpus": (int, "with --ray: CPUs that each part takes; default: 1"),
+    "ray_retries": (
+        int,
+        "with --ray: how often a part may lose its machine; default: 3",
+    ),
+}
+
+
 @command(
     "prepare",
     example="jaxpt prepare --config quickstart --data my.txt --to stores/my",
@@ -70,7 +85,8 @@ def tokenizer(command: Command, argv: list[str]) -> int:
             "--to",
         ),
         "merge": (int, "merge this number of finished parts into --to"),
-    },
+    }
+    | RAY,
     **READS_TEXT,
 )
 def prepare(command: Command, argv: list[str]) -> int:
@@ -82,7 +98,10 @@ def prepare(command: Command, argv: list[str]) -> int:
     """
     config, values, _ = parse_config(command, argv)
     if values.part or values.merge is not None:
+        refuse(values, RAY, "must be without --part and --merge")
         return _prepare_in_parts(config, values)
+    if any(values[name].present for name in RAY):
+        return _prepare_on_ray(config, values)
     from jaxpt.training.prepare_text import prepare_text
 
     to = read_to(values) if values.to else None
@@ -103,6 +122,22 @@ def _prepare_in_parts(config: AnyConfig, values: FlagValues) -> int:
     else:
         refuse(values, ["workers"], "is for the parts; --merge does not tokenize")
         merge_text_parts(config, values.merge, values.to)
+    return 0
+
+
+def _prepare_on_ray(config: AnyConfig, values: FlagValues) -> int:
+    from jaxpt.comparison.on_ray import Cluster
+    from jaxpt.comparison.prepare_on_ray import prepare_on_ray
+
+    options = {name: values[f"ray_{name}"].value for name in ("cpus", "retries")}
+    if not values.ray:
+        refuse(values, RAY, "is for --ray")
+    if not values.to:
+        raise ConfigError(f"--ray={values.ray}: needs --to, the folder")
+    refuse(values, ["workers"], "must be without --ray; use --ray_cpus")
+    cluster = Cluster.read(values.ray, options | {"gpus": 0})
+    assert cluster is not None
+    prepare_on_ray(cluster, config, values.to, values.ray_parts)
     return 0
 
 

@@ -167,8 +167,8 @@ def find_tokenizer(
         return tokenizers.load(path)
     if not trains:
         raise DataError(
-            f"tokenizer.kind={tokenizer_spec.kind!r}: is not trained yet, and all parts "
-            "of a text need the same tokenizer: write one with jaxpt tokenizer train, "
+            f"tokenizer.kind={tokenizer_spec.kind!r}: is not trained yet, and all parts"
+            " of a text need the same tokenizer: write one with jaxpt tokenizer train, "
             "and set tokenizer.kind=file and tokenizer.path"
         )
     tokenizer = train_tokenizer(spec, reporter)
