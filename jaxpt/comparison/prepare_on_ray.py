@@ -21,6 +21,7 @@ from jaxpt.errors import (
     current_spelling,
     spelled,
 )
+from jaxpt.files import disk
 from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.library import find_tokenizer
 from jaxpt.text.parts import count_spans, merge_parts, prepare_part
@@ -81,7 +82,7 @@ def _write(tokenizer: Tokenizer) -> bytes:
 
 def _read(data: bytes) -> Tokenizer:
     with tempfile.TemporaryDirectory() as place:
-        (path := Path(place, "tokenizer.json")).write_bytes(data)
+        disk.replace(path := Path(place, "tokenizer.json"), data)
         return load(path)
 
 

@@ -46,7 +46,7 @@ from jaxpt.text.stores.pool import count_cores
 from jaxpt.text.stores.prepare import (
     Reporter,
     check_unchanged,
-    describe,
+    identify_store,
     list_tasks,
     make_encode,
     write_tasks,
@@ -78,12 +78,12 @@ class _Text:
     source: SourceSpec
     tokenizer: Tokenizer
 
-    def describe(self, hash_file: Callable[[Path], str]) -> dict:
-        """What its store is of (`prepare.describe`)."""
+    def identify(self, hash_file: Callable[[Path], str]) -> dict:
+        """What its store is of (`prepare.identify_store`)."""
         contents = list_contents(self.source, hash_file)
         settings = make_settings(self.spec, self.source, True)
         own = self.tokenizer, self.spec.tokenizer
-        return describe(self.source, settings, contents, *own)
+        return identify_store(self.source, settings, contents, *own)
 
     def list_paths(self) -> dict[str, str]:
         """The name of each file by its path."""
@@ -120,7 +120,7 @@ def prepare_part(
     paths = {str(file.path) for number in wanted for file in spans[number]}
     if spans == [()] and wanted:  # a data set, whose files are in no span
         paths = set(text.list_paths())
-    about = text.describe(_hash_some(spec, share, paths))
+    about = text.identify(_hash_some(spec, share, paths))
     names = text.list_paths()
     card = {name: about[name] for name in (*_COMPARED, "sources")}
     card["stamps"] = {names[path]: stamp(Path(path))[:2] for path in sorted(paths)}
@@ -177,7 +177,7 @@ def merge_parts(
     root, folder = remote.fetch(place_parts(to)), remote.fetch(to)
     with remote.hold_output(folder), _holding(folder, reporter):
         if is_store(folder):
-            _is_prepared(to, text.describe(lambda path: ""))
+            _is_prepared(to, text.identify(lambda path: ""))
         else:
             folders = [root / Share(index, num).name for index in range(num)]
             cards = _read_cards(root, folders)
@@ -378,7 +378,7 @@ def _join(text: _Text, cards: list[dict]) -> dict:
         return known[name] if is_same else _hash_some(text.spec, all_, names)(path)
 
     all_ = Share(0, len(cards))
-    about = text.describe(hash_file)
+    about = text.identify(hash_file)
     for index, card in enumerate(cards):
         if name := _find_difference(card, about):
             which = _name_changed(card, about) if name == "sources" else ""

@@ -251,7 +251,7 @@ def _altered(path: Path) -> DataError:
 
 
 class _Hashed:
-    """A file that is read once, with the sha256 of what was read."""
+    """A file that is read once, with the sha256 of the bytes read so far."""
 
     def __init__(self, file: io.BufferedReader):
         self._file, self.digest = file, hashlib.sha256()

@@ -43,7 +43,7 @@ from jaxpt.text.stores.store import (
     token_dtype,
 )
 from jaxpt.text.stores.tasks import EncodingJob, Sizes, Tally, make_tasks, take
-from jaxpt.text.stores.writing import Writing
+from jaxpt.text.stores.writing import StoreWriter
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def prepare(
     with lock.hold(path, lambda: log(waiting)):
         if is_keyed and is_store(folder):
             return _open(folder)
-        about = describe(source, settings, contents, tokenizer, tokenizer_spec)
+        about = identify_store(source, settings, contents, tokenizer, tokenizer_spec)
         if is_store(folder):
             _check_same(folder, about)
             return _open(folder)
@@ -128,7 +128,7 @@ def prepare(
                 progress(None)
 
 
-def describe(
+def identify_store(
     source: SourceSpec,
     settings: dict,
     contents: list[dict],
@@ -236,7 +236,7 @@ def write_tasks(
     key = _digest([FORMAT, content, dataclasses.asdict(sizes)])
     draft, state = _open_draft(folder, key, log)
     try:
-        writing = Writing(draft, key, tokenizer, about["settings"], sizes, state)
+        writing = StoreWriter(draft, key, tokenizer, about["settings"], sizes, state)
         done = writing.num_bytes
         if done:
             log(f"{draft.path}: resuming after {done / 1e6:.1f} MB")

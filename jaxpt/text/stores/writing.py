@@ -51,7 +51,7 @@ class TextDigest:
         return hashlib.sha256(pair.encode()).hexdigest() if self.before else pair
 
 
-class Writing:
+class StoreWriter:
     """Writes encoded tasks to the draft, and the progress to its journal."""
 
     def __init__(
