@@ -112,18 +112,16 @@ def prepare_part(
       workers: tokenizing processes; 0 means one per core.
     """
     text = _open_text(spec, tokenizer, reporter)
-    spans, is_limited = list_spans(text.source), spec.limit_chars > 0
+    spans = list_spans(text.source)
     sizes = [sum(map(count_bytes, files)) for files in spans]
-    own = share.choose(sizes, is_limited)
-    described = identify_source(text.source)
-    wanted = set(range(len(spans))) if is_limited else own
-    paths = {str(file.path) for number in wanted for file in spans[number]}
-    if spans == [()] and wanted:  # a data set, whose files are in no span
-        paths = set(text.list_paths())
-    about = text.identify(_hash_some(spec, share, paths))
-    names = text.list_paths()
-    card = {name: about[name] for name in (*_COMPARED, "sources")}
-    card["stamps"] = {names[path]: stamp(Path(path))[:2] for path in sorted(paths)}
+    own = share.choose(sizes, spec.limit_chars > 0)
+    wanted = set(range(len(spans))) if spec.limit_chars else own
+    described, paths = identify_source(text.source), text.list_paths()
+    if spans != [()]:  # else a data set, whose files are in no span
+        read = {str(file.path) for number in wanted for file in spans[number]}
+        paths = {path: name for path, name in paths.items() if path in read}
+    about = text.identify(_hash_some(spec, share, paths if wanted else {}))
+    stamps = {name: stamp(Path(path))[:2] for path, name in sorted(paths.items())}
     place = remote.fetch(f"{place_parts(to)}/{share.name}")
     title = f"part {share.index}/{share.num} of {text.source.path}"
     with _holding(place, reporter):
@@ -136,23 +134,51 @@ def prepare_part(
         )
         for note in _describe_large(spans, own, share.num):
             reporter.log(note)
-        tally = Tally()
-        documents = read_documents(text.source, wanted)
-        tasks = list_tasks(documents, about, Sizes(), tally)
         with _progress(reporter, f"preparing {title}", used) as progress:
-            num_bytes = write_part(
-                (task for task in tasks if task.span in own),
-                make_encode(
-                    text.tokenizer, about["settings"], workers or count_cores()
-                ),
-                text.tokenizer,
+            num_bytes = _write(
+                text,
+                (own, wanted),
                 place,
-                card=card,
-                tally=tally,
-                progress=progress,
-                check=lambda: check_unchanged(text.source, described),
+                about,
+                stamps if wanted else {},
+                workers or count_cores(),
+                progress,
+                lambda: check_unchanged(text.source, described),
             )
         reporter.log(f"{title}: {num_bytes / 1e6:,.1f} MB of text are tokenized")
+
+
+def _write(
+    text: _Text,
+    numbers: tuple[set[int], set[int]],
+    place: Path,
+    about: dict,
+    stamps: dict[str, list[int]],
+    workers: int,
+    progress: Callable | None,
+    check: Callable[[], None],
+) -> int:
+    """Writes a part; the bytes of its text.
+
+    Args:
+      numbers: of the spans that are tokenized, and of those that are read.
+      stamps: the size and time of each file that is read.
+    """
+    own, wanted = numbers
+    tally = Tally()
+    documents = read_documents(text.source, wanted)
+    tasks = list_tasks(documents, about, Sizes(), tally)
+    card = {name: about[name] for name in (*_COMPARED, "sources")}
+    return write_part(
+        (task for task in tasks if task.span in own),
+        make_encode(text.tokenizer, about["settings"], workers),
+        text.tokenizer,
+        place,
+        card=card | {"stamps": stamps},
+        tally=tally,
+        progress=progress,
+        check=check,
+    )
 
 
 def merge_parts(

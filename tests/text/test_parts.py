@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -23,12 +24,13 @@ from jaxpt.text import library, parts
 from jaxpt.text.library import open_stores
 from jaxpt.text.parts import merge_parts, place_parts, prepare_part
 from jaxpt.text.sources import source, spans
-from jaxpt.text.sources.documents import PART_CHARS
+from jaxpt.text.sources.documents import PART_CHARS, Document
 from jaxpt.text.sources.source_spec import SourceSpec
 from jaxpt.text.stores.parts import Share
 from jaxpt.text.stores.prepare import Reporter, prepare, write_tasks
 from jaxpt.text.stores.store import open_store
-from jaxpt.text.stores.tasks import Sizes
+from jaxpt.text.stores.tasks import Sizes, make_tasks
+from jaxpt.text.stores.writing import TextDigest
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
@@ -226,6 +228,24 @@ def test_faults_of_a_piece_name_its_place(tmp_path, refuses):
     path.write_bytes(b"a b " * 400 + b"\0")
     with refuses(f"data.path={path}: not text: byte 1600 is a NUL"):
         list_documents(SourceSpec(str(path)))
+
+
+def test_the_digest_of_a_text_has_all_spans():
+    texts = ["one", "two", "three", "four"]
+    documents = [
+        Document(text, "", span=span)
+        for text, span in zip(texts, (0, 0, 2, 5), strict=True)
+    ]
+    total = TextDigest()
+    for task in make_tasks(((doc, False) for doc in documents), "", SMALL):
+        total.add(task)
+    heads = [f"10 {len(text)} ''\n{text}" for text in texts]
+    expected = ""
+    for part in ("".join(heads[:2]), heads[2], heads[3]):
+        digest = hashlib.sha256(part.encode()).hexdigest()
+        pair = expected + digest
+        expected = hashlib.sha256(pair.encode()).hexdigest() if expected else digest
+    assert total.value == expected
 
 
 # Parts and their merge: the bytes of the store of one machine.
