@@ -55,7 +55,7 @@ test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
 
 test-ray: $(RAY)/ready
-	$(RAY)/bin/python -m pytest -m ray tests/comparison/test_on_ray.py
+	$(RAY)/bin/python -m pytest -m ray tests/comparison/test_on_ray.py tests/comparison/test_prepare_on_ray.py
 
 test-onnx: $(ONNX)/ready
 	$(ONNX)/bin/python -m pytest -m onnx tests/hub/test_onnx.py tests/hub/applets

@@ -55,7 +55,7 @@ def test_each_file_opens_with_its_command():
         text = path.read_text(encoding="utf-8")
         head = text[:1500]
         assert f"launch/{path.name}" in text[:2000] or "launch/gke" in head, path.name
-    assert len(SCRIPTS) == 8
+    assert len(SCRIPTS) == 9
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,24 @@ def test_a_comparison_is_three_slurm_jobs(tmp_path):
     script = (LAUNCH / "compare_slurm.sh").read_text(encoding="utf-8")
     assert "#SBATCH --requeue\n" in script
     assert "#SBATCH --signal=TERM@120\n" in script
+
+
+def test_a_text_is_an_array_of_parts_and_a_merge(tmp_path):
+    flags = ["--time=1:00:00", "--", "--data", "a b.txt", "--to", "s"]
+    named = {"folder": tmp_path, "PARTS": "3", "LIMIT": "2"}
+    done = compare("prepare_slurm.sh", *flags, **named)
+    assert done.stdout == "jobs: 101 prepares 3 parts, 102 merges them\n"
+    common = "--parsable --time=1:00:00 --kill-on-invalid-dep=yes --export=ALL"
+    job = f"{LAUNCH / 'prepare_slurm.sh'} --data a b.txt --to s"
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        f"{common},JAXPT_STEP=part --array=0-2%2 {job}",
+        f"{common},JAXPT_STEP=merge --dependency=afterok:101 {job}",
+    ]
+    command = ": prepare --data a b.txt --to s"
+    parts = [f"{command} --part={index}/3" for index in range(3)]
+    assert read_calls(tmp_path) == [*parts, f"{command} --merge=3"]
+    done = compare("prepare_slurm.sh", *flags, folder=tmp_path, code=2, check=False)
+    assert done.returncode == 1 and "PARTS: set PARTS to" in done.stderr
 
 
 @pytest.mark.parametrize("pipelined", ["", "1"])

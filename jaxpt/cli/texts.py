@@ -4,9 +4,12 @@ import contextlib
 import tempfile
 from pathlib import Path
 
+from absl.flags import FlagValues
+
 from jaxpt import trust
 from jaxpt.cli.flags import Command, command, parse, parse_config
 from jaxpt.cli.running import read_to, refuse, show, start_jax
+from jaxpt.config.settings import AnyConfig
 from jaxpt.errors import ConfigError
 from jaxpt.files import remote
 from jaxpt.objectives import OBJECTIVES
@@ -55,27 +58,86 @@ def tokenizer(command: Command, argv: list[str]) -> int:
     return 0
 
 
+RAY = {
+    "ray": (
+        "",
+        "prepare the parts on a Ray cluster and merge them: local (this machine), auto "
+        "(the one this machine belongs to) or its address; needs --to",
+    ),
+    "ray_parts": (int, "with --ray: the number of parts; default: one for 64 MiB"),
+    "ray_cpus": (int, "with --ray: CPUs that each part takes; default: 1"),
+    "ray_retries": (
+        int,
+        "with --ray: how often a part may lose its machine; default: 3",
+    ),
+}
+
+
 @command(
     "prepare",
     example="jaxpt prepare --config quickstart --data my.txt --to stores/my",
     flags={
         "to": ("", "the new folder; default: in the cache"),
         "workers": (0, "processes; 0: one per core"),
-    },
+        "part": (
+            "",
+            "prepare one part of the text, such as 0/8 to 7/8 on eight machines; needs "
+            "--to",
+        ),
+        "merge": (int, "merge this number of finished parts into --to"),
+    }
+    | RAY,
     **READS_TEXT,
 )
 def prepare(command: Command, argv: list[str]) -> int:
     """Tokenize the text of a config and store it on disk.
 
     `jaxpt train` does this automatically for a new text. A folder written with --to can
-    be used in place of the text: --data FOLDER.
+    be used in place of the text: --data FOLDER. Several machines share the work with
+    --part I/N, then one of them writes the folder with --merge N.
     """
     config, values, _ = parse_config(command, argv)
+    if values.part or values.merge is not None:
+        refuse(values, RAY, "must be without --part and --merge")
+        return _prepare_in_parts(config, values)
+    if any(values[name].present for name in RAY):
+        return _prepare_on_ray(config, values)
     from jaxpt.training.prepare_text import prepare_text
 
     to = read_to(values) if values.to else None
     with remote.hold_output(to) if to else contextlib.nullcontext():
         prepare_text(config, to, values.workers)
+    return 0
+
+
+def _prepare_in_parts(config: AnyConfig, values: FlagValues) -> int:
+    from jaxpt.training.prepare_text import merge_text_parts, prepare_text_part
+
+    name = "part" if values.part else "merge"
+    if not values.to:
+        raise ConfigError(f"--{name}={values[name].value}: needs --to, the folder")
+    if values.part:
+        refuse(values, ["merge"], "must be without --part; merge when all have ended")
+        prepare_text_part(config, values.part, values.to, values.workers)
+    else:
+        refuse(values, ["workers"], "is for the parts; --merge does not tokenize")
+        merge_text_parts(config, values.merge, values.to)
+    return 0
+
+
+def _prepare_on_ray(config: AnyConfig, values: FlagValues) -> int:
+    from jaxpt.comparison.on_ray import Cluster
+    from jaxpt.comparison.prepare_on_ray import prepare_on_ray
+
+    options = {name: values[f"ray_{name}"].value for name in ("cpus", "retries")}
+    if not values.ray:
+        refuse(values, RAY, "is for --ray")
+    if not values.to:
+        raise ConfigError(f"--ray={values.ray}: needs --to, the folder")
+    refuse(values, ["workers"], "must be without --ray; use --ray_cpus")
+    cluster = Cluster.read(values.ray, options | {"gpus": 0})
+    assert cluster is not None
+    prepare_on_ray(cluster, config, values.to, values.ray_parts)
     return 0
 
 

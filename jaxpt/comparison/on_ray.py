@@ -106,19 +106,12 @@ def compare_on_ray(
     """Does `compare.compare` in a cluster, a task for each run; the text to print."""
     config = to_dict(config)
     runs = [run_name(*run) for run in list_runs(make_compare_spec(config))]
-    ray = optional.need("ray", "ray", argument("ray"), DeviceError)
+    ray = connect(cluster)
     try:
-        ray.init(cluster.address, logging_level="warning")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = (str(error) or repr(error)).splitlines()[0]
-        raise DeviceError(
-            f"{argument('ray')}={cluster.address}: no cluster: {reason}"
-        ) from error
-    try:
-        options = _make_options(ray, cluster)
+        options = make_options(ray, cluster)
         task, here = ray.remote(**options)(_do_part), os.getcwd()
         more = here, trust.list_trusted(), logs.is_quiet(), current_spelling()
-        wait = partial(_wait, ray, cluster)
+        wait = partial(wait_for, ray, cluster)
 
         def start(part: Part, config: dict | None = None) -> Any:
             return task.remote(part, config, str(workdir), list(explicit_names), *more)
@@ -129,6 +122,19 @@ def compare_on_ray(
         return text
     finally:
         ray.shutdown()
+
+
+def connect(cluster: Cluster) -> ModuleType:
+    """Connects to the cluster, or starts it; the module `ray`."""
+    ray = optional.need("ray", "ray", argument("ray"), DeviceError)
+    try:
+        ray.init(cluster.address, logging_level="warning")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = (str(error) or repr(error)).splitlines()[0]
+        raise DeviceError(
+            f"{argument('ray')}={cluster.address}: no cluster: {reason}"
+        ) from error
+    return ray
 
 
 def _do_part(
@@ -143,7 +149,7 @@ def _do_part(
 ) -> tuple[str, str]:
     """Runs in a process of Ray: the text to print, and the message of a UserError."""
     try:
-        _enter(folder)
+        enter(folder)
         trust.trust(trusted)
         processes.set_up_jax()
         config = config or load_compared_config(Path(workdir))
@@ -155,7 +161,7 @@ def _do_part(
         raise InterruptedError(str(stop)) from None
 
 
-def _enter(folder: str) -> None:
+def enter(folder: str) -> None:
     """Changes to the folder of the command: paths may be relative to it."""
     try:
         os.chdir(folder)
@@ -166,14 +172,14 @@ def _enter(folder: str) -> None:
         ) from None
 
 
-def _make_options(ray: ModuleType, cluster: Cluster) -> dict[str, Any]:
+def make_options(ray: ModuleType, cluster: Cluster) -> dict[str, Any]:
     """Ray's options of a task: its resources and retries."""
     gpus = cluster.gpus
     if gpus is None:
         gpus = int(ray.cluster_resources().get("GPU", 0) > 0)
     taken = {"CPU": cluster.cpus, "GPU": gpus} | cluster.resources
     listed = ", ".join(f"{number:g} {name}" for name, number in taken.items() if number)
-    _log.info(f"each run takes {listed}")
+    _log.info(f"each task takes {listed}")
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(
         all(machine.get(name, 0) >= number for name, number in taken.items())
@@ -202,7 +208,7 @@ def _count_threads() -> str:
     return os.environ.get("OMP_NUM_THREADS") or str(num_cores)
 
 
-def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]:
+def wait_for(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]:
     """Waits for all tasks and returns their texts; the first fault is raised."""
     pending, texts = list(tasks), []
     while pending:
@@ -220,8 +226,7 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
             raise DeviceError(
                 f"{name}: lost its process or machine more than "
                 f"{argument('ray_retries')}={cluster.retries} times "
-                f"({type(error).__name__}); start again to resume from its last "
-                "checkpoint"
+                f"({type(error).__name__}); repeat the command to resume"
             ) from None
         if fault:
             raise UserError(fault)

@@ -30,7 +30,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
 # How files are read and cut into sentences, and the form of tokenizer files. A cached
 # store or tokenizer of another number is not used.
-READING = 3
+READING = 4
 
 
 def open_stores(
@@ -47,7 +47,7 @@ def open_stores(
       folder: the folder of the only source's store; None is a folder in the cache.
     """
     sources = spec.sources
-    _check_languages(spec)
+    check_languages(spec)
     if folder is not None and (len(sources) > 1 or spec.valid_path):
         raise DataError(
             f"{argument('to')}={folder}: can hold one text; prepare the sources of "
@@ -60,7 +60,7 @@ def open_stores(
         _check_store(spec, path, store)
         tokenizer = tokenizer or store.tokenizer
     if tokenizer is None:
-        tokenizer = _find_tokenizer(spec, reporter)
+        tokenizer = find_tokenizer(spec, reporter)
 
     def get(source: SourceSpec, limited: bool) -> Store:
         if is_language(source.path):
@@ -97,7 +97,7 @@ def cache_root(spec: TextSpec) -> Path:
 
 def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenizer:
     """Trains the spec's tokenizer on the training text."""
-    _check_languages(spec)
+    check_languages(spec)
     tokenizer_spec = spec.tokenizer
     kind, vocab_size = tokenizer_spec.kind, tokenizer_spec.vocab_size
     title = f"training a {kind} tokenizer of {vocab_size} tokens"
@@ -130,7 +130,7 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
                 progress((num_bytes, num_documents, 0))
 
 
-def _check_languages(spec: TextSpec) -> None:
+def check_languages(spec: TextSpec) -> None:
     """Raises DataError for settings that the text of a language cannot have."""
     paths = [source.path for source, _ in spec.sources] + [spec.valid_path]
     for path in filter(is_language, paths):
@@ -144,19 +144,33 @@ def _key(*values: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
-    """Loads the tokenizer of this text from the cache, or trains it into the cache."""
+def find_tokenizer(
+    spec: TextSpec, reporter: Reporter, trains: bool = True
+) -> Tokenizer:
+    """Loads the tokenizer of this text from the cache, or trains it into the cache.
+
+    Raises:
+      UserError: it is not in the cache, and `trains` is False.
+    """
     tokenizer_spec = spec.tokenizer
     if tokenizer_spec.kind == "byte":
         return make_tokenizer(tokenizer_spec, ())
     sources = [source for source, _ in spec.sources]
     described = [identify_source(source) for source in sources]
-    texts = [(_reading(source), _list_contents(spec, source)) for source in sources]
+    texts = [
+        (_reading(source), list_cached_contents(spec, source)) for source in sources
+    ]
     made_of = READING, dataclasses.asdict(tokenizer_spec), texts, spec.limit_chars
     key = _key(*made_of)
     path = cache_root(spec) / "tokenizers" / f"{tokenizer_spec.kind}-{key}.json"
     if path.exists():
         return tokenizers.load(path)
+    if not trains:
+        raise DataError(
+            f"tokenizer.kind={tokenizer_spec.kind!r}: is not trained yet, and all parts"
+            " of a text need the same tokenizer: write one with jaxpt tokenizer train, "
+            "and set tokenizer.kind=file and tokenizer.path"
+        )
     tokenizer = train_tokenizer(spec, reporter)
     for source, before in zip(sources, described, strict=True):
         check_unchanged(source, before)
@@ -168,7 +182,7 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     return tokenizer
 
 
-def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
+def list_cached_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
     """`list_contents` with cached hashes of unchanged files."""
     name = _key(os.path.abspath(source.path), source.tfds_data_dir)
     hashes = Hashes(cache_root(spec) / "hashes" / f"{name}.json")
@@ -184,7 +198,7 @@ def _reading(source: SourceSpec) -> dict:
     return reading
 
 
-def _settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:
+def make_settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:
     """The settings that a store depends on, apart from its text and tokenizer."""
     return _reading(source) | {
         "sentences": spec.sentences,
@@ -203,9 +217,9 @@ def _find_store(
     reporter: Reporter,
 ) -> Store:
     """Opens the store of this text in the cache or in `folder`, or prepares it."""
-    settings = _settings(spec, source, limited)
+    settings = make_settings(spec, source, limited)
     described = identify_source(source)
-    contents = _list_contents(spec, source)
+    contents = list_cached_contents(spec, source)
     place = folder
     if place is None:
         fingerprint = tokenizers.fingerprint(tokenizer)
@@ -229,7 +243,7 @@ def _find_store(
 def _check_store(spec: TextSpec, path: str, store: Store) -> None:
     """Raises UserError if a setting that is set differs from the store's."""
     default = TextSpec()
-    settings = _settings(spec, spec.source(path), True)
+    settings = make_settings(spec, spec.source(path), True)
     for name, value in settings.items():
         stored = store.card["settings"].get(name)
         if value not in (stored, getattr(default, name)):

@@ -21,7 +21,7 @@ MAX_GROWTH = 16
 
 # Pre-tokenizers that split on whitespace split here. \S is by Unicode; the whitespace
 # is one of these four, the only ones that all tokenizers know.
-_CUT = re.compile(r"\S(?=[ \t\n\r])")
+CUT = re.compile(r"\S(?=[ \t\n\r])")
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,18 @@ class Document:
     Attributes:
       label: the same in all parts; "" means none.
       is_start: False if the text continues that of the `Document` before.
+      span: the number of the span of the text that it was read from
+        (`jaxpt.text.sources.spans`).
+      before: of the first part of a span that continues a document, the end of the text
+        before it.
     """
 
     text: str
     name: str
     label: str = ""
     is_start: bool = True
+    span: int = 0
+    before: str = ""
 
 
 def split_long(text: str, size: int = PART_CHARS) -> list[str]:
@@ -60,11 +66,11 @@ def _find_cut(text: str, start: int, size: int) -> int:
     """The end of the part that begins at `start`; 0 if more text is needed."""
     stop = start + size + 1
     for low in (max(start, stop - 4096), start):  # usually the last ones suffice
-        cuts = [match.end() for match in _CUT.finditer(text, low, stop)]
+        cuts = [match.end() for match in CUT.finditer(text, low, stop)]
         if cuts:
             return cuts[-1]
     most = start + MAX_GROWTH * size
-    if match := _CUT.search(text, start + size, most):
+    if match := CUT.search(text, start + size, most):
         return match.end()
     return most if len(text) > most else 0
 
@@ -88,14 +94,14 @@ def cut_parts(pieces: Iterable[str], size: int) -> Iterator[str]:
         yield from split_long("".join(buffer), size)
 
 
-def make_documents(text: str, name: str, label: str) -> list[Document]:
+def make_documents(text: str, name: str, label: str, span: int = 0) -> list[Document]:
     """One document, in several parts if it is long; an empty text is one part."""
     parts = split_long(text, PART_CHARS)
-    return [Document(part, name, label, i == 0) for i, part in enumerate(parts)]
+    return [Document(part, name, label, i == 0, span) for i, part in enumerate(parts)]
 
 
 def cut_documents(
-    blocks: Iterable[str], rule: str, name: str, label: str
+    blocks: Iterable[str], rule: str, name: str, label: str, span: int = 0
 ) -> Iterator[Document]:
     """Splits a plain text file into documents.
 
@@ -110,16 +116,25 @@ def cut_documents(
         own_name = f"{name}:{number}" if number else name
         is_start = True
         for part in cut_parts(map(itemgetter(1), group), PART_CHARS):
-            yield Document(part, own_name, label, is_start)
+            yield Document(part, own_name, label, is_start, span)
             is_start = False
 
 
 def mark_documents(blocks: Iterable[str], rule: str) -> Iterator[tuple[int, str]]:
     """Pieces of text with the number of their document's first line (file: 0)."""
-    pattern = check_rule(rule)
     if rule == "file":
         return ((0, block) for block in blocks)
-    lines = read_lines(blocks, PART_CHARS)
+    return mark_lines(read_lines(blocks, PART_CHARS), rule)
+
+
+def mark_lines(
+    lines: Iterable[tuple[str, bool]], rule: str
+) -> Iterator[tuple[int, str]]:
+    """As `mark_documents`, of the lines of `read_lines`, for any rule but "file".
+
+    A line is marked before the next one is read.
+    """
+    pattern = check_rule(rule)
     if rule == "line":
         return _mark_lines(lines)
     if pattern is None:

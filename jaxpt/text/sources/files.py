@@ -12,6 +12,7 @@ import hashlib
 import io
 import itertools
 import lzma
+import math
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -156,6 +157,16 @@ def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
         raise DataError(f"{where}: {error}") from error
 
 
+def read_range(file: Path, start: int, stop: int | None) -> Iterator[bytes]:
+    """Reads bytes start..stop-1 of a file as they are; None is its end."""
+    with reading(file), disk.open_regular(file) as raw:
+        raw.seek(start)
+        left = math.inf if stop is None else stop - start
+        while left > 0 and (block := raw.read(int(min(left, BLOCK_BYTES)))):
+            left -= len(block)
+            yield block
+
+
 def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
     """Reads a file in blocks of at most BLOCK_BYTES, decompressed by its suffix."""
     with reading(file, setting), disk.open_regular(file) as raw:
@@ -241,15 +252,24 @@ def _unpack_streams(raw: BinaryIO, make_decoder: Callable[[], Any]) -> Iterator[
             data = padded.lstrip(b"\0")
 
 
-def read_text(file: Path, data: bytes | None = None) -> Iterator[str]:
+def read_text(
+    file: Path,
+    data: bytes | None = None,
+    bounds: tuple[int, int | None] = (0, None),
+) -> Iterator[str]:
     """Reads a file as text in blocks, newlines unchanged, without a byte order mark.
 
     Args:
       data: the content, decompressed, if the file is one of an archive.
+      bounds: the bytes to read of a file that is not compressed; they begin and end
+        between two characters. A part of a file may be empty.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
-    num_bytes, is_empty, is_first = 0, True, True
+    is_whole = bounds == (0, None)
+    num_bytes, is_empty, is_first = bounds[0], is_whole, not bounds[0]
     blocks = read_bytes(file) if data is None else _cut(data)
+    if not is_whole:
+        blocks = read_range(file, *bounds)
     for block in itertools.chain(blocks, [b""]):
         if not num_bytes and (kind := find_binary(block)):
             raise DataError(f"data.path={file}: has {kind} data, not text")

@@ -40,12 +40,22 @@ def read_parquet(file: File, how: Reading) -> Iterator[Record]:
         ):
             raise DataError(f"{where}: {disk.TOO_LARGE}")
         for group, meta in enumerate(groups):
+            if not _begins_within(meta, file):
+                number += meta.num_rows
+                continue
             num_rows = _BATCH_BYTES * meta.num_rows // max(meta.total_byte_size, 1)
             num_rows = min(max(num_rows, 1), _BATCH_ROWS)
             for batch in table.iter_batches(num_rows, [group], columns, False):
                 for fields in _list_rows(batch, columns, how, where, number):
                     yield Record(number, f"row {number}", fields)
                     number += 1
+
+
+def _begins_within(group: Any, file: File) -> bool:
+    """Whether a row group belongs to this piece of a file, in which it begins."""
+    if file.stop is None:
+        return True
+    return file.start <= group.column(0).data_page_offset < file.stop
 
 
 def _check_types(schema: Any, columns: list[str], how: Reading, where: str) -> None:

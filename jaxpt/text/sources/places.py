@@ -30,6 +30,8 @@ class File:
       label: of its text, or "".
       inside: of an archive, the folder or file whose files are read; "" for all.
       data: of an archive's file, its bytes, decompressed.
+      start, stop: the bytes of a piece of the file (`jaxpt.text.sources.spans`); a stop
+        of None is the whole file.
     """
 
     name: str
@@ -37,6 +39,8 @@ class File:
     label: str = ""
     inside: str = ""
     data: bytes | None = None
+    start: int = 0
+    stop: int | None = None
 
 
 def is_archive(path: Path) -> bool:

@@ -12,10 +12,12 @@ from jaxpt.text.sources.records import read_file, read_records
 from jaxpt.text.sources.source_spec import SETTING, SourceSpec
 
 
-def read_record_file(file: File, spec: SourceSpec, how: Reading) -> Iterator[Document]:
+def read_record_file(
+    file: File, spec: SourceSpec, how: Reading, span: int
+) -> Iterator[Document]:
     """The documents of a file of records."""
     for record in read_file(file, how):
-        yield from _make_documents(record, spec)
+        yield from _make_documents(record, spec, span)
 
 
 def read_data_set(spec: SourceSpec, how: Reading) -> Iterator[Document]:
@@ -24,7 +26,7 @@ def read_data_set(spec: SourceSpec, how: Reading) -> Iterator[Document]:
         yield from _make_documents(record, spec)
 
 
-def _make_documents(record: Record, spec: SourceSpec) -> list[Document]:
+def _make_documents(record: Record, spec: SourceSpec, span: int = 0) -> list[Document]:
     """The document of a record, named "name:NUMBER", in several parts if it is long."""
     where = f"{SETTING}{record.where}"
     text = _get_text(record, "data.text_field", spec.text_field, where)
@@ -33,7 +35,7 @@ def _make_documents(record: Record, spec: SourceSpec) -> list[Document]:
         label = _get_label(record, spec.label_field, where)
     if record.has_escapes:
         _check_surrogates(text + label, where)
-    return make_documents(text, f"{record.name}:{record.number}", label)
+    return make_documents(text, f"{record.name}:{record.number}", label, span)
 
 
 def _get_text(record: Record, setting: str, field: str, where: str) -> str:

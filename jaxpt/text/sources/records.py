@@ -25,6 +25,7 @@ from jaxpt.text.sources.files import read_lines, read_text, read_whole, reading
 from jaxpt.text.sources.json_records import read_json, read_json_lines
 from jaxpt.text.sources.places import File, find_files, open_files
 from jaxpt.text.sources.reading import Reading, Record, find_data_set, is_data_set
+from jaxpt.text.sources.spans import find_bounds
 
 
 def read_records(path: str, how: Reading) -> Iterator[Record]:
@@ -55,10 +56,13 @@ def read_file(file: File, how: Reading) -> Iterator[Record]:
         records = load_place("jaxpt.text.sources.parquet:read_parquet")(file, how)
     else:
         parse = FORMATS[kind] if kind in FORMATS else _parse_whole(ANNOTATED[kind])
-        records = parse(_read_text(file, how), f"{how.setting}{file.path}", how)
+        place = f"{how.setting}{file.path}"
+        if file.start:  # its line numbers are not known
+            place += f" from byte {file.start}"
+        records = parse(_read_text(file, how), place, how)
     path, name = str(file.path), file.name
     named = (record._replace(file=path, name=name) for record in records)
-    yield from _check_some(named, path, how)
+    yield from named if file.stop is not None else _check_some(named, path, how)
 
 
 def _check_some(records: Iterator[Record], path: str, how: Reading) -> Iterator[Record]:
@@ -73,7 +77,7 @@ def _check_some(records: Iterator[Record], path: str, how: Reading) -> Iterator[
 def _read_text(file: File, how: Reading) -> Iterator[str]:
     """A file as text: in blocks, or as a whole in an encoding."""
     if how.is_strict:
-        yield from read_text(file.path, file.data)
+        yield from read_text(file.path, file.data, find_bounds(file, "line"))
         return
     encoding, where, data = how.encoding, f"{how.setting}{file.path}", file.data
     try:

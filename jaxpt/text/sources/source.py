@@ -1,9 +1,10 @@
 """Reads text sources: files, globs, folders, data sets, the default text."""
 
+import dataclasses
 import importlib.util
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 from jaxpt.by_name import load_place
@@ -15,6 +16,7 @@ from jaxpt.text.sources.hashes import stamp
 from jaxpt.text.sources.places import File, find_files, open_files
 from jaxpt.text.sources.reading import Reading, find_data_set, find_kind, is_data_set
 from jaxpt.text.sources.source_spec import SETTING, SourceSpec
+from jaxpt.text.sources.spans import divide, find_bounds, read_before
 
 # The default's label is the era of a speech: four spans of about 60 years with 60 to 65
 # speeches each, different enough in language for a probe to distinguish them.
@@ -50,24 +52,43 @@ _RECORDS = "jaxpt.text.sources.record_documents"
 _JSON_BEGIN = re.compile(r"""\s*(?:\[\s*)?\{\s*"(?:[^"\\]|\\.)*"\s*:""")
 
 
-def read_documents(spec: SourceSpec) -> Iterator[Document]:
+def read_documents(
+    spec: SourceSpec, wanted: Container[int] | None = None
+) -> Iterator[Document]:
     """Reads the documents of `data.path`, always in the same order.
 
     Files are streamed: only a part, a JSON line or a page of Parquet is in memory. A
     document of more than PART_CHARS characters is yielded in parts (`split_long`), with
     is_start=False after the first. Empty texts are yielded, too.
+
+    Args:
+      wanted: the numbers of the spans to read, of `list_spans`; None is all.
     """
     check_rule(spec.documents)
     how = _make_reading(spec)
+    if is_language(spec.path) or is_data_set(spec.path):
+        if wanted is None or 0 in wanted:
+            yield from _read_data_set(spec, how)
+        return
+    for number, files in enumerate(list_spans(spec)):
+        if wanted is not None and number not in wanted:
+            continue
+        for file in files:
+            for each in open_files(file, how):
+                yield from _read_file(each, spec, number)
+
+
+def list_spans(spec: SourceSpec) -> list[tuple[File, ...]]:
+    """The spans of a text (`spans.divide`); of a data set one, without files."""
+    if is_language(spec.path) or is_data_set(spec.path):
+        return [()]
+    return divide(_list_files(spec))
+
+
+def _read_data_set(spec: SourceSpec, how: Reading) -> Iterator[Document]:
     if is_language(spec.path):
-        yield from load_place(f"{LANGUAGE_TEXTS}:read_language_documents")(spec.path)
-        return
-    if is_data_set(spec.path):
-        yield from load_place(f"{_RECORDS}:read_data_set")(spec, how)
-        return
-    for file in _list_files(spec):
-        for each in open_files(file, how):
-            yield from _read_file(each, spec)
+        return load_place(f"{LANGUAGE_TEXTS}:read_language_documents")(spec.path)
+    return load_place(f"{_RECORDS}:read_data_set")(spec, how)
 
 
 def _make_reading(spec: SourceSpec) -> Reading:
@@ -97,7 +118,7 @@ def identify_source(spec: SourceSpec) -> dict:
       for a data set of the Hub what `hub_datasets.identify` returns; for a language
       what `language_texts.identify_language` returns.
     """
-    about, files = _identify(spec)
+    about, files = find_contents(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
     return {"path": spec.path} | about | {"files": stamps}
 
@@ -114,7 +135,7 @@ def list_contents(
       for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
       Hub and languages, their entries of `identify_source` come first.
     """
-    about, files = _identify(spec)
+    about, files = find_contents(spec)
     contents = [about] if about else []
     for file in files:
         size, label = stamp(file.path)[0], {"label": file.label} if file.label else {}
@@ -123,7 +144,7 @@ def list_contents(
     return contents
 
 
-def _identify(spec: SourceSpec) -> tuple[dict, list[File]]:
+def find_contents(spec: SourceSpec) -> tuple[dict, list[File]]:
     """The description of a data set ({} for other texts), and the source's files."""
     if is_language(spec.path):
         return load_place(f"{LANGUAGE_TEXTS}:identify_language")(spec.path), []
@@ -185,7 +206,7 @@ def _list_sotu(label_field: str) -> list[File]:
     return files
 
 
-def _read_file(file: File, spec: SourceSpec) -> Iterator[Document]:
+def _read_file(file: File, spec: SourceSpec, span: int) -> Iterator[Document]:
     form, packing = split_suffixes(file.path)
     where = f"{SETTING}{file.path}"
     if form in _ARCHIVES:
@@ -202,9 +223,9 @@ def _read_file(file: File, spec: SourceSpec) -> Iterator[Document]:
         raise DataError(f"{where}: Parquet has its own compression; remove {packing}")
     if find_kind(file.name):
         read = load_place(f"{_RECORDS}:read_record_file")
-        yield from read(file, spec, _make_reading(spec))
+        yield from read(file, spec, _make_reading(spec), span)
     else:
-        yield from _read_plain(file, spec)
+        yield from _read_plain(file, spec, span)
 
 
 def _refuse_json(blocks: Iterator[str], file: Path) -> Iterator[str]:
@@ -226,16 +247,30 @@ def _refuse_json(blocks: Iterator[str], file: Path) -> Iterator[str]:
     return itertools.chain([head], blocks)
 
 
-def _read_plain(file: File, spec: SourceSpec) -> Iterator[Document]:
+def _read_plain(file: File, spec: SourceSpec, span: int) -> Iterator[Document]:
     if spec.label_field:
         raise DataError(
             f"data.label_field={spec.label_field!r}: {file.path} is plain text, which "
             "has no fields"
         )
     has_document = False
-    blocks = _refuse_json(read_text(file.path, file.data), file.path)
-    for document in cut_documents(blocks, spec.documents, file.name, file.label):
+    bounds = find_bounds(file, spec.documents)
+    blocks = read_text(file.path, file.data, bounds)
+    if not file.start:
+        blocks = _refuse_json(blocks, file.path)
+    own = spec.documents, file.name, file.label, span
+    documents = cut_documents(blocks, *own)
+    if file.start and spec.documents == "file":
+        documents = _continue(documents, read_before(file.path, bounds[0]))
+    for document in documents:
         has_document = True
         yield document
-    if not has_document:
+    if not has_document and file.stop is None:
         raise DataError(f"data.path={file.path}: the file has no document")
+
+
+def _continue(documents: Iterator[Document], before: str) -> Iterator[Document]:
+    """The parts of a file's one document that a span begins with."""
+    for document in itertools.islice(documents, 1):
+        yield dataclasses.replace(document, is_start=False, before=before)
+    yield from documents

@@ -34,6 +34,9 @@ _ONE_THREAD = {
 }
 
 
+EncodedTasks = Generator[tuple[EncodingJob, Encoded], None, None]
+
+
 class WorkerDied(UserError):
     """A worker process ended before it replied; finished work remains valid."""
 
@@ -45,20 +48,20 @@ def count_cores() -> int:
 
 def encode_tasks(
     tasks: Iterable[EncodingJob],
-    tokenizer: Tokenizer,
     path: Path,
     *,
+    tokenizer: Tokenizer,
     sentences: str,
     dtype: str,
     workers: int,
-) -> Generator[tuple[EncodingJob, Encoded], None, None]:
+) -> EncodedTasks:
     """Yields each task with its ids, in order, independent of the number of workers.
 
     Only a few tasks are in memory at a time. Closing the generator ends the workers.
 
     Args:
+      path: the tokenizer's file, written by `tokenizer.save`, which the workers load.
       tokenizer: used in this process if there is only one worker or one task.
-      path: its file, written by `tokenizer.save`, which the workers load.
       workers: the number of worker processes.
 
     Raises:

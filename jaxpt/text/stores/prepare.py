@@ -7,8 +7,8 @@ The store's bytes are the same for any number of workers and interruptions.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from jaxpt.errors import DataError, UserError
 from jaxpt.files import lock
@@ -31,20 +29,22 @@ from jaxpt.text.sources.source import (
 )
 from jaxpt.text.sources.source_spec import SourceSpec
 from jaxpt.text.stores.draft import JOURNAL, Draft, Unusable, publish
-from jaxpt.text.stores.layout import Layout
-from jaxpt.text.stores.pool import WorkerDied, count_cores, encode_tasks
+from jaxpt.text.stores.pool import (
+    EncodedTasks,
+    WorkerDied,
+    count_cores,
+    encode_tasks,
+)
 from jaxpt.text.stores.store import (
-    DTYPES,
     FORMAT,
-    TOKENIZER,
     Store,
     is_store,
     open_store,
-    shard_name,
     token_dtype,
 )
 from jaxpt.text.stores.tasks import EncodingJob, Sizes, Tally, make_tasks, take
-from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
+from jaxpt.text.stores.writing import StoreWriter
+from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint
 
 _log = logging.getLogger(__name__)
 
@@ -101,16 +101,7 @@ def prepare(
     with lock.hold(path, lambda: log(waiting)):
         if is_keyed and is_store(folder):
             return _open(folder)
-        about = {
-            "path": source.path,
-            "settings": settings,
-            "sources": contents,
-            "tokenizer": {
-                "sha256": fingerprint(tokenizer),
-                "spec": dataclasses.asdict(tokenizer_spec),
-            },
-        }
-        about = json.loads(json.dumps(about))  # as it is read from a card
+        about = identify_store(source, settings, contents, tokenizer, tokenizer_spec)
         if is_store(folder):
             _check_same(folder, about)
             return _open(folder)
@@ -137,6 +128,26 @@ def prepare(
                 progress(None)
 
 
+def identify_store(
+    source: SourceSpec,
+    settings: dict,
+    contents: list[dict],
+    tokenizer: Tokenizer,
+    tokenizer_spec: TokenizerSpec,
+) -> dict:
+    """What a store is of, as its card has it; the arguments are those of `prepare`."""
+    about = {
+        "path": source.path,
+        "settings": settings,
+        "sources": contents,
+        "tokenizer": {
+            "sha256": fingerprint(tokenizer),
+            "spec": dataclasses.asdict(tokenizer_spec),
+        },
+    }
+    return json.loads(json.dumps(about))
+
+
 def write_store(
     documents: Iterable[Document],
     tokenizer: Tokenizer,
@@ -156,18 +167,80 @@ def write_store(
       progress: called repeatedly with (bytes of text, documents, tokens).
       check: called before the store is completed; may raise.
     """
+    tally, workers = Tally(), workers or count_cores()
+    encode = make_encode(tokenizer, about["settings"], workers)
+    return write_tasks(
+        list_tasks(documents, about, sizes, tally),
+        encode,
+        tokenizer,
+        folder,
+        about=about,
+        tally=tally,
+        workers=workers,
+        progress=progress,
+        log=log,
+        check=check,
+        sizes=sizes,
+    )
+
+
+def list_tasks(
+    documents: Iterable[Document], about: dict, sizes: Sizes, tally: Tally
+) -> Iterator[EncodingJob]:
+    """The tasks of a text, as the settings want it.
+
+    Args:
+      about: as of `write_store`.
+      tally: counts the documents that are left out or cut.
+    """
+    settings = about["settings"]
+    limits = settings.get("limit_chars", 0), settings.get("heldout_chars", 0)
+    taken = take(documents, *limits, f"data.path={about['path']}", tally)
+    return make_tasks(taken, settings.get("sentences", ""), sizes)
+
+
+def make_encode(tokenizer: Tokenizer, settings: dict, workers: int) -> Callable:
+    """A function that encodes tasks with a tokenizer's file."""
+    return functools.partial(
+        encode_tasks,
+        tokenizer=tokenizer,
+        sentences=settings.get("sentences", ""),
+        dtype=token_dtype(tokenizer.vocab.size),
+        workers=workers,
+    )
+
+
+def write_tasks(
+    tasks: Iterator[EncodingJob],
+    encode: Callable[[Iterator[EncodingJob], Path], EncodedTasks],
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    about: dict,
+    tally: Tally,
+    workers: int,
+    progress: Callable | None = None,
+    log: Callable[[str], None] = _log.info,
+    check: Callable[[], None] | None = None,
+    sizes: Sizes = Sizes(),
+) -> Store:
+    """Writes the store of tasks; the other arguments are those of `write_store`.
+
+    Args:
+      encode: called with the tasks that are not written yet, and a tokenizer's file.
+      tally: of the documents, complete at the end of the tasks.
+    """
     _check_folder(folder)
     start = time.perf_counter()
-    workers = workers or count_cores()
     content = {name: value for name, value in about.items() if name != "path"}
     key = _digest([FORMAT, content, dataclasses.asdict(sizes)])
     draft, state = _open_draft(folder, key, log)
     try:
-        writing = _Writing(draft, key, tokenizer, about["settings"], sizes, state)
+        writing = StoreWriter(draft, key, tokenizer, about["settings"], sizes, state)
         done = writing.num_bytes
         if done:
             log(f"{draft.path}: resuming after {done / 1e6:.1f} MB")
-        tally = writing.run(documents, tokenizer, about["path"], workers, progress)
+        writing.run(tasks, encode, about["path"], progress)
         if check:
             check()
         card = writing.make_card(about, tally, tokenizer.vocab.size)
@@ -188,147 +261,6 @@ def write_store(
     if share >= UNKNOWN_SHARE:
         _log.warning("data.path=%s: %s", about["path"], unknown)
     return open_store(folder)
-
-
-class _Writing:
-    """Writes encoded tasks to the draft, and the progress to its journal."""
-
-    def __init__(
-        self,
-        draft: Draft,
-        key: str,
-        tokenizer: Tokenizer,
-        settings: dict,
-        sizes: Sizes,
-        state: dict | None,
-    ):
-        self._draft, self._key, self._tokenizer = draft, key, tokenizer
-        self._sizes, self._settings = sizes, settings
-        self._sentences = settings.get("sentences", "")
-        self._dtype = token_dtype(tokenizer.vocab.size)
-        if state is None:
-            with draft.writing():
-                save(tokenizer, draft.path / TOKENIZER)
-            draft.take(TOKENIZER)
-            layout = {
-                "eos": tokenizer.vocab.eos,
-                "has_sentences": bool(self._sentences),
-                "has_sizes": not tokenizer.vocab.token_bytes,
-            }
-            state = {"num_tasks": 0, "digest": "", "num_bytes": 0, "layout": layout}
-        self._num_tasks, self._digest = state["num_tasks"], state["digest"]
-        self.num_bytes = state["num_bytes"]  # of text, including dropped documents
-        self.num_encoded = 0  # tasks, by this process
-        self._committed = self.num_bytes
-        self._layout = Layout(**state["layout"])
-
-    def run(
-        self,
-        documents: Iterable[Document],
-        tokenizer: Tokenizer,
-        path: str,
-        workers: int,
-        progress: Callable | None,
-    ) -> Tally:
-        """Encodes and writes all tasks that are not in the journal."""
-        tally, settings = Tally(), self._settings
-        limits = settings.get("limit_chars", 0), settings.get("heldout_chars", 0)
-        taken = take(documents, *limits, f"data.path={path}", tally)
-        tasks = make_tasks(taken, self._sentences, self._sizes)
-        self._skip(tasks, path)
-        encoded = encode_tasks(
-            tasks,
-            tokenizer,
-            self._draft.path / TOKENIZER,
-            sentences=self._sentences,
-            dtype=self._dtype,
-            workers=workers,
-        )
-        with contextlib.closing(encoded):
-            for task, result in encoded:
-                self._write(*self._layout.add(task.pieces, result))
-                self._num_tasks += 1
-                self.num_encoded += 1
-                self._digest = task.digest
-                self.num_bytes += int(task.pieces.num_bytes.sum())
-                if self.num_bytes - self._committed >= self._sizes.commit_bytes:
-                    self._commit()
-                if progress:
-                    layout = self._layout
-                    progress((self.num_bytes, layout.num_documents, layout.num_tokens))
-        self._write(*self._layout.finish(self._dtype))
-        if not self._layout.num_tokens:
-            raise DataError(
-                f"data.path={path}: the text has no token; it needs more text, or a "
-                "tokenizer that knows its characters"
-            )
-        return tally
-
-    def make_card(self, about: dict, tally: Tally, vocab_size: int) -> dict:
-        """The card of the store, without its files."""
-        layout = self._layout
-        names = ("tokens", "documents", "main", "bytes", "unknown")
-        return {
-            **about,
-            **{f"num_{name}": getattr(layout, f"num_{name}") for name in names},
-            "num_sentences": layout.num_sentences if self._sentences else None,
-            "format": FORMAT,
-            "vocab_size": vocab_size,
-            "dtype": self._dtype,
-            "dropped": tally.dropped + layout.dropped,
-            "truncated": tally.truncated,
-            "label_names": layout.label_names,
-            "text_sha256": self._digest,
-        }
-
-    def describe_unknown(self) -> tuple[str, float]:
-        """What the tokenizer does not know of the text ("" for nothing), as a share."""
-        layout = self._layout
-        if not layout.num_unknown:
-            return "", 0.0
-        share = layout.unknown_bytes / max(self.num_bytes, 1)
-        is_dropped = self._tokenizer.vocab.unk is None
-        what = "unknown characters are dropped" if is_dropped else "tokens are [UNK]"
-        line = (
-            f"{layout.num_unknown:,} {what}, for {layout.unknown_bytes:,} bytes of "
-            f"text ({share:.2%})"
-        )
-        return line, share
-
-    def _skip(self, tasks: Iterator[EncodingJob], path: str) -> None:
-        """Skips the tasks that are in the journal."""
-        digest = ""
-        for task in itertools.islice(tasks, self._num_tasks):
-            digest = task.digest
-        if digest != self._digest:
-            raise DataError(
-                f"data.path={path}: has changed since {self._draft.path} was "
-                "interrupted; that is removed now, run the same command again"
-            )
-
-    def _write(self, tokens: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
-        size = self._sizes.shard_tokens
-        # `layout` already counts these tokens.
-        position = self._layout.num_tokens - len(tokens)
-        while len(tokens):
-            number, filled = divmod(position, size)
-            part = tokens[: size - filled]
-            self._draft.append(shard_name(number), np.ascontiguousarray(part))
-            if filled + len(part) == size:
-                self._draft.end(shard_name(number))
-            tokens, position = tokens[len(part) :], position + len(part)
-        for name, array in arrays.items():
-            self._draft.append(name, array.astype(DTYPES[name]))
-
-    def _commit(self) -> None:
-        state = {
-            "num_tasks": self._num_tasks,
-            "digest": self._digest,
-            "num_bytes": self.num_bytes,
-            "layout": dataclasses.asdict(self._layout),
-        }
-        self._draft.commit(self._key, state)
-        self._committed = self.num_bytes
 
 
 def _open_draft(

@@ -46,12 +46,14 @@ class EncodingJob:
     Attributes:
       texts: the pieces' texts.
       is_sentence: bool [p], whether each text begins a sentence.
-      digest: the sha256 of all text up to the end of this task.
+      span: the number of the span that the texts are from.
+      digest: the sha256 of the span's text up to the end of this task.
     """
 
     texts: list[str]
     pieces: Pieces
     is_sentence: np.ndarray
+    span: int
     digest: str
 
 
@@ -135,27 +137,34 @@ def _take_some(
 def make_tasks(
     taken: Iterable[tuple[Document, bool]], sentences: str, sizes: Sizes
 ) -> Iterator[EncodingJob]:
-    """Groups the documents of `take` into tasks, independent of anything else."""
+    """Groups the documents of `take` into tasks, independent of anything else.
+
+    A task has documents of one span.
+    """
     digest, tail = hashlib.sha256(), ""
     batch: list[tuple] = []
-    num_chars = 0
+    num_chars = span = 0
     for doc, is_heldout in taken:
+        if doc.span != span:
+            if batch:
+                yield _make_task(batch, span, digest)
+            batch, num_chars, span, digest = [], 0, doc.span, hashlib.sha256()
         data = doc.text.encode("utf-8", "surrogatepass")
         is_sentence = bool(sentences) and (
-            doc.is_start or begins_sentence(tail, doc.text, sentences)
+            doc.is_start or begins_sentence(doc.before or tail, doc.text, sentences)
         )
         tail = doc.text
         head = f"{doc.is_start:d}{is_heldout:d} {len(data)} {doc.label!a}\n"
         batch.append((doc, is_heldout, data, is_sentence, head.encode()))
         num_chars += len(doc.text)
         if num_chars >= sizes.task_chars or len(batch) == sizes.task_texts:
-            yield _make_task(batch, digest)
+            yield _make_task(batch, span, digest)
             batch, num_chars = [], 0
     if batch:
-        yield _make_task(batch, digest)
+        yield _make_task(batch, span, digest)
 
 
-def _make_task(batch: list[tuple], digest: Any) -> EncodingJob:
+def _make_task(batch: list[tuple], span: int, digest: Any) -> EncodingJob:
     docs, is_heldout, data, is_sentence, heads = zip(*batch, strict=True)
     digest.update(
         b"".join(itertools.chain.from_iterable(zip(heads, data, strict=True)))
@@ -167,4 +176,5 @@ def _make_task(batch: list[tuple], digest: Any) -> EncodingJob:
         num_bytes=np.array(list(map(len, data)), np.int64),
     )
     texts = [doc.text for doc in docs]
-    return EncodingJob(texts, pieces, np.array(is_sentence), digest.hexdigest())
+    flags = np.array(is_sentence)
+    return EncodingJob(texts, pieces, flags, span, digest.hexdigest())

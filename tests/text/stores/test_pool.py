@@ -25,12 +25,19 @@ def make_task(*texts):
     flags = np.ones(len(texts), bool)
     num_bytes = np.array(list(map(len, data)))
     pieces = Pieces(flags, ~flags, [""] * len(texts), num_bytes)
-    return EncodingJob(list(texts), pieces, flags, "")
+    return EncodingJob(list(texts), pieces, flags, 0, "")
 
 
 def encode_all(tasks, path, dtype="<u2"):
     return list(
-        encode_tasks(tasks, ByteTokenizer(), path, sentences="", dtype=dtype, workers=2)
+        encode_tasks(
+            tasks,
+            path,
+            tokenizer=ByteTokenizer(),
+            sentences="",
+            dtype=dtype,
+            workers=2,
+        )
     )
 
 
@@ -57,7 +64,12 @@ def test_workers_are_used_again_and_few_tasks_are_read_ahead(tmp_path, monkeypat
     monkeypatch.setattr(subprocess, "Popen", start)
     tasks = (make_task(f"{next(num_read)}") for _ in range(12))
     results = encode_tasks(
-        tasks, ByteTokenizer(), path, sentences="", dtype="<u2", workers=2
+        tasks,
+        path,
+        tokenizer=ByteTokenizer(),
+        sentences="",
+        dtype="<u2",
+        workers=2,
     )
     next(results)
     assert next(num_read) == 4  # one for each worker, and two
