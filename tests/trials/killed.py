@@ -13,6 +13,7 @@ jax2onnx (`make test-onnx`).
 import importlib.util
 import json
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -28,6 +29,7 @@ if __name__ == "__main__":
 from forged import BOTH, TUNE, make_folders
 from forked import SERVER
 
+ROOT = Path(__file__).resolve().parents[2]
 # Of `os`, as audit events; `open` has flags instead.
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -183,6 +185,13 @@ def execute(
     Path(results, "outcome.json").write_text(json.dumps(outcome))
     sys.stdout.flush()
     os._exit(0)  # whatever threads there are
+
+
+def preload() -> None:
+    """Lets the server of new processes import all of jaxpt, once for all of them."""
+    found = pkgutil.walk_packages([str(ROOT / "jaxpt")], "jaxpt.")
+    names = [module.name for module in found if not module.name.endswith("__main__")]
+    SERVER.set_forkserver_preload(["jax", "flax.linen", "optax", *names])
 
 
 def run(root: Path, last: int, command: list[str], before: Path) -> Outcome:
@@ -364,6 +373,7 @@ def try_all(every: int, names: list[str] | None = None) -> tuple[int, int]:
     Args:
       names: of cases; None or empty are all.
     """
+    preload()
     cases = CASES
     if importlib.util.find_spec("jax2onnx"):
         cases = CASES | GRAPHS
