@@ -162,3 +162,12 @@ def test_a_run_in_a_folder_with_a_flags_name_resumes(
     assert main(["train", "--workdir", name]) == 0
     assert main(["evaluate", "--workdir", name, "--json"]) == 0
     assert "valid_loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["5", "-5", "-.5", "a"])
+def test_a_setting_that_is_not_known_yet_takes_a_value(value):
+    """Such as that of an objective outside jaxpt; another flag is no value."""
+    flag = "--config.mine.rate"
+    expected = [f"{flag}={value}", "--quiet"]
+    assert expand(COMMANDS["train"], [flag, value, "--quiet"]) == expected
+    assert expand(COMMANDS["train"], [flag, "--quiet"]) == [flag, "--quiet"]

@@ -6,6 +6,7 @@ A link in the place of a file is replaced, or refused; its target is never chang
 import contextlib
 import ctypes
 import errno
+import fcntl
 import io
 import math
 import os
@@ -27,35 +28,72 @@ _KINDS = {
     stat.S_IFSOCK: "a socket",
 }
 _AT_FDCWD, _EXCHANGE = -100, 2  # of renameat2; renamex_np's flag is the same
-_PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
+_ENDING = r"[0-9a-f]{16}\.partial"
+_PARTIAL = re.compile(rf"\..+\.{_ENDING}")
 
 
 def replace(path: str | os.PathLike, data: bytes) -> None:
     """Writes a file atomically and flushes it to disk.
 
-    The data are written to a new temporary file, which is then renamed.
+    The data are written to a new temporary file, which is then renamed. That of a call
+    whose process was killed is removed by the next call for the same path.
 
     Raises:
       OSError: it cannot be written; `filename` is the path. The old file is kept.
     """
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    path, partial = Path(path), None
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        handle = os.open(partial, flags, 0o666)
+        _remove_remains(path)
+        partial, handle = _create_partial(path)
         try:
             write_all(handle, data)
             os.fsync(handle)
+            os.replace(partial, path)  # while it is locked
         finally:
             os.close(handle)
-        os.replace(partial, path)
         flush(path.parent)
     except OSError as error:
         error.filename = str(path)
         raise
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
+        if partial:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+
+
+def _create_partial(path: Path) -> tuple[Path, int]:
+    """Creates a temporary file next to a path, and opens it.
+
+    It is locked while it is open, which tells other calls that it is in use.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    while True:
+        partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+        handle = os.open(partial, flags, 0o666)
+        with contextlib.suppress(OSError):  # of a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return partial, handle
+        os.close(handle)  # another call removed it before it was locked
+
+
+def _remove_remains(path: Path) -> None:
+    """Removes the temporary files of killed calls of `replace` for one path."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.{_ENDING}")
+    for name in os.listdir(path.parent):
+        if pattern.fullmatch(name):
+            with contextlib.suppress(OSError):  # it is locked, or a link
+                _remove_unlocked(path.with_name(name))
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Removes a file unless a process has locked it, which is an OSError."""
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(handle)
 
 
 def open_regular(

@@ -101,6 +101,73 @@ def test_only_what_killed_calls_left_is_swept(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == sorted(kept)
 
 
+def abandon(path):
+    """What `replace` leaves if its process is killed."""
+    partial, handle = disk._create_partial(path)
+    os.close(handle)
+    return partial
+
+
+def test_the_next_call_removes_what_a_killed_one_left(tmp_path):
+    abandon(tmp_path / "x.json")
+    kept = {abandon(tmp_path / name).name for name in ("x", "x.json.y", "y.x.json")}
+    kept |= {".x.json.12.partial", ".x_json.0123456789abcdef.partial"}
+    for name in kept:
+        (tmp_path / name).touch()
+    disk.replace(tmp_path / "x.json", b"new")
+    assert set(os.listdir(tmp_path)) == kept | {"x.json"}
+
+
+def test_what_another_call_is_writing_is_kept(tmp_path):
+    partial, handle = disk._create_partial(tmp_path / "x")
+    disk.replace(tmp_path / "x", b"new")
+    assert partial.exists()
+    os.close(handle)
+    disk.replace(tmp_path / "x", b"newer")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_file_is_locked_until_it_has_its_name(tmp_path, monkeypatch):
+    rename = os.replace
+
+    def sweep_and_rename(source, target):
+        disk._remove_remains(target)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", sweep_and_rename)
+    disk.replace(tmp_path / "x", b"new")
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_made_again(
+    tmp_path, monkeypatch
+):
+    lock, removed = disk.fcntl.flock, []
+
+    def remove_and_lock(handle, kind):
+        if not removed:
+            removed.extend(os.listdir(tmp_path))
+            disk._remove_unlocked(tmp_path / removed[0])
+        lock(handle, kind)
+
+    monkeypatch.setattr(disk.fcntl, "flock", remove_and_lock)
+    monkeypatch.setattr(disk, "_remove_unlocked", lambda path: path.unlink())
+    disk.replace(tmp_path / "x", b"new")
+    assert len(removed) == 1
+    assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_without_locks_a_file_is_written_and_nothing_is_removed(tmp_path, monkeypatch):
+    def refuse(handle, kind):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    partial = abandon(tmp_path / "x")
+    monkeypatch.setattr(disk.fcntl, "flock", refuse)
+    disk.replace(tmp_path / "x", b"new")
+    assert sorted(os.listdir(tmp_path)) == [partial.name, "x"]
+
+
 def test_a_link_is_removed_and_not_what_it_points_to(tmp_path, victim):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x").touch()

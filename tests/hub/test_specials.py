@@ -12,7 +12,7 @@ from jaxpt.config.settings import default_config
 from jaxpt.hub.export import write_tokenizer
 from jaxpt.hub.family import find_family
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
-from jaxpt.hub.specials import read_text_form
+from jaxpt.hub.specials import read_generation, read_text_form
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.exported import export_tokenizer
@@ -212,3 +212,22 @@ def test_what_bart_needs_of_rows_is_set_where_nobody_did(refuses):
     )  # of a flag
     with refuses("data.sentence_ids=False", "must be True"):
         make_plan(settings.config, settings.fixed)
+
+
+@pytest.mark.parametrize(
+    "options, least",
+    [
+        ({"min_length": 4}, 3),
+        ({"min_length": 4, "min_new_tokens": 5}, 5),
+        ({"min_length": 1}, None),
+        ({"min_length": 0}, None),
+    ],
+)
+def test_the_least_length_of_a_decoder_counts_its_first_input(options, least, tmp_path):
+    (tmp_path / "generation_config.json").write_text(json.dumps(options))
+    kept, ignored = read_generation(tmp_path, {}, True)
+    assert dict(kept).get("min_new_tokens") == least
+    assert ignored == []
+    _, ignored = read_generation(tmp_path, {}, False)
+    is_left_out = options["min_length"] > 0
+    assert ignored == [f"min_length={options['min_length']}"] * is_left_out

@@ -67,6 +67,15 @@ def test_a_half_without_weight_is_left_out():
     assert split_half(values) > 0.9
 
 
+def test_both_halves_have_the_same_number_of_documents():
+    """Differences that add up to 0 are then opposite in the two halves."""
+    differences = np.random.default_rng(1).normal(size=20)
+    differences -= differences.mean()
+    plain = Examples(np.zeros(20), np.ones(20), np.arange(20))
+    values = {"a": [plain], "b": [plain._replace(totals=differences)]}
+    assert split_half(values) == pytest.approx(-1, abs=1e-9)
+
+
 def test_from_sixteen_documents_on_they_are_the_units():
     """Documents whose two examples cancel out have no variance; blocks do."""
 

@@ -186,6 +186,14 @@ def test_answers_are_those_of_an_enumeration(case, question):
     assert num_compared >= 20
 
 
+def test_a_fact_asks_for_both_entities_and_a_query_for_its_answer():
+    """Never for a sign or the colon, which every document has in the same place."""
+    language = Facts.draw(draw(), 5, 4, 2)
+    is_asked = language.asked(language.table)
+    fact, query = [0, 1, 1, 0, 1, 1], [0, 0, 0, 0, 1, 1]
+    np.testing.assert_array_equal(is_asked, [fact] * 5 + [query] * 10)
+
+
 def test_own_symbol_does_not_enter_its_answer(case):
     """A position's own symbol and its visibility make no difference to its answer."""
     language, rows, probabilities = case

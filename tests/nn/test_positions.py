@@ -120,3 +120,18 @@ def test_a_local_layer_with_a_base_of_its_own_is_not_scaled(
     plain = run(())
     for scaling in [(4.0,), (1.0, 1.0, 2.0, 16.0, 1.3)]:
         assert bool((run(scaling) == plain).all()) == has_base
+
+
+def test_scaled_rotary_rates_are_slower_only_where_few_turns_fit():
+    """Llama 3.1: from 4 turns in 64 tokens on as before, up to 1 turn 8 times slower."""
+    plain = positions.rotary_rates(16, 10_000.0)
+    scaled = positions.rotary_rates(16, 10_000.0, (8.0, 1.0, 4.0, 64.0))
+    turns = 64 * plain / (2 * np.pi)
+    is_fast, is_slow = turns >= 4, turns <= 1
+    np.testing.assert_allclose(scaled[is_fast], plain[is_fast], rtol=1e-6)
+    np.testing.assert_allclose(scaled[is_slow], plain[is_slow] / 8, rtol=1e-6)
+    between = ~is_fast & ~is_slow
+    share = (turns[between] - 1) / 3
+    expected = plain[between] * (share + (1 - share) / 8)
+    np.testing.assert_allclose(scaled[between], expected, rtol=1e-6)
+    assert is_fast.any() and is_slow.any() and between.any()

@@ -24,7 +24,7 @@ from jaxpt.report.ratio_words import (
     list_ratios,
     tabulate_ratios,
 )
-from jaxpt.report.ratios import add_ratios, compare_budgets
+from jaxpt.report.ratios import _interpolate, add_ratios, compare_budgets
 from jaxpt.report.summary import summarise
 from jaxpt.report.terminal import format_table
 from jaxpt.report.types import Conventions, CostRatio, Report
@@ -91,6 +91,12 @@ def test_each_convention_has_the_ratio_at_its_equal_cost():
     # At 100 operations clm has 0.4, which mlm has at 75.
     assert pair.ratios["operations"].value == pytest.approx(0.75)
     assert pair.ratios["operations"].high < 1
+
+
+def test_between_evaluations_a_curve_is_linear_in_the_logarithm_of_its_cost():
+    grid = np.array([0.25, 0.5, 1.0])
+    between = _interpolate([(0.25, 0.2), (1.0, 0.8)], grid)
+    np.testing.assert_allclose(between, [0.2, 0.5, 0.8])
 
 
 def test_costs_within_the_tolerance_count_as_equal():

@@ -238,6 +238,8 @@ def test_the_best_is_named_first_and_nobody_is_ahead_whose_interval_holds_zero(v
         assert is_ahead == (pair.p <= 0.05)
         assert is_ahead == (pair.low is not None and pair.low > 0)
         assert pair.outcome == "untested" or -1 <= pair.low and pair.high <= 1
+    for mean in entry.by_name.values():
+        assert mean.low is None or 0 <= mean.low <= mean.high <= 1  # a share
 
 
 @given(SEEDS, st.lists(st.sampled_from([None, math.nan, math.inf]), max_size=3))

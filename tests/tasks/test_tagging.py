@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
 from jaxpt.tasks import tagging
@@ -161,3 +163,16 @@ def test_faults(words, tags, known, settings, message):
     with pytest.raises(UserError, match=message):
         spec = tagging.Spec(**settings)
         tagging.read(make_table(words, tags), spec, known)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 8))
+def test_a_long_text_is_cut_between_words_and_in_words_that_are_longer(sizes, room):
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    pieces = tagging.cut_words(ids, room)
+    starts, stops = zip(*pieces, strict=True)
+    assert starts == (0, *stops[:-1]) and stops[-1] == len(ids)
+    for start, stop in pieces:
+        assert 0 < stop - start <= room
+        is_within = start > 0 and ids[start] == ids[start - 1]
+        # A word is cut only if the piece before has nothing else.
+        assert not is_within or len({*ids[max(start - room, 0) : start]}) == 1

@@ -161,6 +161,16 @@ def test_what_is_due_follows_the_time_that_a_call_took():
     assert clock.is_due(4) and clock.is_due(5) and not clock.is_due(6)
 
 
+def test_the_steps_of_a_call_are_spread_over_its_part_of_the_schedule():
+    """A call of few steps may be a large part of the seconds, or a small one."""
+    clock = clocks.make_clock(TrainSpec(steps=12, steps_per_call=4, seconds=5.0), 4, 1)
+    assert clock.begin_call(lambda: 1.0) == (2, 5)
+    assert clock.list_schedule_steps(8, 4) == [2, 2, 3, 4]
+    clock.end_call(4, lambda: 2.5)
+    assert clock.begin_call(lambda: 2.5) == (6, 12)
+    assert clock.list_schedule_steps(8, 4) == [6, 7, 9, 10]
+
+
 def test_a_run_of_growing_batches_ends_nearest_to_its_seconds(clock, speech, tmp_path):
     """Its phases begin at steps of `train.steps`, here 12, and the last one goes on."""
     clock.call = 0.8

@@ -173,6 +173,8 @@ def test_the_document_of_the_query_is_not_ranked(tmp_path):
     (query,) = read_queries(str(folder))
     outcomes = evaluate_retrieval(count_letters, [query], ("mean",))
     assert outcomes["mean"].columns["ndcg_at_10"].tolist() == [1]
+    # Chance, too: the only document that is ranked is the right one.
+    assert outcomes["mean"].trivial["ndcg_at_10_of_chance"] == 1
     assert "1 queries have the id of a document" in outcomes["mean"].notes[1]
 
 
