@@ -69,6 +69,7 @@ LAYOUT = (
     "norm_bias",
     "shared_norm",
     "embed_norm",
+    "first_norm",
     "gated_mlp",
     "qk_norm",
     "value_embeddings",
@@ -119,6 +120,8 @@ class ModelSpec(Settings):
       shared_norm: with parallel_residual, both read the same norm(x) (Phi).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
+      first_norm: with embed_norm, the first layer's input is normed, too
+        (RoBERTa-PreLayerNorm).
       activation: of the MLPs and of the head's transform; "relu2" is the square of
         relu (Primer; modded-nanogpt).
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
@@ -236,6 +239,7 @@ class ModelSpec(Settings):
     parallel_residual: bool = False
     shared_norm: bool = False
     embed_norm: bool = False
+    first_norm: bool = False
     activation: Annotated[str, OneOf(*ACTIVATIONS)] = "gelu"
     gated_mlp: bool = False
     positions: Annotated[str, OneOf(*POSITIONS)] = "learned"
@@ -337,6 +341,11 @@ class ModelSpec(Settings):
                 "embed_norm",
                 not self.embed_norm or self.norm_position == "pre",
                 "False with model.norm_position other than pre",
+            ),
+            (
+                "first_norm",
+                not self.first_norm or self.embed_norm,
+                "False with model.embed_norm=False",
             ),
             (
                 "attention_scalar",
@@ -491,6 +500,11 @@ class ModelSpec(Settings):
     def norms_embeddings(self) -> bool:
         """Whether the embeddings are normed."""
         return self.embed_norm or self.norm_position == "post"
+
+    @property
+    def omits_first_norm(self) -> bool:
+        """Whether a first layer reads normed embeddings as they are."""
+        return self.embed_norm and not self.first_norm
 
 
 def find_differences(

@@ -132,6 +132,11 @@ CASES = {
         BERT | {"pad_token_id": 0, "hidden_act": "relu", "type_vocab_size": 5},
     ),
     "roberta": ("roberta", "masked", BERT | {"pad_token_id": 1, "type_vocab_size": 1}),
+    "roberta-prelayernorm": (
+        "roberta-prelayernorm",
+        "masked",
+        BERT | {"pad_token_id": 1},
+    ),
     "xlm-roberta": ("xlm-roberta", "masked", BERT | {"pad_token_id": 1}),
     "camembert": ("camembert", "masked", BERT | {"pad_token_id": 3}),
     "data2vec-text": ("data2vec-text", "masked", BERT | {"pad_token_id": 1}),
@@ -331,7 +336,7 @@ def draw_settings(kind: str, seed: str) -> dict:
             "type_vocab_size": pick(2, 5),
             "pad_token_id": 0,
         }
-    if kind in ("xlm-roberta", "camembert", "data2vec-text"):
+    if kind in ("xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm"):
         eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)
         types = pick(1, 2, 5)
         return settings | {

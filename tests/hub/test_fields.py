@@ -36,6 +36,7 @@ OLDER = {
     "roberta": ("position_embedding_type",),
     "xlm-roberta": ("position_embedding_type",),
     "camembert": ("position_embedding_type",),
+    "roberta-prelayernorm": ("position_embedding_type",),
     "electra": ("position_embedding_type",),
     "data2vec-text": ("position_embedding_type",),
     "ernie": ("position_embedding_type",),

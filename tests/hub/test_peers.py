@@ -118,6 +118,7 @@ DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
 DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
+DRAWN += ("roberta-prelayernorm",)
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 
 
@@ -262,7 +263,8 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
 @pytest.mark.parametrize("what", [TEXTS, TOKENS, QUESTIONS])
 @pytest.mark.parametrize(
     "name",
-    ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"],
+    ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"]
+    + ["roberta-prelayernorm"],
 )
 def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     kind, head, settings = CASES[name]

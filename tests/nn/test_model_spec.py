@@ -97,6 +97,7 @@ WHERE = {
     "global_last": {"window": 8, "num_layers": 6, "global_every": 2},
     "unrotated_every": {"positions": "rotary", "num_layers": 4},
     "shared_norm": {"parallel_residual": True},
+    "first_norm": {"embed_norm": True},
     "local_rotary_base": {"positions": "rotary", "window": 8},
     "base_width": {"parametrization": "completep"},
     "base_depth": {"parametrization": "completep"},

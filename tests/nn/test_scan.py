@@ -48,6 +48,7 @@ SHAPES = {
         "norm_bias": False,
         "num_layers": 3,
     },
+    "first norm": {"embed_norm": True, "first_norm": True},
     "one layer": {"embed_norm": True, "num_layers": 1},
 }
 every = pytest.mark.parametrize("shape", SHAPES)

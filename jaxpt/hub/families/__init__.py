@@ -31,6 +31,7 @@ ENCODERS = {
     "ernie": f"{_HERE}.ernie",
     "megatron-bert": f"{_HERE}.megatron_bert",
     "roberta": f"{_HERE}.roberta",
+    "roberta-prelayernorm": f"{_HERE}.roberta_prelayernorm",
     "xlm-roberta": f"{_HERE}.xlm_roberta",
     "data2vec-text": f"{_HERE}.data2vec_text",
     "camembert": f"{_HERE}.camembert",

@@ -297,6 +297,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("bert", "distilbert", "electra"), "BertTokenizer"),
     **dict.fromkeys(("ernie", "megatron-bert"), "BertTokenizer"),
     **dict.fromkeys(("roberta", "bart", "data2vec-text"), "RobertaTokenizer"),
+    "roberta-prelayernorm": "RobertaTokenizer",
     **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
