@@ -30,8 +30,12 @@ LEGACY_NAMES = {
 LEGACY = re.compile("|".join(map(re.escape, LEGACY_NAMES)))
 
 
-def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def modernise(
+    tensors: Mapping[str, np.ndarray], older_prefix: str = "", prefix: str = ""
+) -> Mapping[str, np.ndarray]:
     """Renames the tensors of checkpoints that were converted from TensorFlow.
+
+    Names that begin with `older_prefix` (`Family.older_prefix`) get `prefix` instead.
 
     The published `bert-base-uncased` has LayerNorm.gamma and LayerNorm.beta, which
     transformers, too, reads as LayerNorm.weight and LayerNorm.bias.
@@ -42,6 +46,8 @@ def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     names: dict[str, str] = {}
     for old in tensors:
         name = LEGACY.sub(lambda match: LEGACY_NAMES[match[0]], old)
+        if older_prefix and name.startswith(older_prefix):
+            name = prefix + name.removeprefix(older_prefix)
         if name in names:
             raise DataError(f"tensor {name}: appears twice, as {names[name]} and {old}")
         names[name] = old

@@ -68,8 +68,11 @@ def map_layers(
             if paths.endswith("norm"):
                 yield from map_norm(spec, name, *full_paths)
             else:
-                is_qkv = paths.endswith(("/query", "/key", "/value"))
-                bias = spec.has_qkv_bias if is_qkv else spec.use_bias
+                bias = spec.use_bias
+                if paths.endswith(("/query", "/key", "/value")):
+                    bias = spec.has_qkv_bias
+                elif paths.endswith("/up") or paths.endswith("/gate"):
+                    bias = spec.has_up_bias
                 yield from map_linear(
                     spec, name, *full_paths, bias=bias, is_transposed=is_transposed
                 )
@@ -92,7 +95,7 @@ HEAD_NORMS = {
 
 def map_head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
     """The entries of a masked language model's head."""
-    yield from map_linear(spec, dense, "head/transform")
+    yield from map_linear(spec, dense, "head/transform", bias=spec.has_transform_bias)
     yield from map_norm(spec, norm, "head/norm")
     yield TensorEntry(bias, ("head/bias",))
 

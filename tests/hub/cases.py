@@ -118,6 +118,7 @@ GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 # Of three layers, the last attends to everything.
 GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
+ROTARY_BERTS = ("nomic_bert", "gte", "jina_embeddings_v3")
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -137,6 +138,9 @@ CASES = {
         "masked",
         BERT | {"pad_token_id": 1},
     ),
+    "nomic_bert": ("nomic_bert", "masked", BERT | {"pad_token_id": 0}),
+    "gte": ("gte", "masked", BERT | {"pad_token_id": 1, "type_vocab_size": 0}),
+    "jina_embeddings_v3": ("jina_embeddings_v3", "masked", BERT | {"pad_token_id": 1}),
     "xlm-roberta": ("xlm-roberta", "masked", BERT | {"pad_token_id": 1}),
     "camembert": ("camembert", "masked", BERT | {"pad_token_id": 3}),
     "data2vec-text": ("data2vec-text", "masked", BERT | {"pad_token_id": 1}),
@@ -329,6 +333,21 @@ def draw_settings(kind: str, seed: str) -> dict:
             "layer_norm_eps": pick(1e-12, 1e-3),
             "pad_token_id": 1,
         }
+    if kind in ROTARY_BERTS:
+        settings |= {
+            "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
+            "type_vocab_size": pick(1, 2, 5),
+            "pad_token_id": pick(0, 1, 3),
+            "rope_parameters": pick(None, _draw_scaling(draw))
+            or {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)},
+        }
+    if kind == "nomic_bert":
+        settings["hidden_act"] = pick("silu", "gelu", "relu")
+        settings["head_dim"] = pick(None, 2, 8)
+    if kind == "gte":
+        settings["type_vocab_size"] = pick(0, 1, 2)
+    if kind in ROTARY_BERTS:
+        return settings
     if kind in ("ernie", "megatron-bert"):
         return settings | {
             "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),

@@ -118,7 +118,7 @@ DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
 DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
-DRAWN += ("roberta-prelayernorm",)
+DRAWN += ("roberta-prelayernorm", "nomic_bert", "gte", "jina_embeddings_v3")
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 
 

@@ -40,6 +40,9 @@ ENCODERS = {
     "electra": f"{_HERE}.electra",
     "modernbert": f"{_HERE}.modernbert",
     "eurobert": f"{_HERE}.eurobert",
+    "nomic_bert": f"{_HERE}.nomic_bert",
+    "gte": f"{_HERE}.gte",
+    "jina_embeddings_v3": f"{_HERE}.jina_embeddings_v3",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -48,6 +51,8 @@ ENCODER_DECODERS = {
     "blenderbot": f"{_HERE}.blenderbot",
 }
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
+# The `model_type` of checkpoints from before transformers had the family -> that of it.
+OLDER_TYPES = {"new": "gte"}
 # Decoders whose class can also read a text in both directions.
 BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox",)}
 # The families that may have a model of a purpose, a key of `Family.heads`.

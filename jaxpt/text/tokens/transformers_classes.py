@@ -298,6 +298,8 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("ernie", "megatron-bert"), "BertTokenizer"),
     **dict.fromkeys(("roberta", "bart", "data2vec-text"), "RobertaTokenizer"),
     "roberta-prelayernorm": "RobertaTokenizer",
+    "nomic_bert": "BertTokenizer",
+    **dict.fromkeys(("gte", "jina_embeddings_v3"), "XLMRobertaTokenizer"),
     **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
@@ -305,7 +307,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder"), PLAIN),
     # Without a registered class.
-    **dict.fromkeys(("llama", "smollm3", "eurobert"), None),
+    **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
     "gpt_neox": "GPTNeoXTokenizer",
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
