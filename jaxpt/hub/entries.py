@@ -17,6 +17,8 @@ class TensorEntry:
       is_row: whether the tensor is [1, n] and the parameter [n].
       num_heads: the parameters are concatenated for each of this number of heads; 0 is
         as a whole.
+      paired: those of the paths whose heads have the two numbers of a rotary pair next
+        to each other in the tensor, as in Su et al. 2021; needs `num_heads`.
     """
 
     hf_name: str
@@ -24,6 +26,7 @@ class TensorEntry:
     is_transposed: bool = False
     is_row: bool = False
     num_heads: int = 0
+    paired: tuple[str, ...] = ()
 
 
 Table = Iterator[TensorEntry]
@@ -71,7 +74,7 @@ def map_layers(
                 bias = spec.use_bias
                 if paths.endswith(("/query", "/key", "/value")):
                     bias = spec.has_qkv_bias
-                elif paths.endswith("/up") or paths.endswith("/gate"):
+                elif paths.endswith(("/up", "/gate")):
                     bias = spec.has_up_bias
                 yield from map_linear(
                     spec, name, *full_paths, bias=bias, is_transposed=is_transposed

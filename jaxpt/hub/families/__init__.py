@@ -43,6 +43,7 @@ ENCODERS = {
     "nomic_bert": f"{_HERE}.nomic_bert",
     "gte": f"{_HERE}.gte",
     "jina_embeddings_v3": f"{_HERE}.jina_embeddings_v3",
+    "neobert": f"{_HERE}.neobert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
