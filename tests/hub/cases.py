@@ -126,6 +126,12 @@ CASES = {
         "causal",
         GPT2 | SPECIALS | {"n_inner": 20, "activation_function": "relu"},
     ),
+    "gpt_bigcode": ("gpt_bigcode", "causal", GPT2 | SPECIALS),
+    "gpt_bigcode-heads": (
+        "gpt_bigcode",
+        "causal",
+        GPT2 | SPECIALS | {"multi_query": False, "n_inner": 20},
+    ),
     "bert": ("bert", "masked", BERT | {"pad_token_id": 0}),
     "bert-relu": (
         "bert",
@@ -257,6 +263,20 @@ def draw_settings(kind: str, seed: str) -> dict:
             "feed_forward_proj": pick("gated-gelu", "gated-gelu", "gated-silu", "relu"),
             "initializer_factor": 0.3,
             "pad_token_id": 0,
+        }
+    if kind == "gpt_bigcode":
+        return {
+            "n_layer": num_layers,
+            "n_head": heads,
+            "n_embd": settings["hidden_size"],
+            "n_inner": pick(None, 1, 17),
+            "n_positions": settings["max_position_embeddings"],
+            "multi_query": pick(True, False),
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "activation_function": pick("gelu_pytorch_tanh", "gelu", "relu"),
+            "scale_attn_weights": pick(True, True, False),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
         }
     if kind == "gpt_neo":
         every = pick(1, 0, 2, 3, num_layers)

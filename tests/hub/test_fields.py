@@ -34,6 +34,7 @@ LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
 OLDER = {
     "": ("quantization_config", "transformers_weights", "per_layer_config"),
     "gpt2": ("is_causal", "sliding_window", "n_ctx"),
+    "gpt_bigcode": ("is_causal", "sliding_window"),
     "bert": ("position_embedding_type",),
     "roberta": ("position_embedding_type",),
     "xlm-roberta": ("position_embedding_type",),

@@ -7,6 +7,7 @@ first family of its kind that it fits.
 _HERE = "jaxpt.hub.families"
 DECODERS = {
     "gpt2": f"{_HERE}.gpt2",
+    "gpt_bigcode": f"{_HERE}.gpt_bigcode",
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",
     "opt": f"{_HERE}.opt",
@@ -72,6 +73,10 @@ REFUSED = {
     "deberta": _DISENTANGLED,
     "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
     "albert": "layers share one set of parameters",
+    "esm": "embeddings are scaled by the share of masked tokens in each text",
+    "mobilebert": "layers are bottlenecks with several MLPs each",
+    "rembert": "head has another width than its token table",
+    "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
 }

@@ -58,7 +58,9 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 def _complete(config: Config) -> Config:
     """The config, if all its fields are known."""
-    for name in sorted(config.keys() - FAMILY.inert_names - _IDLE - set(FAMILY.defaults)):
+    for name in sorted(
+        config.keys() - FAMILY.inert_names - _IDLE - set(FAMILY.defaults)
+    ):
         raise DataError(
             f"config.json: {name}={config[name]!r}: is not known in a NeoBERT, so it "
             "might change numbers"

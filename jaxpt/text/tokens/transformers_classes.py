@@ -305,7 +305,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
-    **dict.fromkeys(("modernbert", "modernbert-decoder"), PLAIN),
+    **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new", "neobert"), None),
     "gpt_neox": "GPTNeoXTokenizer",
