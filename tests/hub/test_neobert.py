@@ -1,4 +1,4 @@
-"""NeoBERT against its published code, written anew in NumPy.
+"""NeoBERT against the formulas of its published code in NumPy.
 
 transformers has no class of it, so no test runs the original: `run_theirs` follows
 chandar-lab/NeoBERT's model.py and rotary.py, with complex numbers for the rotation.

@@ -1,4 +1,4 @@
-"""Checkpoints of NomicBERT and GTE as the code of their own wrote them.
+"""Checkpoints of NomicBERT and GTE as their repositories' code wrote them.
 
 transformers reads the same tensors by the same names; the configs have other fields.
 The formula of NTK scaling is that of the class NTKScalingRotaryEmbedding of GTE's code.
@@ -174,6 +174,8 @@ def test_gtes_fields_are_those_of_the_class():
             ["rope_scaling.mixed_b", "not supported"],
         ),
         ({"rope_scaling": {"type": "ntk", "factor": 0.5}}, ["=0.5", "at least 1"]),
+        ({"num_attention_heads": 0}, ["num_attention_heads=0", "at least 1"]),
+        ({"hidden_size": 6}, ["hidden_size=6", "at least 12"]),
         ({"rope_scaling": [2]}, ["rope_scaling=[2]", "an object or null"]),
         ({"logn_attention_scale": True}, ["logn_attention_scale=True", "False"]),
         ({"layer_norm_type": "rms_norm"}, ["layer_norm_type='rms_norm'"]),
@@ -212,7 +214,7 @@ def test_tensors_have_the_older_prefix(name, older, changes, tmp_path):
 
 
 def test_a_head_without_biases_is_nomics(tmp_path):
-    """The code of its own has none, and the class those biases as zeros."""
+    """The repository's code has none, and the class those biases as zeros."""
     fixture, names = Fixture("nomic_bert"), ("transform.dense.bias", "bias")
     biases = {f"cls.predictions.{name}" for name in names}
     rest = {k: v for k, v in fixture.tensors.items() if k not in biases}

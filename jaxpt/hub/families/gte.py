@@ -1,4 +1,4 @@
-"""GTE, also as the code of its own that its checkpoints name (`model_type` "new")."""
+"""GTE, also as the code in its repositories (`model_type` "new")."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _MODULES = {
     "mlp.down_proj": "mlp/down",
     "mlp_ln": "mlp_norm",
 }
-# The defaults of the code of its own, where they differ from those of the class.
+# The defaults of the repository's code, where they differ from those of the class.
 _OLDER = {
     "vocab_size": 30528,
     "max_position_embeddings": 2048,
@@ -41,7 +41,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 
 def _complete(config: Config) -> Config:
-    """The config with the defaults and frequencies of the code of its own."""
+    """The config with the defaults and frequencies of the repository's code."""
     if config.get("model_type") != "new":
         return config
     known = FAMILY.inert_names | FAMILY.defaults.keys() | _KNOWN
@@ -78,8 +78,13 @@ def _read_ntk(scaling: Any, config: Config) -> Config:
     )
     for name, value in {"hidden_size": width, "num_attention_heads": heads}.items():
         check_type(name, value, int, "an integer")
-    if factor < 1 or heads < 1 or width < heads:
-        raise refusal("rope_scaling.factor", factor, "at least 1")
+    for name, value, least in (
+        ("rope_scaling.factor", factor, 1),
+        ("num_attention_heads", heads, 1),
+        ("hidden_size", width, heads),
+    ):
+        if value < least:
+            raise refusal(name, value, f"at least {least}")
     return {
         "rope_type": "llama3",
         "rope_theta": float(theta * factor),
@@ -94,7 +99,7 @@ FAMILY = Family(
     "gte",
     {"masked": "GteForMaskedLM"},
     (
-        # Of the code of its own.
+        # Of the repository's code.
         fixed(
             position_embedding_type="rope",
             layer_norm_type="layer_norm",

@@ -29,8 +29,8 @@ _MODULES = {
     "ffn.w12": "mlp/gate mlp/up",
     "ffn.w3": "mlp/down",
 }
-# Fields that change no number with given weights: `dim_head` is computed anew, and the
-# class does not tie its head.
+# Fields that change no number with given weights: `dim_head` follows from others, and
+# the class does not tie its head.
 _IDLE = set(
     """
     auto_map classifier_dropout classifier_init_range decoder_init_range dim_head

@@ -1,4 +1,4 @@
-"""NomicBERT, with transformers' config or that of the code of its own.
+"""NomicBERT, with transformers' config or that of the repository's code.
 
 In the latter's config, fields have GPT-2's names.
 """
@@ -27,7 +27,7 @@ _MODULES = {
     "mlp.fc2": "mlp/down",
     "norm2": "mlp_norm",
 }
-# The names of the code of its own -> the class's, with the defaults of that code.
+# The names of the repository's code -> the class's, with the defaults of that code.
 _NAMES = {
     "n_embd": ("hidden_size", 768),
     "n_layer": ("num_hidden_layers", 12),
@@ -84,7 +84,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 
 def _complete(config: Config) -> Config:
-    """The config with the class's names, from that of the code of its own."""
+    """The config with the class's names, from that of the repository's code."""
     if "n_embd" not in config:
         return config
     known = {*_NAMES, *_FIXED, *_KEPT, *_IDLE, "activation_function"}
