@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, UserError, argument
-from jaxpt.hub.families import FAMILIES, REFUSED
+from jaxpt.hub.families import FAMILIES, OLDER_TYPES, REFUSED
 from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
@@ -35,6 +35,7 @@ class NoFamilyError(ConfigError):
 def read_config(config: Config) -> tuple[Family, ModelSpec]:
     """The family and the spec of a `config.json`."""
     kind, classes = config.get("model_type"), config.get("architectures")
+    kind = OLDER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
     if isinstance(kind, str) and kind in REFUSED:
         raise DataError(
             f"config.json: model_type={kind!r}: is not supported: its {REFUSED[kind]}"

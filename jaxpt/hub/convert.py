@@ -8,6 +8,7 @@ from typing import Any
 import flax.traverse_util
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from jaxpt.errors import DataError
 from jaxpt.hub.entries import TensorEntry
@@ -30,8 +31,12 @@ LEGACY_NAMES = {
 LEGACY = re.compile("|".join(map(re.escape, LEGACY_NAMES)))
 
 
-def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+def modernise(
+    tensors: Mapping[str, np.ndarray], older_prefix: str = "", prefix: str = ""
+) -> Mapping[str, np.ndarray]:
     """Renames the tensors of checkpoints that were converted from TensorFlow.
+
+    Names that begin with `older_prefix` (`Family.older_prefix`) get `prefix` instead.
 
     The published `bert-base-uncased` has LayerNorm.gamma and LayerNorm.beta, which
     transformers, too, reads as LayerNorm.weight and LayerNorm.bias.
@@ -42,6 +47,8 @@ def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     names: dict[str, str] = {}
     for old in tensors:
         name = LEGACY.sub(lambda match: LEGACY_NAMES[match[0]], old)
+        if older_prefix and name.startswith(older_prefix):
+            name = prefix + name.removeprefix(older_prefix)
         if name in names:
             raise DataError(f"tensor {name}: appears twice, as {names[name]} and {old}")
         names[name] = old
@@ -64,12 +71,34 @@ def join(entry: TensorEntry, flat: Mapping[str, Any]) -> np.ndarray:
     parts = [np.asarray(flat[path]) for path in entry.paths]
     if entry.num_heads:
         parts = [each.reshape(*each.shape[:-1], entry.num_heads, -1) for each in parts]
+        parts = [
+            pair_neighbours(part) if path in entry.paired else part
+            for path, part in zip(entry.paths, parts, strict=True)
+        ]
     value = np.concatenate(parts, -1)
     if entry.num_heads:
         value = value.reshape(*value.shape[:-2], -1)
     _check_finite(entry.hf_name, value)
     value = value.T if entry.is_transposed else value
     return np.ascontiguousarray(value[None] if entry.is_row else value)
+
+
+def pair_neighbours(x: Float[np.ndarray, "*B H"]) -> Float[np.ndarray, "*B H"]:
+    """Heads whose rotary pairs are (i, i + H/2), with (2i, 2i + 1) as pairs.
+
+    >>> pair_neighbours(np.arange(6.0)).tolist()
+    [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]
+    """
+    return x.reshape(*x.shape[:-1], 2, -1).swapaxes(-1, -2).reshape(x.shape)
+
+
+def pair_halves(x: Float[np.ndarray, "*B H"]) -> Float[np.ndarray, "*B H"]:
+    """The reverse of `pair_neighbours`.
+
+    >>> pair_halves(pair_neighbours(np.arange(6.0))).tolist()
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    """
+    return x.reshape(*x.shape[:-1], -1, 2).swapaxes(-1, -2).reshape(x.shape)
 
 
 def check_names(
@@ -201,6 +230,10 @@ def _split(
         value = value.reshape(*value.shape[:-1], entry.num_heads, -1)
         sizes //= entry.num_heads
     parts = np.split(value, np.cumsum(sizes)[:-1], -1)
+    parts = [
+        pair_halves(part) if path in entry.paired else part
+        for path, part in zip(entry.paths, parts, strict=True)
+    ]
     return {
         path: np.ascontiguousarray(part.reshape(shape), np.float32)
         for path, part, shape in zip(entry.paths, parts, target_shapes, strict=True)

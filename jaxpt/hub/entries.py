@@ -17,6 +17,8 @@ class TensorEntry:
       is_row: whether the tensor is [1, n] and the parameter [n].
       num_heads: the parameters are concatenated for each of this number of heads; 0 is
         as a whole.
+      paired: those of the paths whose heads have the two numbers of a rotary pair next
+        to each other in the tensor, as in Su et al. 2021; needs `num_heads`.
     """
 
     hf_name: str
@@ -24,6 +26,7 @@ class TensorEntry:
     is_transposed: bool = False
     is_row: bool = False
     num_heads: int = 0
+    paired: tuple[str, ...] = ()
 
 
 Table = Iterator[TensorEntry]
@@ -68,8 +71,11 @@ def map_layers(
             if paths.endswith("norm"):
                 yield from map_norm(spec, name, *full_paths)
             else:
-                is_qkv = paths.endswith(("/query", "/key", "/value"))
-                bias = spec.has_qkv_bias if is_qkv else spec.use_bias
+                bias = spec.use_bias
+                if paths.endswith(("/query", "/key", "/value")):
+                    bias = spec.has_qkv_bias
+                elif paths.endswith(("/up", "/gate")):
+                    bias = spec.has_up_bias
                 yield from map_linear(
                     spec, name, *full_paths, bias=bias, is_transposed=is_transposed
                 )
@@ -92,7 +98,7 @@ HEAD_NORMS = {
 
 def map_head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
     """The entries of a masked language model's head."""
-    yield from map_linear(spec, dense, "head/transform")
+    yield from map_linear(spec, dense, "head/transform", bias=spec.has_transform_bias)
     yield from map_norm(spec, norm, "head/norm")
     yield TensorEntry(bias, ("head/bias",))
 

@@ -68,6 +68,8 @@ class Family:
       inert: further fields that change no output, separated by spaces: those of other
         heads, of training and of initialization.
       complete: changes a config before defaults and aliases are applied.
+      older_classes: names of its classes before transformers had them -> purposes.
+      older_prefix: how the body's names began in them, instead of `body`.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
       copies: further tensors that a checkpoint may have -> the one that each is equal
@@ -100,6 +102,8 @@ class Family:
     aliases: dict[str, str] = _empty()
     inert: str = ""
     complete: Callable[[Config], Config] = lambda config: config
+    older_classes: Mapping[str, str] = _empty()
+    older_prefix: str = ""
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
     buffers: str = NONE

@@ -58,7 +58,8 @@ def read_networks(
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
         family, spec = read_config(config)
-        tensors = modernise(read_tensors(place))
+        prefixes = family.older_prefix, family.body
+        tensors = modernise(read_tensors(place), *prefixes)
         if adapter is not None:
             tensors = adapter.merge(tensors)
         head = head or _find_head(family, config, tensors)
@@ -98,8 +99,9 @@ def _find_head(
         if any(name.startswith(prefix) for name in tensors):
             default = head
     names = config.get("architectures") or [family.heads[default]]
+    older = {family.older_classes.get(name) for name in names}
     for head in possible:
-        if family.heads[head] in names:
+        if family.heads[head] in names or head in older:
             return head
     if is_body(config) and family.body:
         has_pooler = any("pooler.dense." in name for name in tensors)

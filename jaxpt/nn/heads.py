@@ -121,7 +121,8 @@ class VocabHead(nn.Module):
         """x, W and b of the logits x W + b; `tokens` is for tied embeddings only."""
         spec = self.spec
         if spec.head_transform:
-            x = Dense(spec.embedding_dim, spec, name="transform")(x)
+            use_bias = spec.has_transform_bias
+            x = Dense(spec.embedding_dim, spec, use_bias, name="transform")(x)
             x = Norm(spec, name="norm")(kernels.activate(spec.activation, x))
         elif x.shape[-1] != spec.embedding_dim and spec.tie_embeddings:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)

@@ -247,9 +247,10 @@ class Mlp(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        hidden = Dense(self.spec.d_ff, self.spec, name="up")(x)
+        use_bias = self.spec.has_up_bias
+        hidden = Dense(self.spec.d_ff, self.spec, use_bias, name="up")(x)
         if self.spec.gated_mlp:
-            gate = Dense(self.spec.d_ff, self.spec, name="gate")(x)
+            gate = Dense(self.spec.d_ff, self.spec, use_bias, name="gate")(x)
             hidden = kernels.activate(self.spec.activation, gate, hidden)
         else:
             hidden = kernels.activate(self.spec.activation, hidden)

@@ -27,7 +27,7 @@ from jaxpt.setting_types import (
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post", "output", "both")
 QK_NORMS = ("none", "unscaled", "scaled", "width")
-QKV_BIASES = ("auto", "yes", "no")
+BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
@@ -75,6 +75,7 @@ LAYOUT = (
     "norm_bias",
     "shared_norm",
     "embed_norm",
+    "first_norm",
     "gated_mlp",
     "qk_norm",
     "value_embeddings",
@@ -83,9 +84,11 @@ LAYOUT = (
     "relative_buckets",
     "use_bias",
     "qkv_bias",
+    "up_bias",
     "tie_embeddings",
     "head_bias",
     "head_transform",
+    "transform_bias",
 )
 # Fields for initialization and training; configs of transformers lack most of them.
 TRAINING = (
@@ -125,6 +128,8 @@ class ModelSpec(Settings):
       shared_norm: with parallel_residual, both read the same norm(x) (Phi).
       embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
+      first_norm: with embed_norm, the first layer's input is normed, too
+        (RoBERTa-PreLayerNorm).
       activation: of the MLPs and of the head's transform; "relu2" is the square of
         relu (Primer; modded-nanogpt).
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
@@ -181,6 +186,8 @@ class ModelSpec(Settings):
       qkv_bias: the dense layers of queries, keys and values have biases: "yes" (Qwen 2,
         whose others have none), "no" (GPT-Neo, whose others have some), or "auto", as
         `use_bias`.
+      up_bias: the dense layers of an MLP that read its input have biases, likewise
+        (GTE, whose others have some, has none there).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
@@ -188,6 +195,7 @@ class ModelSpec(Settings):
       logit_softcap: c: the vocabulary's logits are c tanh(logits / c) (Gemma 2: 30;
         nanochat: 15); 0: they are not limited.
       head_transform: BERT's dense + activation + norm before the vocabulary.
+      transform_bias: its dense layer has a bias, likewise (NomicBERT has one there).
       z_loss: the loss over the vocabulary gets this times (log sum exp(logits))^2 for
         each target, in its gradient; the reported losses stay without it (PaLM: 1e-4).
       dropout: on the output of every attention and MLP.
@@ -247,6 +255,7 @@ class ModelSpec(Settings):
     parallel_residual: bool = False
     shared_norm: bool = False
     embed_norm: bool = False
+    first_norm: bool = False
     activation: Annotated[str, OneOf(*ACTIVATIONS)] = "gelu"
     gated_mlp: bool = False
     positions: Annotated[str, OneOf(*POSITIONS)] = "learned"
@@ -270,12 +279,14 @@ class ModelSpec(Settings):
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
-    qkv_bias: Annotated[str, OneOf(*QKV_BIASES)] = "auto"
+    qkv_bias: Annotated[str, OneOf(*BIASES)] = "auto"
+    up_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     tie_embeddings: bool = True
     scale_embeddings: bool = False
     scale_logits: bool = False
     head_bias: bool = False
     head_transform: bool = False
+    transform_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     logit_softcap: NonNegativeFloat = 0.0
     z_loss: NonNegativeFloat = 0.0
     dropout: BelowOne = 0.0
@@ -348,6 +359,11 @@ class ModelSpec(Settings):
                 "embed_norm",
                 not self.embed_norm or self.norm_position == "pre",
                 "False with model.norm_position other than pre",
+            ),
+            (
+                "first_norm",
+                not self.first_norm or self.embed_norm,
+                "False with model.embed_norm=False",
             ),
             (
                 "attention_scalar",
@@ -432,6 +448,17 @@ class ModelSpec(Settings):
         """Whether the dense layers of queries, keys and values have biases."""
         return self.use_bias if self.qkv_bias == "auto" else self.qkv_bias == "yes"
 
+    @property
+    def has_up_bias(self) -> bool:
+        """Whether the dense layers that read an MLP's input have biases."""
+        return self.use_bias if self.up_bias == "auto" else self.up_bias == "yes"
+
+    @property
+    def has_transform_bias(self) -> bool:
+        """Whether the dense layer of the head's transform has a bias."""
+        is_auto = self.transform_bias == "auto"
+        return self.use_bias if is_auto else self.transform_bias == "yes"
+
     def is_local(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, is limited to `window`."""
         if not self.window or not self.global_every:
@@ -507,6 +534,11 @@ class ModelSpec(Settings):
         """Whether the embeddings are normed."""
         return self.embed_norm or self.norm_position == "post"
 
+    @property
+    def omits_first_norm(self) -> bool:
+        """Whether a first layer reads normed embeddings as they are."""
+        return self.embed_norm and not self.first_norm
+
 
 def find_differences(
     spec: ModelSpec, other: ModelSpec, free: tuple[str, ...] = ()
@@ -552,6 +584,8 @@ def _normal(spec: ModelSpec) -> dict:
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
+    values["up_bias"] = "yes" if spec.has_up_bias else "no"
+    values["transform_bias"] = "yes" if spec.has_transform_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
     names = ("buckets", "max_distance", "directions")
     relative = [f"relative_{name}" for name in names]
@@ -567,6 +601,7 @@ def _normal(spec: ModelSpec) -> dict:
         "global_last": not values["window"] or values["global_every"] in (0, 1),
         "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",
+        "transform_bias": not spec.head_transform,
         "base_width": spec.parametrization == "standard",
         "base_depth": not DEPTH_EXPONENTS[spec.parametrization],
     }

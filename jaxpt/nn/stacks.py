@@ -204,9 +204,9 @@ class Stack(nn.Module):
         scale = spec.residual_scale(self.num_layers)
         states: tuple[Array, ...] = (x,)
         if spec.scan_layers:  # a first layer without a norm precedes the loop
-            num_apart = int(spec.embed_norm and self.num_layers > 1)
+            num_apart = int(spec.omits_first_norm and self.num_layers > 1)
         for i in range(num_apart):
-            is_normed = spec.embed_norm and i == 0
+            is_normed = spec.omits_first_norm and i == 0
             fields = is_normed, spec.is_local(i), scale
             layer = Layer(spec, *fields, name=f"layer_{i}")
             value_ids = ids if spec.has_values(i, self.num_layers) else None
@@ -219,7 +219,7 @@ class Stack(nn.Module):
                 raise ValueError(
                     "a kv_cache needs the model unrolled (`jaxpt.nn.scan`)"
                 )
-            is_normed = spec.embed_norm and not num_apart
+            is_normed = spec.omits_first_norm and not num_apart
             layers = Layer(spec, is_normed, spec.window > 0, scale, name="layers")
             length, num_kept = self.num_layers - num_apart, 1 + with_trunk
             states = _loop(run, spec, length, num_kept)(layers, x)

@@ -118,12 +118,19 @@ GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 # Of three layers, the last attends to everything.
 GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
+ROTARY_BERTS = ("nomic_bert", "gte", "jina_embeddings_v3")
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
         "gpt2",
         "causal",
         GPT2 | SPECIALS | {"n_inner": 20, "activation_function": "relu"},
+    ),
+    "gpt_bigcode": ("gpt_bigcode", "causal", GPT2 | SPECIALS),
+    "gpt_bigcode-heads": (
+        "gpt_bigcode",
+        "causal",
+        GPT2 | SPECIALS | {"multi_query": False, "n_inner": 20},
     ),
     "bert": ("bert", "masked", BERT | {"pad_token_id": 0}),
     "bert-relu": (
@@ -132,6 +139,14 @@ CASES = {
         BERT | {"pad_token_id": 0, "hidden_act": "relu", "type_vocab_size": 5},
     ),
     "roberta": ("roberta", "masked", BERT | {"pad_token_id": 1, "type_vocab_size": 1}),
+    "roberta-prelayernorm": (
+        "roberta-prelayernorm",
+        "masked",
+        BERT | {"pad_token_id": 1},
+    ),
+    "nomic_bert": ("nomic_bert", "masked", BERT | {"pad_token_id": 0}),
+    "gte": ("gte", "masked", BERT | {"pad_token_id": 1, "type_vocab_size": 0}),
+    "jina_embeddings_v3": ("jina_embeddings_v3", "masked", BERT | {"pad_token_id": 1}),
     "xlm-roberta": ("xlm-roberta", "masked", BERT | {"pad_token_id": 1}),
     "camembert": ("camembert", "masked", BERT | {"pad_token_id": 3}),
     "data2vec-text": ("data2vec-text", "masked", BERT | {"pad_token_id": 1}),
@@ -249,6 +264,20 @@ def draw_settings(kind: str, seed: str) -> dict:
             "initializer_factor": 0.3,
             "pad_token_id": 0,
         }
+    if kind == "gpt_bigcode":
+        return {
+            "n_layer": num_layers,
+            "n_head": heads,
+            "n_embd": settings["hidden_size"],
+            "n_inner": pick(None, 1, 17),
+            "n_positions": settings["max_position_embeddings"],
+            "multi_query": pick(True, False),
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "activation_function": pick("gelu_pytorch_tanh", "gelu", "relu"),
+            "scale_attn_weights": pick(True, True, False),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
     if kind == "gpt_neo":
         every = pick(1, 0, 2, 3, num_layers)
         local = [every == 0 or i % every > 0 for i in range(num_layers)]
@@ -324,6 +353,21 @@ def draw_settings(kind: str, seed: str) -> dict:
             "layer_norm_eps": pick(1e-12, 1e-3),
             "pad_token_id": 1,
         }
+    if kind in ROTARY_BERTS:
+        settings |= {
+            "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
+            "type_vocab_size": pick(1, 2, 5),
+            "pad_token_id": pick(0, 1, 3),
+            "rope_parameters": pick(None, _draw_scaling(draw))
+            or {"rope_type": "default", "rope_theta": pick(10.0, 1e4, 5e5)},
+        }
+    if kind == "nomic_bert":
+        settings["hidden_act"] = pick("silu", "gelu", "relu")
+        settings["head_dim"] = pick(None, 2, 8)
+    if kind == "gte":
+        settings["type_vocab_size"] = pick(0, 1, 2)
+    if kind in ROTARY_BERTS:
+        return settings
     if kind in ("ernie", "megatron-bert"):
         return settings | {
             "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
@@ -331,7 +375,7 @@ def draw_settings(kind: str, seed: str) -> dict:
             "type_vocab_size": pick(2, 5),
             "pad_token_id": 0,
         }
-    if kind in ("xlm-roberta", "camembert", "data2vec-text"):
+    if kind in ("xlm-roberta", "camembert", "data2vec-text", "roberta-prelayernorm"):
         eps, pad = pick(1e-12, 1e-5, 1e-3), pick(0, 1, 2, 3)
         types = pick(1, 2, 5)
         return settings | {

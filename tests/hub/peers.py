@@ -5,8 +5,9 @@ import json
 import numpy as np
 import torch
 import transformers
-from hub.cases import CASES, V, find_real
+from hub.cases import CASES, ROTARY_BERTS, V, find_real
 from safetensors.numpy import load_file
+from transformers.core_model_loading import revert_weight_conversion
 
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.family import find_family
@@ -78,6 +79,8 @@ def run_theirs(model, batch, name):
         names.get(n, n): torch.zeros_like(p) if p.grad is None else p.grad
         for n, p in parameters.items()
     }
+    if kind in ROTARY_BERTS:  # whose files keep the names and the fused tensors
+        grads = revert_weight_conversion(model, grads)
     return {
         "hidden": states[-1].detach().numpy(),
         "logits": out.logits.detach().numpy(),

@@ -118,6 +118,13 @@ DRAWN = ("llama", "mistral", "qwen2", "qwen3", "gpt_neo", "gpt_neox")
 DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
 DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
+DRAWN += (
+    "gpt_bigcode",
+    "roberta-prelayernorm",
+    "nomic_bert",
+    "gte",
+    "jina_embeddings_v3",
+)
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 
 
@@ -285,7 +292,8 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
 @pytest.mark.parametrize("what", [TEXTS, TOKENS, QUESTIONS])
 @pytest.mark.parametrize(
     "name",
-    ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"],
+    ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"]
+    + ["roberta-prelayernorm"],
 )
 def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     kind, head, settings = CASES[name]
@@ -508,6 +516,8 @@ def test_presets_are_the_published_models(name):
     "name",
     ["gpt2", "llama", "llama-tied", "llama-3.1", "mistral", "qwen2", "qwen3-local"]
     + [
+        "gpt_bigcode",
+        "gpt_bigcode-heads",
         "gpt_neo",
         "gpt_neox",
         "t5",

@@ -27,6 +27,7 @@ STACKS = {
     "one key head": {"num_heads": 4, "num_kv_heads": 1, "head_dim": 6},
     "post-norm": {"norm_position": "post", "embedding_size": 8},
     "embed norm": {"embed_norm": True, "norm_bias": False},
+    "first norm": {"embed_norm": True, "first_norm": True},
     "gated": {"gated_mlp": True, "norm": "rmsnorm", "activation": "silu"},
     "qk norm": {"positions": "rotary", "qk_norm": "scaled", "num_kv_heads": 1},
     "values": {"value_embeddings": True, "num_heads": 4, "num_kv_heads": 2},

@@ -24,7 +24,7 @@ MODEL = """
     parallel_residual=True & norm_position=output
     shared_norm=True: must be False with model.parallel_residual=False
     shared_norm=True & parallel_residual=True & embed_norm=True
-    embed_norm=True & norm_position=output; unrotated_every=-1
+    embed_norm=True & norm_position=output; unrotated_every=-1; first_norm=True
     embed_norm=True & norm_position=both; attention_scalar=-1; attention_softcap=-1.0
     attention_scalar=4 & scale_attention=False
     parallel_residual=True & num_decoder_layers=1; qkv_bias=True

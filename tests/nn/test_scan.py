@@ -41,6 +41,7 @@ SHAPES = {
     "olmo2": {"norm_position": "output", "qk_norm": "width", "norm": "rmsnorm"},
     "gemma": {"norm_position": "both", "norm_offset": True, "scale_embeddings": True},
     "qwen2": {"positions": "rotary", "use_bias": False, "qkv_bias": "yes"},
+    "gte": {"norm_position": "post", "gated_mlp": True, "up_bias": "no"},
     "local": {"positions": "rotary", "window": 1, "qk_norm": "scaled"},
     "modernbert": {
         "positions": "rotary",
@@ -48,6 +49,7 @@ SHAPES = {
         "norm_bias": False,
         "num_layers": 3,
     },
+    "first norm": {"embed_norm": True, "first_norm": True},
     "one layer": {"embed_norm": True, "num_layers": 1},
 }
 every = pytest.mark.parametrize("shape", SHAPES)

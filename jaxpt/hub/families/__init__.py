@@ -7,6 +7,7 @@ first family of its kind that it fits.
 _HERE = "jaxpt.hub.families"
 DECODERS = {
     "gpt2": f"{_HERE}.gpt2",
+    "gpt_bigcode": f"{_HERE}.gpt_bigcode",
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",
     "opt": f"{_HERE}.opt",
@@ -31,6 +32,7 @@ ENCODERS = {
     "ernie": f"{_HERE}.ernie",
     "megatron-bert": f"{_HERE}.megatron_bert",
     "roberta": f"{_HERE}.roberta",
+    "roberta-prelayernorm": f"{_HERE}.roberta_prelayernorm",
     "xlm-roberta": f"{_HERE}.xlm_roberta",
     "data2vec-text": f"{_HERE}.data2vec_text",
     "camembert": f"{_HERE}.camembert",
@@ -39,6 +41,10 @@ ENCODERS = {
     "electra": f"{_HERE}.electra",
     "modernbert": f"{_HERE}.modernbert",
     "eurobert": f"{_HERE}.eurobert",
+    "nomic_bert": f"{_HERE}.nomic_bert",
+    "gte": f"{_HERE}.gte",
+    "jina_embeddings_v3": f"{_HERE}.jina_embeddings_v3",
+    "neobert": f"{_HERE}.neobert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -47,6 +53,8 @@ ENCODER_DECODERS = {
     "blenderbot": f"{_HERE}.blenderbot",
 }
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
+# The `model_type` of checkpoints from before transformers had the family -> that of it.
+OLDER_TYPES = {"new": "gte"}
 # Decoders whose class can also read a text in both directions.
 BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox",)}
 # The families that may have a model of a purpose, a key of `Family.heads`.
@@ -65,6 +73,10 @@ REFUSED = {
     "deberta": _DISENTANGLED,
     "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
     "albert": "layers share one set of parameters",
+    "esm": "embeddings are scaled by the share of masked tokens in each text",
+    "mobilebert": "layers are bottlenecks with several MLPs each",
+    "rembert": "head has another width than its token table",
+    "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
 }

@@ -77,7 +77,7 @@ def list_body(spec: ModelSpec, prefix: str, modules: Modules = MODULES) -> Table
     )
     if spec.num_types:
         yield TensorEntry(f"{hf_prefix}.token_type_embeddings.weight", ("embed/types",))
-    if spec.norm_position == "post":
+    if spec.norms_embeddings:
         yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     if spec.embedding_dim != spec.d_model:
         yield from map_linear(spec, f"{prefix}.embeddings_project", "project")
