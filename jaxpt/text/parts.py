@@ -49,6 +49,7 @@ from jaxpt.text.stores.prepare import (
     identify_store,
     list_tasks,
     make_encode,
+    open_finished,
     write_tasks,
 )
 from jaxpt.text.stores.store import CARD, Store, is_store, open_store, read_card
@@ -204,6 +205,7 @@ def merge_parts(
     with remote.hold_output(folder), _holding(folder, reporter):
         if is_store(folder):
             _is_prepared(to, text.identify(lambda path: ""))
+            open_finished(folder)
         else:
             folders = [root / Share(index, num).name for index in range(num)]
             cards = _read_cards(root, folders)

@@ -100,11 +100,11 @@ def prepare(
     waiting = f"{path}: another process prepares this text; waiting for it"
     with lock.hold(path, lambda: log(waiting)):
         if is_keyed and is_store(folder):
-            return _open(folder)
+            return open_finished(folder)
         about = identify_store(source, settings, contents, tokenizer, tokenizer_spec)
         if is_store(folder):
             _check_same(folder, about)
-            return _open(folder)
+            return open_finished(folder)
         log(f"preparing {source.path} as {folder}")
         if skipped := describe_skipped(source):
             log(skipped)
@@ -289,7 +289,8 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _open(folder: Path) -> Store:
+def open_finished(folder: Path) -> Store:
+    """Opens a store; removes the journal that a killed process has left."""
     with contextlib.suppress(OSError):
         (folder / JOURNAL).unlink()  # left by a killed process
     return open_store(folder)
