@@ -34,6 +34,7 @@ PUBLISHED = {
     "num_hidden_layers": 28,
     "pad_token_id": 0,
     "torch_dtype": "float32",
+    "tokenizer_class": "PreTrainedTokenizerFast",
     "vocab_size": 30522,
 }
 SIZES = {
@@ -177,4 +178,5 @@ def test_fields_change_what_they_say():
         other = value * 2
         assert read_config(PUBLISHED | {name: other})[1] != spec, name
     for name in ("dim_head", "decoder_init_range", "tie_word_embeddings", "kwargs"):
+        assert name not in find_family("neobert").write(spec)
         assert read_config(PUBLISHED | {name: 3})[1] == spec

@@ -232,6 +232,12 @@ def test_a_head_without_biases_is_nomics(tmp_path):
     np.testing.assert_array_equal(*logits)
 
 
+@pytest.mark.parametrize("config", [NOMIC, GTE])
+def test_the_tokenizers_class_is_not_the_networks(config):
+    named = config | {"tokenizer_class": "BertTokenizer"}
+    assert read_config(named) == read_config(config)
+
+
 def test_jinas_adapters_are_refused_by_name(refuses):
     with refuses("lora_adaptations=['a']", "None"):
         read_config({"model_type": "jina_embeddings_v3", "lora_adaptations": ["a"]})

@@ -29,7 +29,8 @@ _KNOWN = set(
     """
     auto_map hidden_act is_encoder_decoder layer_norm_type logn_attention_clip1
     logn_attention_scale model_type pack_qkv position_embedding_type rope_scaling
-    rope_theta tie_word_embeddings unpad_inputs use_memory_efficient_attention
+    rope_theta tie_word_embeddings tokenizer_class unpad_inputs
+    use_memory_efficient_attention
     """.split()
 )
 

@@ -68,7 +68,7 @@ _IDLE = set(
     fused_dropout_add_ln last_layer_subset max_trained_positions
     pad_vocab_size_multiple reorder_and_upcast_attn summary_activation
     summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-    use_flash_attn use_xentropy classifier_dropout
+    use_flash_attn use_xentropy classifier_dropout tokenizer_class
     """.split()
 )
 _MULTIPLE = 256  # to which that code rounds the width of an MLP
