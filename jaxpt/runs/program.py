@@ -265,12 +265,12 @@ def _first_of(state: TrainState) -> TrainState:
     return jax.tree.map(lambda x: x[0], state)
 
 
-def _fit_mesh(task: Task, num_devices: int) -> tuple[int, int, int]:
+def _fit_mesh(task: Task, num_devices: int) -> sharding.Shape:
     """The run's mesh if it fits the devices, else one that shards every matrix."""
     train = task.plan.train
     try:
         return sharding.shape_mesh(train, num_devices)
     except UserError:
         return sharding.shape_mesh(
-            dataclasses.replace(train, fsdp=0, tensor=1), num_devices
+            dataclasses.replace(train, fsdp=0, context=1, tensor=1), num_devices
         )
