@@ -32,11 +32,17 @@ from jaxpt.ops.layout import LENGTH_AXIS, ROW_AXES, count_shares
 from jaxpt.ops.losses import soft_cap
 from jaxpt.ops.masks import MASK_VALUE, AttnMask, Mask, materialise
 
-# The name of the results that `ModelSpec.remat` saves.
-SAVED = "ring_attention"
+# The forward kernels of fused attention: cuDNN's, and Pallas's on a TPU.
+FUSED = ("dot_product_attention_fwd", "pallas_call")
+RING = "ring_attention"  # the name of the ring's results
 
 # q, k, v, mask and bias of one device -> its output.
 Attend = Callable[..., Float[Array, "B T N H"]]
+
+
+def is_attention(primitive: Any, *args: Any, **params: Any) -> bool:
+    """Whether an operation gives results of attention, as a `jax.checkpoint` policy."""
+    return primitive.name.startswith(FUSED) or params.get("name") == RING
 
 
 def _on_spans(
@@ -78,7 +84,9 @@ def attend_gathered(
 ) -> Float[Array, "B T N H"]:
     """attend(q, k, v, mask, bias) by each device for its queries and all keys.
 
-    A mask that depends on the positions of queries becomes an array.
+    A mask that depends on the positions of queries becomes an array. The backward pass
+    gathers the keys and makes the array again: saved for every layer, they would be
+    most of a step's memory.
     """
 
     def gather(x: Array | None) -> Array | None:
@@ -99,7 +107,7 @@ def attend_gathered(
                 mask = materialise(mask, q.shape[1], k.shape[1], first)
         return attend(q, k, v, mask, bias)
 
-    return _on_spans(run, q, k, v, mask, bias)
+    return _on_spans(jax.checkpoint(run, policy=is_attention), q, k, v, mask, bias)
 
 
 def attend_ring(
@@ -252,7 +260,7 @@ def _ring_forward(
     num = jax.lax.axis_size(LENGTH_AXIS)
     (_, sums), _ = jax.lax.scan(step, (_hold(k, v, mask), start), jnp.arange(num))
     out = (sums.out / _by_query(sums.total)).astype(q.dtype)
-    out, peak, total = checkpoint_name((out, sums.peak, sums.total), SAVED)
+    out, peak, total = checkpoint_name((out, sums.peak, sums.total), RING)
     return out, (q, k, v, bias, mask, out, peak, total)
 
 

@@ -107,9 +107,7 @@ _low_product.defvjp(_low_forward, _low_backward)
 
 
 @jax.custom_vjp
-def _add_bias(
-    y: Float[Array, "*M O"], bias: Float[Array, "O"]
-) -> Float[Array, "*M O"]:
+def _add_bias(y: Float[Array, "*M O"], bias: Float[Array, "O"]) -> Float[Array, "*M O"]:
     return _add_low(y, bias)
 
 

@@ -69,7 +69,7 @@ def count_spans(*lengths: int) -> int:
 
 
 def count_parts(shape: tuple[int, ...]) -> int:
-    """The number of parts that `map_rows` divides arrays [B, ...] or [B, T, ...] into."""
+    """The number of parts that `map_rows` divides arrays [B, *T, ...] into."""
     shares = count_shares()
     return 1 if shape[0] % shares else shares * count_spans(*shape[1:2])
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.networks.abilities import WritesText
-from jaxpt.ops.layout import ROW_AXES
+from jaxpt.ops.layout import LENGTH_AXIS, ROW_AXES
 from jaxpt.rng import stream
 from jaxpt.runs import sharding
 from jaxpt.runs.readers import Reader, Readers
@@ -181,7 +181,11 @@ class Program:
         """A line that describes the mesh and its memory; none for one device."""
         if len(self.devices) == 1:
             return []
-        shape = " x ".join(f"{axis} {n}" for axis, n in self.mesh.shape.items())
+        shape = " x ".join(
+            f"{axis} {n}"
+            for axis, n in self.mesh.shape.items()
+            if axis != LENGTH_AXIS or n > 1
+        )
         state = self.abstract_state()
         per_device, whole = sharding.count_bytes(state)
         several = jax.process_count()

@@ -141,9 +141,10 @@ def shape_mesh(spec: TrainSpec, num_devices: int) -> Shape:
         )
     fsdp = spec.fsdp or num_devices // (context * tensor)
     if num_devices % (fsdp * context * tensor):
+        more = f" and train.context={context}" if context > 1 else ""
         raise DeviceError(
-            f"train.fsdp={fsdp}: must, times train.tensor={tensor} and "
-            f"train.context={context}, divide the {num_devices} devices there are"
+            f"train.fsdp={fsdp}: must, times train.tensor={tensor}{more}, divide the "
+            f"{num_devices} devices there are"
         )
     return num_devices // (fsdp * context * tensor), fsdp, context, tensor
 
