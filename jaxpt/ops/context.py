@@ -89,13 +89,13 @@ def attend_gathered(
     most of a step's memory.
     """
 
-    def gather(x: Array | None) -> Array | None:
-        if x is None:
-            return None
-        return jax.lax.all_gather(x, LENGTH_AXIS, axis=1, tiled=True)
+    def gather(tree: Any) -> Any:
+        return jax.tree.map(
+            lambda x: jax.lax.all_gather(x, LENGTH_AXIS, axis=1, tiled=True), tree
+        )
 
     def run(q: Array, k: Array, v: Array, mask: Mask, bias: Array | None) -> Array:
-        k, v = gather(k), gather(v)
+        k, v = gather((k, v))
         if isinstance(mask, AttnMask):
             mask = dataclasses.replace(
                 mask,
@@ -293,10 +293,10 @@ def _ring_backward(softcap: float, saved: tuple, grad: Array) -> tuple:
     grad_bias = None if bias is None else jnp.zeros_like(bias)
     start = (_hold(k, v, mask), *zeros, grad_bias)
     num = jax.lax.axis_size(LENGTH_AXIS)
-    (_, *grads, grad_bias), _ = jax.lax.scan(step, start, jnp.arange(num))
-    grad_k, grad_v, grad_q = (
-        x.astype(like.dtype) for x, like in zip(grads, (k, v, q), strict=True)
-    )
+    carry, _ = jax.lax.scan(step, start, jnp.arange(num))
+    _, grad_k, grad_v, grad_q, grad_bias = carry
+    grad_k, grad_v = grad_k.astype(k.dtype), grad_v.astype(v.dtype)
+    grad_q = grad_q.astype(q.dtype)
     return grad_q, grad_k, grad_v, grad_bias, None
 
 

@@ -32,7 +32,7 @@ def keep_rows(
     mesh = jax.sharding.get_abstract_mesh()
     if not set(ROW_AXES) <= set(mesh.axis_names) or mesh.size == 1:
         return x  # no mesh, or pmap's, under which each device has its own rows
-    free = PartitionSpec.UNCONSTRAINED
+    free: Any = PartitionSpec.UNCONSTRAINED
     rows = free if x.shape[0] % count_shares() else ROW_AXES
     length = free
     if count_spans(*x.shape[1:2]) > 1:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import AbstractMesh, AxisType, use_abstract_mesh
-from ops.alike import assert_alike, naive_attend, normal
+from ops.alike import naive_attend, normal
 from tiny import many_devices, slow
 
 from jaxpt.ops import attention, context, kernels, layout, masks
@@ -74,10 +74,16 @@ def join(x):
     return x.swapaxes(0, 1).reshape(x.shape[1], -1, *x.shape[3:])
 
 
-def run_on_spans(run, mask, *inputs):
-    """run(mask, *inputs) of each span, for inputs and masks [B, T, ...]."""
-    run = jax.vmap(run, axis_name=layout.LENGTH_AXIS)
-    return join(run(*jax.tree.map(cut, (mask, *inputs))))
+def pull_on_spans(run, mask, inputs, cotangent):
+    """run(mask, *inputs) of each span and the gradients, for arrays [B, T, ...]."""
+
+    def pull(mask, inputs, cotangent):
+        out, transpose = jax.vjp(lambda *inputs: run(mask, *inputs), *inputs)
+        return out, *transpose(cotangent)
+
+    each = jax.vmap(pull, axis_name=layout.LENGTH_AXIS)
+    cuts = jax.tree.map(cut, (mask, inputs, cotangent))
+    return jax.tree.map(join, each(*cuts))
 
 
 def attend_ring(mask, q, k, v):
@@ -103,14 +109,27 @@ def test_spans_of_one_device(name):
     sees = visible.any(-1)[:, 0, :, None, None]
     inputs = [normal(i, 2, length, n, 8) for i, n in enumerate((4, 2, 2))]
 
+    cotangent = jnp.where(sees, normal(9, *inputs[0].shape), 0)
+
     def naive(q, k, v):
         k, v = (jnp.repeat(x, 2, 2) for x in (k, v))
-        return jnp.where(sees, naive_attend(q, k, v, visible), 0)
+        return naive_attend(q, k, v, visible)
 
-    def spread(run):
-        return lambda *inputs: jnp.where(sees, run_on_spans(run, mask, *inputs), 0)
+    @jax.jit  # one program for all, since most of a test's time is compiling
+    def run_all(*inputs):
+        out, transpose = jax.vjp(naive, *inputs)
+        others = [
+            pull_on_spans(run, mask, inputs, cotangent)
+            for run in (attend_ring, attend_gathered)
+        ]
+        return (out, *transpose(cotangent)), *others
 
-    assert_alike([spread(attend_ring), spread(attend_gathered)], naive, *inputs)
+    expected, *others = run_all(*inputs)
+    for out, *grads in others:
+        first = jnp.where(sees, out - expected[0], 0)
+        np.testing.assert_allclose(first, jnp.zeros_like(first), atol=2e-5)
+        for own, other in zip(grads, expected[1:], strict=True):
+            np.testing.assert_allclose(own, other, rtol=2e-5, atol=2e-5)
 
 
 def make_sums(logits, values):
