@@ -55,7 +55,7 @@ def _on_spans(
 ) -> Float[Array, "B T N H"]:
     """`run` by each device on its rows, its span and its heads.
 
-    Of a mask or bias as an array it has its queries, with all keys.
+    A mask or bias as an array is divided by queries and has all keys.
     """
     mesh = jax.sharding.get_abstract_mesh()
     rows = None if len(q) % count_shares() else ROW_AXES
@@ -135,7 +135,7 @@ def attend_ring(
 
 
 class _Held(NamedTuple):
-    """The span of keys that a device has at a step, and what the mask knows of it."""
+    """The span of keys that is on a device at a step, and its part of the mask."""
 
     keys: Float[Array, "B S K H"]
     values: Float[Array, "B S K H"]
@@ -166,14 +166,14 @@ def _hold(k: Array, v: Array, mask: Mask) -> _Held:
 
 
 def _pass_on(tree: Any) -> Any:
-    """What the device before has; the last one passes to the first."""
+    """The arrays of the previous device; the first device gets those of the last."""
     num = jax.lax.axis_size(LENGTH_AXIS)
     pairs = [(i, (i + 1) % num) for i in range(num)]
     return jax.tree.map(lambda x: jax.lax.ppermute(x, LENGTH_AXIS, pairs), tree)
 
 
 def _find_source(step: Array) -> Array:
-    """The device whose span this one has at a step."""
+    """The device whose keys are here at a step."""
     num = jax.lax.axis_size(LENGTH_AXIS)
     return (jax.lax.axis_index(LENGTH_AXIS) - step) % num
 
@@ -293,7 +293,7 @@ def _ring_backward(softcap: float, saved: tuple, grad: Array) -> tuple:
     grad_bias = None if bias is None else jnp.zeros_like(bias)
     start = (_hold(k, v, mask), *zeros, grad_bias)
     num = jax.lax.axis_size(LENGTH_AXIS)
-    carry, _ = jax.lax.scan(step, start, jnp.arange(num))
+    carry: Any = jax.lax.scan(step, start, jnp.arange(num))[0]
     _, grad_k, grad_v, grad_q, grad_bias = carry
     grad_k, grad_v = grad_k.astype(k.dtype), grad_v.astype(v.dtype)
     grad_q = grad_q.astype(q.dtype)
