@@ -14,7 +14,7 @@ from jaxpt.nn.layers import Dropout, Mlp, Norm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import RelativeBias
 from jaxpt.nn.scan import KEYS
-from jaxpt.ops.context import is_attention
+from jaxpt.ops.kernel_choice import is_attention
 from jaxpt.ops.layout import keep_rows
 from jaxpt.ops.masks import Mask
 

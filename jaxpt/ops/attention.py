@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from jaxpt.ops import context, cpu, kernel_choice, kernels
+from jaxpt.ops import cpu, kernel_choice, kernels
 from jaxpt.ops.dropout import dropout
 from jaxpt.ops.layout import LENGTH_AXIS, count_spans, keep_rows
 from jaxpt.ops.losses import soft_cap
@@ -97,7 +97,9 @@ def attend(
     chosen = kernel_choice.select_kernel(kernel, need, strict)
     if chosen == "cudnn":
         if spans > 1:
-            return context.attend_gathered(attend_cudnn, q, k, v, mask, bias)
+            from jaxpt.ops.context import attend_gathered  # few runs need it
+
+            return attend_gathered(attend_cudnn, q, k, v, mask, bias)
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":
         assert structure is not None  # splash takes no mask as an array
@@ -105,7 +107,9 @@ def attend(
     if structure is not None and _fits_blocks(structure, bias, q.shape[1], k.shape[1]):
         return attend_blocks(q, k, v, structure, dropout_rate, rng, chosen, softcap)
     if spans > 1 and not dropout_rate:
-        return context.attend_ring(q, k, v, mask, bias, softcap)
+        from jaxpt.ops.context import attend_ring  # as above
+
+        return attend_ring(q, k, v, mask, bias, softcap)
     if count_spans(k.shape[1]) > 1:  # every query needs them
         k, v = keep_rows(k, is_length_whole=True), keep_rows(v, is_length_whole=True)
     is_full = structure is not None and structure.is_full()

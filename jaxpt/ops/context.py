@@ -28,21 +28,13 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxpt.ops.kernel_choice import RING, is_attention
 from jaxpt.ops.layout import LENGTH_AXIS, ROW_AXES, count_shares
 from jaxpt.ops.losses import soft_cap
 from jaxpt.ops.masks import MASK_VALUE, AttnMask, Mask, materialise
 
-# The forward kernels of fused attention: cuDNN's, and Pallas's on a TPU.
-FUSED = ("dot_product_attention_fwd", "pallas_call")
-RING = "ring_attention"  # the name of the ring's results
-
 # q, k, v, mask and bias of one device -> its output.
 Attend = Callable[..., Float[Array, "B T N H"]]
-
-
-def is_attention(primitive: Any, *args: Any, **params: Any) -> bool:
-    """Whether an operation gives results of attention, as a `jax.checkpoint` policy."""
-    return primitive.name.startswith(FUSED) or params.get("name") == RING
 
 
 def _on_spans(

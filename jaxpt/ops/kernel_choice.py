@@ -51,6 +51,9 @@ from jaxpt.errors import DeviceError
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
 BFLOAT16_CAPABILITY = 8.0  # of NVIDIA's GPUs: Ampere
+# The forward kernels of fused attention: cuDNN's, and Pallas's on a TPU.
+FUSED = ("dot_product_attention_fwd", "pallas_call")
+RING = "ring_attention"  # the name of the results of `ops/context.py`'s ring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +171,11 @@ def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
         ),
     }
     return next((reason for is_met, reason in conditions[kernel] if not is_met), "")
+
+
+def is_attention(primitive: Any, *args: Any, **params: Any) -> bool:
+    """Whether an operation gives results of attention, as a `jax.checkpoint` policy."""
+    return primitive.name.startswith(FUSED) or params.get("name") == RING
 
 
 def find_platform() -> str:
