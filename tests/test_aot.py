@@ -136,6 +136,20 @@ def test_gpt2_on_eight_gpus(mesh, tmp_path):
 
 
 @pytest.mark.aot
+def test_spans_of_a_long_row_on_eight_gpus(tmp_path):
+    sets = ("--set", "train.context=8", "--set", "model.max_len=32768")
+    output = ask(tmp_path, "clm", "gpt2", 32768, 1, "--target", "h200:8", *sets)
+    assert output["peak_gib"] < 4.5  # without, 12.8
+    for kernel in (
+        "__cudnn$fmhaScaleBiasSoftmax",
+        "__cudnn$fmhaScaleBiasSoftmaxBackward",
+    ):
+        assert output["kernels"][kernel] == 12
+    # Keys and values are gathered forward and backward, and their gradients summed.
+    assert output["collective_part_mib"]["attention"] <= 3500
+
+
+@pytest.mark.aot
 @pytest.mark.parametrize("name", ["muon", "normuon"])
 def test_muon_moves_each_matrix_twice(name, tmp_path):
     sets = ("--set", "train.fsdp=8", "--set", f"optim.name={name}")

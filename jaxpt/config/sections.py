@@ -205,7 +205,9 @@ class TrainSpec(Settings):
       steps_per_call: steps in one dispatch (`lax.scan`).
       backend: "jit" over a mesh of devices, or "pmap", which is only data-parallel.
       fsdp: devices that every matrix is sharded over and gathered from when it is used;
-        0: all that `tensor` leaves.
+        0: all that `context` and `tensor` leave.
+      context: devices that the positions of each row are divided over (context
+        parallelism); must divide the lengths that the stacks read.
       tensor: devices that heads, MLPs and the vocabulary are sharded over (tensor
         parallelism). All remaining devices are data-parallel.
       init_from: folder of a run whose newest parameters (or their moving mean, if it
@@ -244,6 +246,7 @@ class TrainSpec(Settings):
     steps_per_call: PositiveInt = 10
     backend: Annotated[str, OneOf(*BACKENDS)] = "jit"
     fsdp: NonNegativeInt = 1
+    context: PositiveInt = 1
     tensor: PositiveInt = 1
     init_from: str = ""
     log_every: PositiveInt = 50
@@ -274,7 +277,7 @@ class TrainSpec(Settings):
         self.check("num_microbatches", is_good, allowed)
         is_good = not (self.rewind and self.seconds)
         self.check("rewind", is_good, "() with a budget of seconds")
-        for name in ("fsdp", "tensor"):
+        for name in ("fsdp", "context", "tensor"):
             is_good = getattr(self, name) == 1 or self.backend == "jit"
             self.check(name, is_good, f"1 with train.backend={self.backend}")
 

@@ -23,6 +23,7 @@ def check_kernel(
     lengths: Iterable[int],
     is_packed: bool,
     reads_ahead: bool = True,
+    num_spans: int = 1,
 ) -> None:
     """Checks that the kernel `model.attention` can train this model on this machine.
 
@@ -30,8 +31,9 @@ def check_kernel(
       lengths: those of the stacks.
       is_packed: rows have several documents, which do not attend to each other.
       reads_ahead: a token may attend to later tokens.
+      num_spans: devices that the positions of a row are divided over.
     """
-    for need in list_requests(spec, lengths, is_packed, reads_ahead):
+    for need in list_requests(spec, lengths, is_packed, reads_ahead, num_spans):
         kernel_choice.select_kernel(spec.attention, need)
 
 
@@ -40,15 +42,18 @@ def list_requests(
     lengths: Iterable[int],
     is_packed: bool,
     reads_ahead: bool = True,
+    num_spans: int = 1,
 ) -> list[kernel_choice.AttentionRequest]:
     """The attention requests of a model in training; `Args` as in `check_kernel`."""
     return [
         kernel_choice.AttentionRequest(
             platform=kernel_choice.find_platform(),
             dtype=spec.compute_dtype,
-            num_queries=length,
+            num_queries=length // num_spans,
             num_keys=length,
             head_width=spec.head_width,
+            num_spans=num_spans,
+            is_array=num_spans > 1 and not reads_ahead,
             has_segments=is_packed,
             has_bias=spec.has_relative_bias,
             has_dropout=spec.attention_dropout > 0,

@@ -14,17 +14,15 @@ from jaxpt.nn.layers import Dropout, Mlp, Norm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import RelativeBias
 from jaxpt.nn.scan import KEYS
+from jaxpt.ops.kernel_choice import is_attention
 from jaxpt.ops.layout import keep_rows
 from jaxpt.ops.masks import Mask
-
-# The forward kernels of fused attention: cuDNN's, and Pallas's on a TPU.
-FUSED = ("dot_product_attention_fwd", "pallas_call")
 
 
 def _is_costly(primitive: Any, *args: Any, **params: Any) -> bool:
     """Whether `remat=dots` saves the result of an operation."""
     keeps_dots = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-    return primitive.name.startswith(FUSED) or keeps_dots(primitive, *args, **params)
+    return is_attention(primitive, **params) or keeps_dots(primitive, *args, **params)
 
 
 # What a layer saves for its gradient, by `ModelSpec.remat`.

@@ -15,8 +15,10 @@ from jaxtyping import Array, Bool, Float
 
 from jaxpt.ops import cpu, kernel_choice, kernels
 from jaxpt.ops.dropout import dropout
+from jaxpt.ops.layout import LENGTH_AXIS, count_spans, keep_rows
 from jaxpt.ops.losses import soft_cap
 from jaxpt.ops.masks import (
+    MASK_VALUE,
     AttnMask,
     Mask,
     cut_blocks,
@@ -26,9 +28,6 @@ from jaxpt.ops.masks import (
 
 # Block sizes of splash attention; the largest that divides the length is used.
 SPLASH_BLOCKS = (1024, 512, 256, 128)
-
-# Large and finite, so that a query without visible keys gets equal weights and not NaN.
-MASK_VALUE = -1e30
 
 
 def partition_specs(batch: int, num_heads: int) -> tuple[PartitionSpec, ...] | None:
@@ -41,7 +40,7 @@ def partition_specs(batch: int, num_heads: int) -> tuple[PartitionSpec, ...] | N
     if kernels.count_devices() == 1:
         return ()
     mesh = jax.sharding.get_abstract_mesh()
-    rows = tuple(name for name in mesh.axis_names if name != "tensor")
+    rows = tuple(x for x in mesh.axis_names if x not in ("tensor", LENGTH_AXIS))
     heads = "tensor" if "tensor" in mesh.axis_names else None
     is_even = batch % math.prod(mesh.shape[name] for name in rows) == 0
     is_even &= num_heads % mesh.shape.get("tensor", 1) == 0
@@ -73,15 +72,21 @@ def attend(
     """
     structure = mask if isinstance(mask, AttnMask) else None
     is_wide = bias is not None and bias.shape[:2] != (1, q.shape[2])
+    spans = count_spans(q.shape[1], k.shape[1])
+    is_offset = spans > 1 and structure is not None and structure.depends_on_queries
     need = kernel_choice.AttentionRequest(
         platform=kernel_choice.find_platform(),
         dtype=q.dtype.name,
-        num_queries=q.shape[1],
+        num_queries=q.shape[1] // spans,
         num_keys=k.shape[1],
         head_width=q.shape[3],
+        num_spans=spans,
         is_shared=partition_specs(q.shape[0], k.shape[2]) is not None,
         has_segments=structure is not None and structure.query_segments is not None,
-        is_array=structure is None or structure.shows_later_keys or is_wide,
+        is_array=structure is None
+        or structure.shows_later_keys
+        or is_wide
+        or is_offset,
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
         has_softcap=softcap > 0,
@@ -91,12 +96,22 @@ def attend(
     )
     chosen = kernel_choice.select_kernel(kernel, need, strict)
     if chosen == "cudnn":
+        if spans > 1:
+            from jaxpt.ops.context import attend_gathered  # few runs need it
+
+            return attend_gathered(attend_cudnn, q, k, v, mask, bias)
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":
         assert structure is not None  # splash takes no mask as an array
         return attend_splash(q, k, v, structure)
     if structure is not None and _fits_blocks(structure, bias, q.shape[1], k.shape[1]):
         return attend_blocks(q, k, v, structure, dropout_rate, rng, chosen, softcap)
+    if spans > 1 and not dropout_rate:
+        from jaxpt.ops.context import attend_ring  # as above
+
+        return attend_ring(q, k, v, mask, bias, softcap)
+    if count_spans(k.shape[1]) > 1:  # every query needs them
+        k, v = keep_rows(k, is_length_whole=True), keep_rows(v, is_length_whole=True)
     is_full = structure is not None and structure.is_full()
     visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
     return _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen, softcap)

@@ -280,12 +280,14 @@ def _count_chunks(
     num_rows, row_logits = places.size, kernel.shape[1]
     limit = CPU_LIMIT if jax.default_backend() == "cpu" else LIMIT
     limit = (chunk_rows or max(limit // row_logits, MIN_ROWS)) * row_logits
+    parts = layout.count_parts(places.shape)
     if by_key:
         num_rows, row_logits = len(places), math.prod(places.shape[1:]) * row_logits
+        parts = layout.count_parts(places.shape[:1])
     shares = layout.count_shares()
     if len(places) % shares:
         return count_chunks(num_rows, row_logits, limit * shares, shares)
-    return count_chunks(num_rows // shares, row_logits, limit)
+    return count_chunks(num_rows // parts, row_logits, limit)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6, 7))

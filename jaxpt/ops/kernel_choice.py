@@ -33,6 +33,11 @@ as the logits that a fused kernel avoids, hence XLA.
 that memory and compute are linear in the length. With a prefix, a bias or an array the
 weights are computed for all keys.
 
+With `train.context`, the positions of a row are divided over devices. cuDNN then gets
+the keys and values of the whole row and, if causal or with a window, an array;
+splash is not used; "XLA" is the ring of `ops/context.py`, or with dropout of weights
+XLA over all keys.
+
 For a query without visible keys XLA returns the mean of v, the other kernels any finite
 value; such a query must have no loss.
 """
@@ -46,6 +51,9 @@ from jaxpt.errors import DeviceError
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
 BFLOAT16_CAPABILITY = 8.0  # of NVIDIA's GPUs: Ampere
+# The forward kernels of fused attention: cuDNN's, and Pallas's on a TPU.
+FUSED = ("dot_product_attention_fwd", "pallas_call")
+RING = "ring_attention"  # the name of the results of `ops/context.py`'s ring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +62,8 @@ class AttentionRequest:
 
     Attributes:
       platform: "cpu", "nvidia" (with bfloat16), "tpu" or "other".
+      num_queries, num_keys: with spans, the queries of one and all keys.
+      num_spans: devices that the positions of a row are divided over.
       is_shared: whether rows and heads divide evenly among devices (`partition_specs`).
       looks_ahead_in_window: the mask has a window on both sides of a query.
       has_segments, is_array: whether the mask needs segments or an array, and not only
@@ -66,6 +76,7 @@ class AttentionRequest:
     num_queries: int
     num_keys: int
     head_width: int
+    num_spans: int = 1
     is_shared: bool = True
     has_segments: bool = False
     is_array: bool = False
@@ -143,6 +154,7 @@ def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
         "splash": (
             (need.platform == "tpu", "needs a TPU"),
             (need.is_shared, "needs rows and heads that divide evenly among devices"),
+            (need.num_spans == 1, "has no train.context"),
             (not need.has_dropout, "has no model.attention_dropout"),
             (not need.has_softcap, "has no model.attention_softcap"),
             (not need.has_bias, "has no relative positions"),
@@ -159,6 +171,11 @@ def _find_obstacle(kernel: str, need: AttentionRequest) -> str:
         ),
     }
     return next((reason for is_met, reason in conditions[kernel] if not is_met), "")
+
+
+def is_attention(primitive: Any, *args: Any, **params: Any) -> bool:
+    """Whether an operation gives results of attention, as a `jax.checkpoint` policy."""
+    return primitive.name.startswith(FUSED) or params.get("name") == RING
 
 
 def find_platform() -> str:

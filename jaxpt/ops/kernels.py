@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from jaxpt.ops import cpu
+from jaxpt.ops.layout import count_spans
 
 
 def is_cpu(x: Array) -> bool:
@@ -107,7 +108,7 @@ _low_product.defvjp(_low_forward, _low_backward)
 
 
 @jax.custom_vjp
-def _add_bias(y: Float[Array, "M O"], bias: Float[Array, "O"]) -> Float[Array, "M O"]:
+def _add_bias(y: Float[Array, "*M O"], bias: Float[Array, "O"]) -> Float[Array, "*M O"]:
     return _add_low(y, bias)
 
 
@@ -116,7 +117,8 @@ def _add_low(y: Array, bias: Array) -> Array:
 
 
 def _add_bias_backward(bias: Array, grad: Array) -> tuple[Array, Array]:
-    return grad, grad.astype(jnp.float32).sum(0).astype(bias.dtype)
+    rows = tuple(range(grad.ndim - 1))
+    return grad, grad.astype(jnp.float32).sum(rows).astype(bias.dtype)
 
 
 _add_bias.defvjp(lambda y, bias: (_add_low(y, bias), bias), _add_bias_backward)
@@ -134,14 +136,22 @@ def dense(
       kernel, bias: parameters; they are cast to the dtype of x.
       out_dtype: the dtype of the result; None means that of x.
     """
+    if x.ndim == 3 and count_spans(x.shape[1]) > 1:
+        # Rows and positions in one axis could not be sharded by both.
+        y = product("BTI,IO->BTO", x, kernel, out_dtype or x.dtype)
+        return y if bias is None else _add_any(y, bias)
     flat = x.reshape(-1, x.shape[-1])
     if is_cpu(x):
         y = cpu.matmul(flat, kernel)
     else:
         y = product("MI,IO->MO", flat, kernel, out_dtype or x.dtype)
     if bias is not None:
-        y = y + bias if y.dtype == jnp.float32 else _add_bias(y, bias)
+        y = _add_any(y, bias)
     return y.reshape(*x.shape[:-1], kernel.shape[1])
+
+
+def _add_any(y: Array, bias: Float[Array, "O"]) -> Array:
+    return y + bias if y.dtype == jnp.float32 else _add_bias(y, bias)
 
 
 def layer_norm(

@@ -11,6 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Shaped
 
+# The logit of a key that is not visible. Large and finite, so that a query without
+# visible keys gets equal weights and not NaN.
+MASK_VALUE = -1e30
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,11 @@ class AttnMask:
         """Whether some later keys are visible to a query despite `causal`."""
         has_prefix = self.prefix_lengths is not None or self.prefix_keys is not None
         return has_prefix or self.block > 1
+
+    @property
+    def depends_on_queries(self) -> bool:
+        """Whether the positions of queries determine which keys are visible."""
+        return self.causal or self.window is not None
 
     def is_full(self) -> bool:
         """Whether the structure alone shows that all keys are visible."""
@@ -243,8 +252,23 @@ def cached_prompt(
     return jnp.broadcast_to(visible[:, None, None], shape)
 
 
-def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 1 T S"]:
+def materialise(
+    mask: Mask,
+    num_queries: int,
+    num_keys: int,
+    first_query: Array | int = 0,
+    first_key: Array | int = 0,
+) -> Bool[Array, "#B 1 T S"]:
     """The mask as a bool array [B or 1, 1, T, S]; an array passes through.
+
+    Args:
+      first_query, first_key: positions in the row of the first query and of the first
+        key, for a mask by structure, whose arrays are of these T queries and S keys.
+
+    Keys 2 and 3, which queries 1 and 2 see causally:
+
+    >>> materialise(causal(), 2, 2, 1, 2)[0, 0].astype(int).tolist()
+    [[0, 0], [1, 0]]
 
     Raises:
       ValueError: an array that is not bool or does not broadcast to [B, 1, T, S].
@@ -256,8 +280,8 @@ def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 
                 f"is {mask.dtype} {mask.shape}"
             )
         return mask
-    query = jnp.arange(num_queries)[:, None]
-    key = jnp.arange(num_keys)[None, :]
+    places = first_query + jnp.arange(num_queries), first_key + jnp.arange(num_keys)
+    query, key = places[0][:, None], places[1][None, :]
     visible = jnp.ones((1, 1, num_queries, num_keys), bool)
     if mask.causal:
         visible = (key // mask.block <= query // mask.block)[None, None]
@@ -271,7 +295,6 @@ def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 
         queries, keys = mask.query_segments[:, :, None], mask.key_segments[:, None, :]
         visible &= ((queries == keys) & (queries != 0))[:, None]
     if mask.window is not None:
-        places = jnp.arange(num_queries), jnp.arange(num_keys)
         visible &= _is_near(*places, mask.window)
     return visible
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.networks.abilities import WritesText
-from jaxpt.ops.layout import ROW_AXES
+from jaxpt.ops.layout import LENGTH_AXIS, ROW_AXES
 from jaxpt.rng import stream
 from jaxpt.runs import sharding
 from jaxpt.runs.readers import Reader, Readers
@@ -190,7 +190,11 @@ class Program:
         """A line that describes the mesh and its memory; none for one device."""
         if len(self.devices) == 1:
             return []
-        shape = " x ".join(f"{axis} {n}" for axis, n in self.mesh.shape.items())
+        shape = " x ".join(
+            f"{axis} {n}"
+            for axis, n in self.mesh.shape.items()
+            if axis != LENGTH_AXIS or n > 1
+        )
         state = self.abstract_state()
         per_device, whole = sharding.count_bytes(state)
         several = jax.process_count()
@@ -274,12 +278,12 @@ def _first_of(state: TrainState) -> TrainState:
     return jax.tree.map(lambda x: x[0], state)
 
 
-def _fit_mesh(task: Task, num_devices: int) -> tuple[int, int, int]:
+def _fit_mesh(task: Task, num_devices: int) -> sharding.Shape:
     """The run's mesh if it fits the devices, else one that shards every matrix."""
     train = task.plan.train
     try:
         return sharding.shape_mesh(train, num_devices)
     except UserError:
         return sharding.shape_mesh(
-            dataclasses.replace(train, fsdp=0, tensor=1), num_devices
+            dataclasses.replace(train, fsdp=0, context=1, tensor=1), num_devices
         )

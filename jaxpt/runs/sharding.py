@@ -4,6 +4,8 @@ data     devices with the same parameters and different rows
 fsdp     devices with different rows, each with a shard of every matrix; the other
          shards are gathered when they are used (Rajbhandari et al. 2019, stage 3;
          Zhao et al. 2023)
+context  devices with the same rows, each with a span of their positions
+         (`jaxpt.ops.context`)
 tensor   devices with the same rows, each with a shard of the heads, of the MLP's
          hidden width and of the vocabulary (Shoeybi et al. 2019)
 """
@@ -22,10 +24,11 @@ from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import DeviceError
 from jaxpt.nn.networks.network import Rules
-from jaxpt.ops.layout import ROW_AXES
+from jaxpt.ops.layout import LENGTH_AXIS, ROW_AXES
 from jaxpt.runs.task import Task
 
-AXES = (*ROW_AXES, "tensor")
+AXES = (*ROW_AXES, LENGTH_AXIS, "tensor")
+Shape = tuple[int, int, int, int]  # of a mesh
 
 STACKED = "layers"  # arrays below this key have a first axis of layers
 
@@ -124,23 +127,29 @@ computes all logits; 50,304 ids would be sharded']
     ]
 
 
-def shape_mesh(spec: TrainSpec, num_devices: int) -> tuple[int, int, int]:
-    """The mesh's shape (data, fsdp, tensor); data gets the remaining devices."""
-    tensor = spec.tensor
+def shape_mesh(spec: TrainSpec, num_devices: int) -> Shape:
+    """The mesh's shape, by `AXES`; data gets the remaining devices."""
+    tensor, context = spec.tensor, spec.context
     if num_devices % tensor:
         raise DeviceError(
             f"train.tensor={tensor}: must divide the number of devices, {num_devices}"
         )
-    fsdp = spec.fsdp or num_devices // tensor
-    if num_devices % (fsdp * tensor):
+    if num_devices % (context * tensor):
         raise DeviceError(
-            f"train.fsdp={fsdp}: must, times train.tensor={tensor}, divide the "
+            f"train.context={context}: must, times train.tensor={tensor}, divide the "
+            f"number of devices, {num_devices}"
+        )
+    fsdp = spec.fsdp or num_devices // (context * tensor)
+    if num_devices % (fsdp * context * tensor):
+        more = f" and train.context={context}" if context > 1 else ""
+        raise DeviceError(
+            f"train.fsdp={fsdp}: must, times train.tensor={tensor}{more}, divide the "
             f"{num_devices} devices there are"
         )
-    return num_devices // (fsdp * tensor), fsdp, tensor
+    return num_devices // (fsdp * context * tensor), fsdp, context, tensor
 
 
-def make_mesh(shape: tuple[int, int, int], devices) -> Mesh:
+def make_mesh(shape: Shape, devices) -> Mesh:
     """The mesh; on a TPU it follows the topology of the machine."""
     if devices[0].platform == "tpu":
         arranged = mesh_utils.create_device_mesh(
@@ -152,17 +161,20 @@ def make_mesh(shape: tuple[int, int, int], devices) -> Mesh:
     return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
-    """Refuses a batch or a network that cannot be split over the mesh.
+def check_task(task: Task, shapes: Any, shape: Shape) -> None:
+    """Refuses a batch, rows or a network that cannot be split over the mesh.
 
     Args:
       shapes: of the parameters.
     """
-    data, fsdp, tensor = shape
+    data, fsdp, context, tensor = shape
+    if context > 1:
+        _check_lengths(task, context)
     for phase in task.phases:
         size, num = phase.plan.train.batch_size, phase.plan.train.num_microbatches
         if size % (data * fsdp * num):
-            kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
+            group = context * tensor
+            kinds = "devices" if group == 1 else f"groups of {group} devices"
             batch = "" if phase is task else f"the {size} rows of a phase "
             raise DeviceError(
                 f"train.batch_size={task.plan.train.batch_size}: {batch}must be a "
@@ -180,6 +192,23 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
             if number % tensor:
                 raise DeviceError(
                     f"train.tensor={tensor}: must divide {prefix}{field}={number}"
+                )
+
+
+def _check_lengths(task: Task, context: int) -> None:
+    """Refuses rows whose positions cannot be divided over `context` devices."""
+    if not task.model.SPLITS_LENGTH:
+        raise DeviceError(
+            f"train.context={context}: must be 1 with objective={task.plan.objective}, "
+            "whose network has no attention"
+        )
+    for phase in task.phases:
+        where = "" if phase is task else " of a phase"
+        for name, length in phase.spec.lengths.items():
+            if length % context:
+                raise DeviceError(
+                    f"train.context={context}: must divide the length of the {name}"
+                    f"{where}, {length} tokens (data.seq_len, data.row_length)"
                 )
 
 

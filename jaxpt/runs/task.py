@@ -178,8 +178,8 @@ class Task:
         """
         is_packed = self.plan.rows.rows in SEGMENTED
         lengths = [n for task in self.phases for n in task.spec.lengths.values()]
-        reads_ahead = self.model.READS_AHEAD
-        needs = list_requests(self.model_spec, lengths, is_packed, reads_ahead)
+        how = is_packed, self.model.READS_AHEAD, self.plan.train.context
+        needs = list_requests(self.model_spec, lengths, *how)
         kernel = self.model_spec.attention
         return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
 

@@ -75,6 +75,7 @@ CHANGEABLE = {
     "train.keep_checkpoints",
     "train.checkpoint_words",
     "train.fsdp",
+    "train.context",
     "train.tensor",
     "train.trackers",
     "train.profile_steps",

@@ -43,6 +43,7 @@ def check_run(
         [length for spec in specs for length in spec.lengths.values()],
         is_packed=task.plan.rows.rows in SEGMENTED,
         reads_ahead=task.model.READS_AHEAD,
+        num_spans=task.plan.train.context,
     )
     if trackers := task.plan.train.trackers:
         load_place("jaxpt.training.trackers:check_installed")(trackers)

@@ -38,6 +38,7 @@ TABLE = [
     ({"head_width": 136}, "xla", "xla", "cpu"),
     ({"head_width": 256}, "xla", "splash", "cpu"),
     ({"is_shared": False}, "cudnn", "xla", "cpu"),
+    ({"num_spans": 2}, "cudnn", "xla", "cpu"),
     ({"looks_ahead_in_window": True}, "xla", "splash", "cpu"),
 ]
 
@@ -86,6 +87,7 @@ def test_precision_and_platform_matter():
             {"is_shared": False},
             "rows and heads that divide evenly among devices",
         ),
+        ("splash", TPU, {"num_spans": 2}, "has no train.context"),
         ("splash", TPU, {"has_dropout": True}, "has no model.attention_dropout"),
         ("splash", TPU, {"has_bias": True}, "has no relative positions"),
         ("splash", TPU, {"is_array": True}, "has no prefix"),
@@ -200,6 +202,13 @@ def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):
         assert heads == PartitionSpec(("data", "fsdp"))
         assert (
             attention.partition_specs(6, 4) is attention.partition_specs(8, 3) is None
+        )
+    names = ("data", "fsdp", "context", "tensor")
+    with use_abstract_mesh(
+        AbstractMesh((2, 1, 2, 2), names, axis_types=4 * automatic[:1])
+    ):
+        assert attention.partition_specs(2, 4)[0] == PartitionSpec(
+            ("data", "fsdp"), "tensor"
         )
     with use_abstract_mesh(AbstractMesh((8,), ("data",), axis_types=automatic[:1])):
         assert attention.partition_specs(8, 3)[0] == PartitionSpec(("data",), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny import make_config, many_devices, prepare
+from tiny import make_config, many_devices, prepare, slow
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
@@ -28,11 +28,11 @@ SCRIPT = ROOT / "tests" / "training" / "losses_by_devices.py"
 def check_shares(name, trees):
     """What each device truly holds of the parameters and of both Adam moments."""
     for shares in trees:
-        if name in ("data 8", "pmap 8"):
-            whole = 1.0 if name == "data 8" else 0.125  # pmap's have an axis of devices
+        if name in ("data 8", "pmap 8", "data 2, context 4"):
+            whole = 0.125 if name == "pmap 8" else 1.0  # pmap's have an axis of devices
             assert set(shares.values()) == {whole}
             continue
-        count = 2 if name == "microbatches" else 8
+        count = {"microbatches": 2, "fsdp 2, context 2, tensor 2": 4}.get(name, 8)
         if set(shares) == {"words", "contexts"}:  # skip_gram's, which has no layers
             assert max(shares.values()) < 1
             continue
@@ -48,6 +48,7 @@ def check_shares(name, trees):
 # stack in other forms. All on all is slow.
 ALL = "mlm"
 SPLIT = ("one", "tensor 2, fsdp 4")
+NO_SPANS = ("bilm", "skip_gram")
 QUICK = {
     ALL: ("one", "fsdp 8", "pmap 8"),
     f"{ALL}/schedules": ("one", "fsdp 8", "pmap 8"),
@@ -65,9 +66,8 @@ def list_cases():
         yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 
-@pytest.mark.slow_cases("electra-some", "span_corruption-some", "mlm/schedules-some")
-@pytest.mark.parametrize("objective, cases", list(list_cases()))
-def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
+def run_script(speech, objective, *cases):
+    """What losses_by_devices.py prints, by case."""
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(speech), objective, *cases],
@@ -76,12 +76,13 @@ def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout.splitlines()[-1])
-    one = data.pop("one")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def check_alike(one, data):
+    """First gradients, 30 losses and measures of each mesh against one device's."""
     scale = max(map(abs, one["grads"]))
     assert scale > 1e-4  # there is a gradient to compare
-    every = {"data 8", "fsdp 8", "tensor 2, fsdp 4", "pmap 8"}
-    assert set(cases) - {"one"} <= set(data) if cases else every <= set(data)
     for name, other in data.items():
         check_shares(name, other["shares"])
         pairs = zip(one["grads"], other["grads"], strict=True)
@@ -92,6 +93,16 @@ def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
         # The last of 13 rows are measured with three that only fill up their batch.
         for metric, pair in (other["measured"] or {}).items():
             assert pair == pytest.approx(one["measured"][metric], rel=1e-5), metric
+
+
+@pytest.mark.slow_cases("electra-some", "span_corruption-some", "mlm/schedules-some")
+@pytest.mark.parametrize("objective, cases", list(list_cases()))
+def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
+    data = run_script(speech, objective, *cases)
+    one = data.pop("one")
+    every = {"data 8", "fsdp 8", "tensor 2, fsdp 4", "pmap 8"}
+    assert set(cases) - {"one"} <= set(data) if cases else every <= set(data)
+    check_alike(one, data)
     is_measured = [bool(other["measured"]) for other in data.values()]
     assert sum(is_measured) == (1 if cases else 2)
     # A device gathers matrices; no hidden states, which are larger here, are exchanged.
@@ -103,6 +114,39 @@ def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
         )
         assert gathered > 4 * one["largest"] and summed > 2 * len(one["grads"])
         assert data["fsdp 8"]["moved"] <= one["largest"] < 16 * 20 * 16
+
+
+# Rows whose positions are on several devices: packed, in full, with relative positions
+# and dropout. All others are slow.
+SPAN_FORMS = [
+    "mlm/context",
+    slow("clm/context"),
+    slow("clm/context_full"),
+    slow("mlm/context_relative"),
+    slow("electra/context"),
+    slow("masked_diffusion/context"),
+    slow("span_corruption/context"),
+    slow("span_corruption/context_relative"),
+    *(slow(f"{name}/context_full") for name in OBJECTIVES if name not in NO_SPANS),
+]
+
+
+@pytest.mark.parametrize("objective", SPAN_FORMS)
+def test_spans_of_rows_give_one_devices_numbers(objective, speech):
+    data = run_script(speech, objective)
+    one = data.pop("one")
+    assert set(data) == {"data 2, context 4", "fsdp 2, context 2, tensor 2"}
+    check_alike(one, data)
+    # Keys and values go round.
+    assert "collective-permute" in data["data 2, context 4"]["collectives"]
+
+
+@pytest.mark.parametrize("objective", NO_SPANS)
+def test_a_network_without_attention_does_not_divide_rows(objective, speech):
+    task, _, _ = prepare(make_config(speech, objective, train__context=2))
+    words = f"train.context=2: must be 1 with objective={objective}"
+    with pytest.raises(UserError, match=words):
+        Program(task, jax.devices() * 2)
 
 
 def test_a_batch_that_devices_cannot_share_is_refused(speech):
@@ -168,8 +212,11 @@ def test_every_step_draws_its_own_corruption(speech):
 
 def test_a_run_is_used_on_other_devices_than_those_it_trained_on(speech):
     task, _, _ = prepare(make_config(speech, train__fsdp=8))
-    assert _fit_mesh(task, 8) == (1, 8, 1)
-    assert _fit_mesh(task, 3) == (1, 3, 1)  # each holds a third
+    assert _fit_mesh(task, 8) == (1, 8, 1, 1)
+    assert _fit_mesh(task, 3) == (1, 3, 1, 1)  # each holds a third
+    task, _, _ = prepare(make_config(speech, train__context=4))
+    assert _fit_mesh(task, 8) == (2, 1, 4, 1)
+    assert _fit_mesh(task, 1) == (1, 1, 1, 1)
 
 
 @pytest.mark.slow

@@ -208,17 +208,18 @@ def test_what_an_optimizer_keeps_lies_as_its_parameter(optimizer):
     st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16]),
     st.integers(0, 8),
     st.integers(1, 8),
+    st.integers(1, 4),
 )
-def test_a_mesh_is_all_devices_or_an_error(num_devices, fsdp, tensor):
-    spec = TrainSpec(fsdp=fsdp, tensor=tensor)
+def test_a_mesh_is_all_devices_or_an_error(num_devices, fsdp, tensor, context):
+    spec = TrainSpec(fsdp=fsdp, tensor=tensor, context=context)
     try:
         shape = shape_mesh(spec, num_devices)
     except UserError as error:
         assert "train.tensor=" in str(error)
-        assert num_devices % (tensor * max(fsdp, 1))
+        assert num_devices % (tensor * context * max(fsdp, 1))
         return
-    assert shape[0] * shape[1] * shape[2] == num_devices
-    assert shape[2] == tensor and (shape[1] == fsdp or fsdp == 0)
+    assert shape[0] * shape[1] * shape[2] * shape[3] == num_devices
+    assert shape[2:] == (context, tensor) and (shape[1] == fsdp or fsdp == 0)
     assert fsdp or shape[0] == 1
 
 
@@ -234,13 +235,13 @@ def check(task, shape):
 @pytest.mark.parametrize(
     "shape, changes, words",
     [
-        ((2, 2, 1), {"train__batch_size": 6}, "train.batch_size=6: .* 4 devices"),
-        ((1, 2, 4), {"train__batch_size": 9}, "multiple of 2 groups of 4 devices"),
-        ((4, 1, 1), {"train__num_microbatches": 4}, "train.num_microbatches=4"),
-        ((1, 1, 4), {}, "train.tensor=4: must divide model.num_heads=2"),
-        ((1, 1, 2), {"model__d_ff": 33}, "must divide model.d_ff=33"),
+        ((2, 2, 1, 1), {"train__batch_size": 6}, "train.batch_size=6: .* 4 devices"),
+        ((1, 2, 1, 4), {"train__batch_size": 9}, "multiple of 2 groups of 4 devices"),
+        ((4, 1, 1, 1), {"train__num_microbatches": 4}, "train.num_microbatches=4"),
+        ((1, 1, 1, 4), {}, "train.tensor=4: must divide model.num_heads=2"),
+        ((1, 1, 1, 2), {"model__d_ff": 33}, "must divide model.d_ff=33"),
         (
-            (1, 1, 4),
+            (1, 1, 1, 4),
             {"model__num_heads": 8, "model__num_kv_heads": 2},
             "train.tensor=4: must divide model.num_kv_heads=2",
         ),
@@ -251,14 +252,39 @@ def test_what_a_mesh_does_not_divide_is_refused(shape, changes, words, speech):
         check(make_mlm(speech, **changes), shape)
 
 
+@pytest.mark.parametrize(
+    "objective, changes, words",
+    [
+        ("mlm", {}, "context=5: must divide the length of the encoder, 24 tokens"),
+        ("clm", {"data__row_length": 25}, "length of the decoder, 24 tokens"),
+        ("span_corruption", {"data__row_length": 30}, "length of the "),
+        ("mlm", {"train__batch_size": 7}, "batch_size=7: .* multiple of 2 groups of 5"),
+        (
+            "mlm",
+            {"data__row_length": 40, "train__length_schedule": ((0.5, 2),)}
+            | {"model__max_len": 64, "train__context": 8},
+            "train.context=8: must divide the length of the encoder of a phase, 20",
+        ),
+    ],
+)
+def test_lengths_that_a_mesh_does_not_divide_are_refused(
+    objective, changes, words, speech
+):
+    if "batch_size" in words:
+        changes = changes | {"data__row_length": 25}
+    context = changes.get("train__context", 5)
+    with pytest.raises(UserError, match=words):
+        check(make_mlm(speech, objective, **changes), (2, 1, context, 1))
+
+
 def test_each_network_must_divide(speech):
     task = make_mlm(speech, "electra", model__num_heads=4)
-    check(task, (1, 1, 2))
+    check(task, (1, 1, 1, 2))
     with pytest.raises(UserError, match="the generator's num_heads=2"):
-        check(task, (1, 1, 4))
+        check(task, (1, 1, 1, 4))
 
 
-@pytest.mark.parametrize("field", ["fsdp", "tensor"])
+@pytest.mark.parametrize("field", ["fsdp", "context", "tensor"])
 def test_pmap_only_shares_out_rows(field, refuses):
     TrainSpec(backend="pmap")
     with refuses(f"train.{field}=2", "train.backend=pmap"):

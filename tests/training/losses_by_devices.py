@@ -5,7 +5,8 @@ the share of every parameter and Adam moment that a device holds, and what is ex
 
     losses_by_devices.py TEXT OBJECTIVE [CASE ...]     by default, all cases
 
-OBJECTIVE may be a name of tiny.VARIANTS, or end in "/" and a name of FORMS.
+OBJECTIVE may be a name of tiny.VARIANTS, or end in "/" and a name of FORMS. With a form
+of SPANS, rows have a length that divides over devices, and the meshes divide it.
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ import numpy as np
 import optax
 from tiny import VARIANTS, make_config, prepare
 
+from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.likelihood import add_up
 from jaxpt.ops import metrics
 from jaxpt.runs.data import held_rows, make_feed
@@ -48,7 +50,7 @@ CASES = {
     "tensor 2, fsdp 4": (8, {"train__tensor": 2, "train__fsdp": 4}),
     "pmap 8": (8, {"train__backend": "pmap"}),
 }
-MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8")
+MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8", "data 2, context 4")
 MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
 # Of 30 steps, 10 read half of the rows, and 20 read rows that are cut in two.
 SCHEDULES = {
@@ -61,11 +63,35 @@ COMPLETEP = {
     "model__base_width": 16,
     "model__base_depth": 1,
 }
-FORMS = {"schedules": SCHEDULES, "completep": COMPLETEP}
+# Learned positions and packed documents; rotary ones and grouped heads in the other.
+SPANS = {
+    "context": {"data__documents": "paragraph", "data__rows": "packed"},
+    "context_full": {"model__positions": "rotary", "model__num_kv_heads": 2},
+    "context_relative": {"model__positions": "relative", "model__dropout": 0.1},
+}
+SPAN_CASES = {
+    "one": CASES["one"],
+    "data 2, context 4": (8, {"train__context": 4}),
+    "fsdp 2, context 2, tensor 2": (
+        8,
+        {"train__fsdp": 2, "train__context": 2, "train__tensor": 2},
+    ),
+}
+FORMS = {"schedules": SCHEDULES, "completep": COMPLETEP, **SPANS}
 SMALL = {
     "bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)},
     "adaptive_mlm": {"adaptive_mlm__update_every": 10},
 }
+
+
+def find_row_length(path, objective, changes):
+    """The smallest row whose stacks read a multiple of 4 tokens."""
+    for length in range(24, 64):
+        lengths = {**changes, "model__max_len": 96, "data__row_length": length}
+        config = make_config(path, objective, **lengths)
+        if not any(n % 4 for n in make_plan(config).spec.lengths.values()):
+            return lengths
+    raise ValueError(f"{objective} has no such length")
 
 
 def run(path, objective, num_devices, changes, start, size=0):
@@ -144,6 +170,8 @@ if __name__ == "__main__":
     objective, fields = VARIANTS.get(objective, (objective, {}))
     more = {f"{objective}__{field}": value for field, value in fields.items()}
     more |= FORMS.get(form, {})
+    if form in SPANS:
+        more, cases = find_row_length(path, objective, more), SPAN_CASES
     cases = {name: (num, changes | more) for name, (num, changes) in cases.items()}
     cases = {name: cases[name] for name in names or cases}
     first = None

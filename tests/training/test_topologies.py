@@ -162,6 +162,42 @@ def test_a_split_run_is_used_as_a_whole_one(moved, tmp_path, capsys):
     assert (one / tensors).read_bytes() == (eight / tensors).read_bytes()
 
 
+WRITES = """
+import sys
+from jaxpt.cli import main as cli
+workdir, folder = sys.argv[1:]
+writing = ["--prompt", "the ", "--num_tokens=12", "--temperature=0"]
+assert cli.main(["generate", "--workdir", workdir, *writing]) == 0
+assert cli.main(["export", "--workdir", workdir, "--to", folder]) == 0
+"""
+
+
+@pytest.mark.slow
+def test_a_run_of_divided_rows_goes_on_and_is_used_on_one_device(speech, tmp_path):
+    changes = {"data__row_length": 25, "model__dropout": 0.1}
+    write_config(tmp_path / "config.py", speech, **changes)
+    train = ["train", "--config", tmp_path / "config.py", "--workdir"]
+    whole = start(["-m", "jaxpt", *train, tmp_path / "whole"])
+    spans = [SCRIPT, 2, *train, tmp_path / "parts", "--config.train.context=4"]
+    codes, outs, errors = end(start(spans, 8))
+    assert codes == [128 + signal.SIGTERM], errors
+    assert "mesh: data 2 x fsdp 1 x context 4 x tensor 1" in outs[0]
+    (code,), (out,), errors = end(start(["-m", "jaxpt", *train, tmp_path / "parts"]))
+    assert code == 0 and "resuming from step 4" in out, errors
+    assert end(whole)[0] == [0]
+    one, many = curve(tmp_path / "whole"), curve(tmp_path / "parts")
+    assert list(one) == list(many) == list(range(2, 13, 2))
+    for step, loss in one.items():
+        assert abs(many[step] - loss) < 1e-5 * loss, step
+    used = [
+        end(start(["-c", WRITES, tmp_path / "parts", tmp_path / f"on_{num}"], num))
+        for num in (1, 8)
+    ]
+    assert [codes for codes, *_ in used] == [[0], [0]], used
+    tensors = [tmp_path / f"on_{num}" / "model.safetensors" for num in (1, 8)]
+    assert tensors[0].read_bytes() == tensors[1].read_bytes()
+
+
 def wait_for_step(workdir, step, processes):
     for _ in range(2400):
         if (workdir / "metrics.jsonl").exists():

@@ -37,6 +37,7 @@ class BiLm(Network, nn.Module):
       cell_clip, proj_clip: the largest absolute value in a cell, in a projection.
     """
 
+    SPLITS_LENGTH = False
     GAP_BY_LIKELIHOOD = True
     SCORING = ("both", "forward", "backward")
     scores_ratio = False

@@ -55,6 +55,7 @@ class Network(abc.ABC):
     HEADS: ClassVar[tuple[str, ...]] = ()
     HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
     READS_AHEAD: ClassVar[bool] = True  # a token may attend to later ones
+    SPLITS_LENGTH: ClassVar[bool] = True  # positions of a row may be on several devices
     # Scores a token in a text by the likelihood of the whole text, by Bayes' rule.
     GAP_BY_LIKELIHOOD: ClassVar[bool] = False
     # By scoring rule, the parameters that it reads; a rule that is not here reads all.

@@ -15,6 +15,7 @@ from jaxpt.nn.networks.network import Network
 class SkipGram(Network, nn.Module):
     """A vector [D] of each word, and one of it as another word's neighbour."""
 
+    SPLITS_LENGTH = False
     RULES = ((r"words|contexts", ("tensor", "fsdp")),)
 
     spec: ModelSpec
