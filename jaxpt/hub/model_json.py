@@ -24,7 +24,7 @@ KINDS = {
 
 
 def make_model_json(run: LoadedRun) -> dict:
-    """How texts are written for a run's graphs, and what they predict."""
+    """The form of texts for a run's graphs, and the use of their outputs."""
     task, tokenizer = run.program.task, run.tokenizer
     network, vocab, form = task.model, tokenizer.vocab, task.text_form
     parts = network.export_parts(run.params)

@@ -253,7 +253,7 @@ def make_card(
 def _list_notes(
     heads: Sequence[str], network: Network, functions: Mapping[str, Written]
 ) -> list[str]:
-    """What a user of the functions needs to know."""
+    """Notes for users of the functions."""
     longest = max(each.graph.spec.max_len for each in functions.values())
     notes = [
         f"any batch size, 1 to {longest} tokens; texts are padded on the right, and "
