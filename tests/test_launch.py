@@ -501,6 +501,69 @@ def test_the_jobset_of_a_run():
     assert yaml.safe_load(fewer)["spec"]["failurePolicy"]["maxRestarts"] == 0
 
 
+# SkyPilot.
+
+# The fields that are used, of https://docs.skypilot.co/en/latest/reference/yaml-spec.html
+SKYPILOT = {"name", "workdir", "num_nodes", "resources", "envs", "setup", "run"}
+RESOURCES = {"accelerators", "use_spot", "disk_size", "job_recovery"}
+
+
+def read_skypilot():
+    text = (LAUNCH / "skypilot.yaml").read_text(encoding="utf-8")
+    return text, yaml.safe_load(text)
+
+
+def test_the_task_of_skypilot():
+    text, task = read_skypilot()
+    assert task.keys() == SKYPILOT and task["resources"].keys() == RESOURCES
+    assert task["resources"]["use_spot"] is True and task["num_nodes"] == 1
+    assert re.fullmatch(r"[A-Z0-9-]+:[1-9]", task["resources"]["accelerators"])
+    recovery = task["resources"]["job_recovery"]
+    assert recovery == {"strategy": "EAGER_NEXT_REGION", "max_restarts_on_errors": 0}
+    assert task["envs"]["BUCKET"] is None  # SkyPilot asks for it
+    used = set(re.findall(r"[$]{(\w+)}", task["setup"] + task["run"]))
+    assert used == set(task["envs"])
+    assert f'"jax[cuda12]=={jax_version()}"' in task["setup"]
+    names = set(re.findall(r"(?:launch|configs)/\w+\.\w+", text))
+    assert len(names) > 3
+    for name in names | {"requirements.txt"}:
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("part", ["setup", "run"])
+def test_the_scripts_of_skypilots_task_are_sound(part, tmp_path):
+    _, task = read_skypilot()
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    # Its variables are set by SkyPilot; ARGUMENTS is several words.
+    leaves_out = "--exclude=SC2154,SC2086,SC1091"
+    script = write_program(tmp_path / "part.sh", "#!/bin/bash\n" + task[part])
+    done = subprocess.run(
+        [shellcheck, leaves_out, script], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_skypilots_commands_train_and_resume_a_run_in_its_bucket(tmp_path):
+    """The second machine gets the same command as the first."""
+    _, task = read_skypilot()
+    program = write_program(
+        tmp_path / "jaxpt", f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n'
+    )
+    envs = task["envs"] | {"BUCKET": "gs://b", "NAME": "mlm"}
+    for _ in range(2):
+        done = subprocess.run(
+            ["bash", "-c", task["run"]],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], "JAXPT": str(program)} | envs,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+    arguments = "--config configs/quickstart.py --config.objective=mlm"
+    call = f"train {arguments} --workdir gs://b/runs/mlm\n"
+    assert (tmp_path / "calls").read_text() == 2 * call
+
+
 # Images.
 
 

@@ -116,7 +116,7 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
     )
     metrics = measure(program, params, corpora, program.task.plan.train.seed).metrics
     if processes.is_first():
-        note = " (EMA of the parameters)" if program.task.has_ema else ""
+        note = " (average of the parameters)" if program.task.has_ema else ""
         result = {"step": step, "metrics": metrics}
         show_result(values, result, [f"step {step}{note}", *list_metrics(metrics)])
     return 0

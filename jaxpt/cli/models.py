@@ -21,11 +21,15 @@ PRECISION = {
         "of ONNX graphs: float32; or float16 or int8, smaller and less exact",
     )
 }
-# Flags of `jaxpt export` that do not apply to ONNX graphs.
-TRANSFORMERS_FLAGS = (
-    *("family", "dtype", "max_shard_size"),
-    *("license", "language", "push", "private"),
-)
+# Flags of `jaxpt export` that apply to one format alone.
+FORMAT_FLAGS: dict[str, tuple[str, ...]] = {
+    "transformers": (
+        *("family", "dtype", "max_shard_size"),
+        *("license", "language", "push", "private"),
+    ),
+    "onnx": ("precision", "attentions"),
+    "stablehlo": (),
+}
 
 
 @command(
@@ -35,11 +39,12 @@ jaxpt export --workdir runs/mlm --to exported
 jaxpt export --workdir runs/mlm --to half --dtype bfloat16 --max_shard_size 2GB
 jaxpt export --workdir runs/mlm --to hf --license mit --push ORG/NAME --private
 jaxpt export --workdir runs/compared --to models --push ORG/NAME
-jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
+jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8
+jaxpt export --workdir runs/mlm --to functions --format stablehlo""",
     flags=PRECISION
     | {
         "to": ("", "the new folder to write"),
-        "format": ("transformers", "what to write", ("transformers", "onnx")),
+        "format": ("transformers", "what to write", tuple(FORMAT_FLAGS)),
         "family": (
             "",
             "model_type of transformers, such as bert; default: the first that fits",
@@ -60,7 +65,7 @@ jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
     },
 )
 def export(command: Command, argv: list[str]) -> int:
-    """Write a run as a model of transformers, or as ONNX graphs.
+    """Write a run as a model of transformers, as ONNX graphs or as StableHLO.
 
     Of a comparison, the first seed of each objective becomes a folder of transformers
     in --to, whose model card has the comparison's verdicts. --push ORG/NAME uploads
@@ -69,16 +74,20 @@ def export(command: Command, argv: list[str]) -> int:
     """
     values = parse(command, argv)
     workdir, to = read_workdir(values), read_to(values)
-    is_onnx = values.format == "onnx"
-    unused = TRANSFORMERS_FLAGS if is_onnx else ("precision", "attentions")
-    refuse(values, unused, f"must be left out with --format={values.format}")
+    for name, unused in FORMAT_FLAGS.items():
+        if name != values.format:
+            refuse(values, unused, f"must be left out with --format={values.format}")
     if not values.push:
         refuse(values, ("private",), "must be left out without --push")
     start_jax()
-    if is_onnx:
+    if values.format == "onnx":
         from jaxpt.hub.onnx_export import export_onnx
 
         return show(export_onnx(workdir, to, values.precision, values.attentions))
+    if values.format == "stablehlo":
+        from jaxpt.hub.stablehlo_export import export_stablehlo
+
+        return show(export_stablehlo(workdir, to))
     from jaxpt.comparison.exports import export_comparison, is_comparison
     from jaxpt.finetuning.export import export_finetuned, is_finetuned
     from jaxpt.hub.export import ExportOptions, export_run

@@ -75,6 +75,11 @@ def check_plans(amounts: tuple[float, ...], plans: Mapping[str, Plan]) -> None:
                     f"train.{field}={value}: must be () with {place}, as it depends on "
                     f"the length of a run (for {name})"
                 )
+        if stages := plan.text.mixture_stages:
+            raise ConfigError(
+                f"data.mixture_stages={stages}: must be () with {place}, as a stage "
+                f"begins at a fraction of each run (for {name})"
+            )
 
 
 def check_progress(amounts: tuple[float, ...], task: Task) -> None:

@@ -274,6 +274,11 @@ def _check_plan(plan: FinetunePlan) -> None:
             f"optim.name={plan.optim.name}: must be adamw, adafactor, lamb or lion in "
             f"fine-tuning"
         )
+    if plan.optim.is_schedule_free:
+        raise ConfigError(
+            f"optim.name={plan.optim.name}: must have no average of the parameters in "
+            "fine-tuning, which evaluates the trained ones"
+        )
     if plan.spec.head not in ("auto", *FORMS):
         raise ConfigError(
             f"task.head={plan.spec.head}: must be one of auto, {', '.join(FORMS)}"

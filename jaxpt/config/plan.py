@@ -376,7 +376,17 @@ def _check_phases(plan: Plan) -> None:
             ) from error
 
 
+def _check_stages(plan: Plan) -> None:
+    """Refuses milestones by words with mixtures that change the words of a row."""
+    if plan.text.mixture_stages and plan.train.checkpoint_words:
+        raise ConfigError(
+            f"train.checkpoint_words={plan.train.checkpoint_words}: must be () with "
+            "data.mixture_stages"
+        )
+
+
 CHECKS: tuple[Callable[[Plan], None], ...] = (
+    _check_stages,
     _check_lengths,
     _check_rows,
     _check_phases,

@@ -3,7 +3,7 @@
     ---
     base_model: google-bert/bert-base-uncased    if the run was imported from the Hub
     language: en                                 if the user names one, as the licence
-    library_name: transformers
+    library_name: transformers                   or jax
     license: apache-2.0
     tags: [jaxpt, mlm]
     model-index: ...                             the metrics, as the Hub reads them
@@ -46,6 +46,8 @@ class Card:
       license: as the Hub names it, "apache-2.0"; "" states none.
       language: ISO 639 codes, ("en",).
       comparison: lines about the comparison that the model is from; () if it is alone.
+      library: that loads it.
+      usage: how it is loaded, in Markdown.
     """
 
     title: str
@@ -60,6 +62,8 @@ class Card:
     license: str = ""
     language: Sequence[str] = ()
     comparison: Sequence[str] = ()
+    library: str = "transformers"
+    usage: str = ""
 
 
 def format_card(card: Card) -> str:
@@ -74,6 +78,8 @@ def format_card(card: Card) -> str:
     if card.metrics:
         lines += ["", f"| metric ({card.split}) | value |", "|---|---|"]
         lines += [f"| {name} | {value:.4f} |" for name, value in card.metrics.items()]
+    if card.usage:
+        lines += ["", "## Usage", "", card.usage]
     if card.comparison:
         lines += ["", "## Comparison", "", *(f"- {line}" for line in card.comparison)]
     return "\n".join(lines) + "\n"
@@ -96,7 +102,7 @@ def _format_metadata(card: Card) -> str:
     data = ModelCardData(
         base_model=card.base.repository if card.base else None,
         language=list(card.language) or None,
-        library_name="transformers",
+        library_name=card.library,
         license=card.license or None,
         tags=["jaxpt", *card.tags],
         model_name=card.name if results else None,

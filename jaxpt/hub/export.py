@@ -26,6 +26,7 @@ from jaxpt.runs.random_parts import list_missing
 from jaxpt.runs.result import load_result
 from jaxpt.runs.task import Task
 from jaxpt.runs.workdir import load_run
+from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.symbols import is_byt5
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -147,9 +148,7 @@ def write_export(
         )
     check_range(models, options.dtype)
     result, base = load_result(workdir), read_base_model(workdir)
-    text = task.plan.text
-    paths = text.mixture or (text.path,)
-    data = ", ".join(Path(str(path)).name for path in paths)
+    data = name_data(task.plan.text)
     lines = []
     for head, model in models.items():
         inner = head if len(models) > 1 else ""
@@ -158,9 +157,7 @@ def write_export(
             name=folder.name,
             task=TASKS[head],
             data=data,
-            facts=_list_facts(
-                task, result, head, step, list(models), model.notes, data
-            ),
+            facts=list_facts(task, result, head, step, list(models), model.notes, data),
             metrics=result["metrics"] if result else {},
             split="held-out text",
             base=base,
@@ -375,7 +372,13 @@ def _list_random(task: Task) -> list[str]:
     return [f"drawn at random and not trained: {names}"] if parts else []
 
 
-def _list_facts(
+def name_data(text: TextSpec) -> str:
+    """The names of the files that a run was trained on."""
+    paths = text.mixture or (text.path,)
+    return ", ".join(Path(str(path)).name for path in paths)
+
+
+def list_facts(
     task: Task,
     result: dict | None,
     head: str,
@@ -384,7 +387,11 @@ def _list_facts(
     notes: Sequence[str],
     data: str,
 ) -> list[str]:
-    """Lines of the card on how the model was trained, and how it is loaded."""
+    """Lines of a card on how the model was trained, and how it is loaded.
+
+    Args:
+      heads: the folders of its networks, if there are several.
+    """
     plan, spec = task.plan, task.plan.train
     schedules = {
         "train.batch_schedule": spec.batch_schedule,

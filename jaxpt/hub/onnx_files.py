@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxpt import optional
 from jaxpt.errors import ConfigError, DataError, argument
-from jaxpt.hub.onnx_graphs import Graph
+from jaxpt.hub.graphs import Graph
 
 PRECISIONS = ("float32", "float16", "int8")
 # Allowed difference from JAX in float32, where sums are taken in another order, over

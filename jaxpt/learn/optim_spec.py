@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Annotated, ClassVar
 
+from jaxpt.by_name import load_place
 from jaxpt.setting_types import (
     BelowOne,
     Fraction,
@@ -13,6 +14,7 @@ from jaxpt.setting_types import (
     OneOf,
     PositiveFloat,
     PositiveFraction,
+    Rule,
     Settings,
 )
 
@@ -42,6 +44,12 @@ OPTIMIZER_DEFAULTS = {
     "muon": {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-10},
     "normuon": {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-10},
 }
+NAMED = "optax."  # begins the names of other optimizers (`jaxpt.learn.optax_names`)
+OptimizerName = Rule(
+    lambda name: name in OPTIMIZER_DEFAULTS or name.startswith(NAMED),
+    f"one of {', '.join(OPTIMIZER_DEFAULTS)}, or an optimizer of optax, such as "
+    "optax.adan or optax.contrib.prodigy",
+)
 # Settings that only some optimizers or only some schedules use.
 OPTIMIZERS_READING = {
     "bias_correction": ("adamw", "lamb"),
@@ -70,7 +78,11 @@ class OptimSpec(Settings):
         128 x 128 on, updates clipped to an RMS of 1); "lamb" (Adam's update times the
         ratio of each tensor's norm to the update's norm); "lion"; "muon" (for the
         layers' matrices; embeddings, heads, norms and biases use AdamW); or "normuon"
-        (Muon with steps divided by their RMS for each output or input).
+        (Muon with steps divided by their RMS for each output or input). An optimizer
+        of optax by its name, "optax.adan" or "optax.contrib.prodigy"
+        (`jaxpt.learn.optax_names`).
+      args: arguments of an optimizer of optax, "b1=0.95, nesterov=True". The learning
+        rate, its schedule and the weight decay are settings as for the others.
       lr: the peak learning rate.
       lr_width: the width for which `lr` is set: `lr` is multiplied by
         sqrt(lr_width / model.d_model), Muon's rate is not (nanochat: 768); 0: no
@@ -128,7 +140,8 @@ class OptimSpec(Settings):
 
     SECTION: ClassVar[str] = "optim"
 
-    name: Annotated[str, OneOf(*OPTIMIZER_DEFAULTS)] = "adamw"
+    name: Annotated[str, OptimizerName] = "adamw"
+    args: str = ""
     lr: PositiveFloat = 1e-3
     lr_width: NonNegativeInt = 0
     lr_tokens: NonNegativeInt = 0
@@ -161,12 +174,15 @@ class OptimSpec(Settings):
         for name, reader in _list_unread(self).items():
             default = type(self).__dataclass_fields__[name].default
             is_good = getattr(self, name) == default
-            self.check(name, is_good, f"{default}, as {reader} does not use it")
-        for name, value in OPTIMIZER_DEFAULTS[self.name].items():
+            shown = default if default != "" else "''"
+            self.check(name, is_good, f"{shown}, as {reader} does not use it")
+        for name, value in OPTIMIZER_DEFAULTS.get(self.name, {}).items():
             if getattr(self, name) == -1:
                 object.__setattr__(self, name, value)
         _check_together(self)
         self.list_decays()
+        if self.is_named:
+            load_place("jaxpt.learn.optax_names:check")(self)
 
     def scale_rates(self, width: int, tokens: int) -> "OptimSpec":
         """The spec with the rates of a model's width and of a batch's tokens.
@@ -181,14 +197,27 @@ class OptimSpec(Settings):
         scaled = dataclasses.replace(
             self, lr=self.lr * by_width * by_tokens, lr_width=0, lr_tokens=0
         )
-        if not self.has_products:
+        if "muon_lr" not in self.settings():
             return scaled
         return dataclasses.replace(scaled, muon_lr=self.muon_lr * by_tokens)
 
     @property
+    def is_named(self) -> bool:
+        """Whether the optimizer is one of optax, by its name there."""
+        return self.name.startswith(NAMED)
+
+    @property
+    def is_schedule_free(self) -> bool:
+        """Whether an average of the parameters is evaluated, which the optimizer has.
+
+        Defazio et al. 2024.
+        """
+        return self.name.startswith("optax.contrib.schedule_free_")
+
+    @property
     def has_products(self) -> bool:
-        """Whether an update has matrix products: those of Muon's iterations."""
-        return "muon_lr" in self.settings()
+        """Whether an update may have matrix products, such as Muon's iterations."""
+        return self.is_named or "muon_lr" in self.settings()
 
     def list_decays(self) -> dict[str, float]:
         """`decay_overrides` by text.
@@ -222,6 +251,8 @@ def _list_unread(spec: OptimSpec) -> dict[str, str]:
         for name in ("beta1", "beta2", "epsilon")
     } | OPTIMIZERS_READING
     unread = {n: spec.name for n, names in readers.items() if spec.name not in names}
+    if not spec.is_named:
+        unread["args"] = spec.name
     return unread | {
         name: f"schedule {spec.schedule}"
         for name, schedules in SCHEDULES_READING.items()

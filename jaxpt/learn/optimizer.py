@@ -16,8 +16,9 @@ import optax
 from jax.tree_util import KeyPath
 from jaxtyping import Array, Float, PyTree
 
+from jaxpt.by_name import load_place
 from jaxpt.errors import ConfigError
-from jaxpt.learn.frozen import is_frozen
+from jaxpt.learn.frozen import is_frozen, split_trained
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.nn.scan import is_stacked, path_name
@@ -333,7 +334,8 @@ def scale_by_normuon(beta: float) -> optax.GradientTransformation:
 def count_flops(spec: OptimSpec, params: PyTree, frozen: tuple[str, ...] = ()) -> float:
     """Operations of an update's matrix products, 2 for each multiply-add.
 
-    Only Muon and NorMuon have products: those of `orthogonalise`. With m the smaller
+    Of the built-in optimizers only Muon and NorMuon have products, those of
+    `orthogonalise`; those of optax's are counted in their updates. With m the smaller
     and n the larger side of a matrix, an iteration has two products of m, n and m, and
     one of m, m and m: 4 m^2 n + 2 m^3 operations.
 
@@ -348,6 +350,9 @@ def count_flops(spec: OptimSpec, params: PyTree, frozen: tuple[str, ...] = ()) -
     """
     if not spec.has_products:
         return 0.0
+    if spec.is_named:
+        trained, _ = split_trained(params, frozen)
+        return load_place("jaxpt.learn.optax_names:count_products")(spec, trained)
     total = 0.0
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if is_layer_matrix(path, leaf) and not is_frozen(path, frozen):
@@ -355,6 +360,18 @@ def count_flops(spec: OptimSpec, params: PyTree, frozen: tuple[str, ...] = ()) -
             m, n = sorted((rows, columns))
             total += math.prod(layers) * NUM_ITERATIONS * (4 * m * m * n + 2 * m**3)
     return total
+
+
+def make_named(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
+    """An optimizer of optax by its name; decay is added if it has none."""
+    names = load_place("jaxpt.learn.optax_names")
+    named = names.make_named(spec, schedules["lr"])
+    if not names.adds_decay(spec.name):
+        return named
+    if not (spec.weight_decay or spec.decay_overrides):
+        return named
+    flip = optax.scale(-1.0)  # its updates already have the factor -lr
+    return optax.chain(named, flip, make_decay(spec, schedules["lr"]), flip)
 
 
 MAKERS = {
@@ -414,7 +431,7 @@ def make_optimizer(
       scales: the factors of `jaxpt.nn.parametrization`; None for 1.
     """
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
-    maker = MAKERS[spec.name]
+    maker = make_named if spec.is_named else MAKERS[spec.name]
     more = () if scales is None else (scales,)
     optimizer = optax.chain(*parts, maker(spec, make_schedules(spec, num_steps), *more))
     if spec.decay_overrides:

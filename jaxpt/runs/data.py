@@ -10,6 +10,7 @@ from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan
 from jaxpt.runs.task import Task
 from jaxpt.text.feed import Feed, FeedSpec
+from jaxpt.text.mixing import Stage, place_stages
 from jaxpt.text.rows.corpus import Corpus, as_dict, split_count
 from jaxpt.text.rows.forms import (
     PlannedRows,
@@ -41,9 +42,12 @@ def make_feed(task: Task, train: "Split", choose: Callable | None = None) -> Fee
     """
     spec = task.plan.train
     rows = _make_rows(task, train, spec.seed, is_training=True)
+    stages: tuple[Stage, ...] = ()
+    if train.stages:
+        stages = place_stages(train.stages, spec.steps, spec.phases)
     return Feed(
         list(zip(rows, train.fractions, strict=True)),
-        FeedSpec(spec.phases, spec.seed),
+        FeedSpec(spec.phases, spec.seed, stages),
         choose,
     ).without(spec.skip_batches)
 
@@ -104,8 +108,11 @@ def likelihood_bytes(task: Task, split: "Split", num: int) -> np.ndarray:
 
 
 def describe_rows(task: Task, feed: Feed) -> list[str]:
-    """A line for each part of a feed's rows; none for chunks of running text."""
-    lines = []
+    """A line for each stage of a mixture, and for each part of a feed's rows.
+
+    None for the parts that are chunks of running text.
+    """
+    lines = _describe_stages(task)
     for rows in feed.parts:
         if rows.fill_rate < 1 or rows.notes:
             notes = "".join(f"; {note}" for note in rows.notes)
@@ -114,6 +121,19 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
                 f"data.rows={task.plan.rows.rows}: {num} rows, "
                 f"{rows.fill_rate:.2%} of their places filled{notes}"
             )
+    return lines
+
+
+def _describe_stages(task: Task) -> list[str]:
+    """A line for each of `data.mixture_stages`, with the step at which it begins."""
+    text, lines = task.plan.text, []
+    is_linear = text.mixture_change == "linear"
+    for start, weights in text.mixture_stages:
+        step = int(start * task.plan.train.steps + 0.5)
+        pairs = zip(text.sources, weights, strict=True)
+        named = ", ".join(f"{source.path}={weight:g}" for (source, _), weight in pairs)
+        verb = "at" if is_linear else "from"
+        lines.append(f"data.mixture_stages: {verb} step {step:,}: {named}")
     return lines
 
 

@@ -15,7 +15,7 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import count_flops, make_optimizer
 from jaxpt.learn.skips import SkipRule, make_rule
 from jaxpt.learn.state import TrainState, make_state
-from jaxpt.learn.update import Update
+from jaxpt.learn.update import Update, average_params
 from jaxpt.nn.attention import list_requests
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.nn.networks.network import Network
@@ -117,8 +117,16 @@ class Task:
 
     @property
     def has_ema(self) -> bool:
-        """Whether the state keeps a moving average of the parameters."""
-        return self.plan.optim.ema_decay > 0
+        """Whether the state keeps an average of the parameters, which is evaluated."""
+        return self.plan.optim.ema_decay > 0 or self.plan.optim.is_schedule_free
+
+    def average_params(self, state: TrainState) -> TrainState:
+        """The state after a step, with the next average of its parameters, if any."""
+        optim, frozen = self.plan.optim, self.model.frozen
+        if not optim.is_schedule_free:
+            return average_params(state, optim.ema_decay, frozen)
+        average = load_place("jaxpt.learn.optax_names:average_schedule_free")
+        return dataclasses.replace(state, ema=average(state.params, state.opt_state))
 
     def make_state(self, params: PyTree) -> TrainState:
         """The state before the first step, with these parameters."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from jaxpt.learn.optimizer import set_schedule_step
 from jaxpt.learn.state import TrainState, keep_objective_state
-from jaxpt.learn.update import average_params
 from jaxpt.rng import split_step, stream
 from jaxpt.runs import sharding
 from jaxpt.runs.task import Task
@@ -40,7 +39,6 @@ def make_step(task: Task, axis: str | None = None):
         spec=task.spec,
         update=task.make_update(axis),
     )
-    decay, frozen = task.plan.optim.ema_decay, task.model.frozen
     reads_progress = "progress" in task.spec.READS
 
     def step(state: TrainState, inputs: tuple[Any, Any], seed):
@@ -60,7 +58,7 @@ def make_step(task: Task, axis: str | None = None):
             metrics |= {"skips": (after.skips.total, after.skips.in_a_row)}
             if after.skips.scale is not None:  # the next step's
                 metrics |= {"loss_scale": (after.skips.scale.value, jnp.ones(()))}
-        return average_params(after, decay, frozen), metrics
+        return task.average_params(after), metrics
 
     return step
 

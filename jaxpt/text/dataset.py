@@ -11,6 +11,7 @@ from jaxpt.by_name import load_place
 from jaxpt.errors import DataError
 from jaxpt.languages import is_language
 from jaxpt.text.library import open_stores
+from jaxpt.text.mixing import check_weights, expand
 from jaxpt.text.rows.corpus import Corpus, cut, select
 from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
@@ -28,10 +29,13 @@ class Split:
     Attributes:
       parts: one corpus per source; their labels index the same `label_names`.
       fractions: the fraction of the rows that each part gives; they sum to 1.
+      stages: of the training split, the fractions from a fraction of the run on
+        (`jaxpt.text.mixing`); () if they are constant.
     """
 
     parts: tuple[Corpus, ...]
     fractions: tuple[float, ...]
+    stages: tuple[tuple[float, tuple[float, ...]], ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -70,6 +74,7 @@ class Split:
             return self.parts[0].fingerprint
         pairs = zip(self.parts, self.fractions, strict=True)
         text = " ".join(f"{part.fingerprint} {fraction!r}" for part, fraction in pairs)
+        text += f" {self.stages!r}" * bool(self.stages)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -109,6 +114,7 @@ def load_text(
         splits[name] = (parts, fractions)
     if valid_store is not None:
         splits["valid"] = ([valid], (1.0,))
+    stages = _stage(spec, [corpus["train"] for corpus in corpora])
     names = sorted(
         {
             label
@@ -119,7 +125,11 @@ def load_text(
     )
     order = ("train", "valid", "heldout")
     return tokenizer, {
-        name: Split(tuple(_relabel(p, names) for p in splits[name][0]), splits[name][1])
+        name: Split(
+            tuple(_relabel(part, names) for part in splits[name][0]),
+            splits[name][1],
+            stages if name == "train" else (),
+        )
         for name in order
         if name in splits
     }
@@ -133,7 +143,10 @@ def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
     """
     pairs = [_hold_out(part, Fraction(str(fraction))) for part in split.parts]
     rest, heldout = zip(*pairs, strict=True)
-    return Split(rest, split.fractions), Split(heldout, split.fractions)
+    return (
+        Split(rest, split.fractions, split.stages),
+        Split(heldout, split.fractions),
+    )
 
 
 def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:
@@ -232,6 +245,21 @@ def _spread(num: int, fraction: Fraction) -> np.ndarray:
     """A bool array [num] that is True at a fraction of the items, evenly spaced."""
     counts = [i * fraction.numerator // fraction.denominator for i in range(num + 1)]
     return np.diff(np.array(counts, np.int64)) > 0
+
+
+def _stage(
+    spec: TextSpec, trains: list[Corpus]
+) -> tuple[tuple[float, tuple[float, ...]], ...]:
+    """The sources' fractions from a fraction of the run on; () if they are constant."""
+    if not spec.mixture_stages:
+        return ()
+    stages = [
+        (start, _fractions(spec, list(weights), trains))
+        for start, weights in spec.mixture_stages
+    ]
+    for _, fractions in stages:
+        check_weights(fractions, "data.mixture_stages", is_stage=True)
+    return tuple(expand(stages, spec.mixture_change == "linear"))
 
 
 def _fractions(

@@ -3,7 +3,7 @@
     row k of the run = rows of the steps before + index in the batch
     one part:         epoch k // num_rows, row shuffle(epoch)[k % num_rows]
     several parts:    every 4096 rows hold each part's fraction, shuffled; each part
-                      counts its rows and epochs separately
+                      counts its rows and epochs separately (`jaxpt.text.mixing`)
 
 The rows are independent of the number of processes and of resuming. Batches that are
 not read (`Feed.without`) move all later ones forward: step s reads the s-th of the
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError
+from jaxpt.text.mixing import Mixture, Stage, check_weights
 from jaxpt.text.phases import MAX_RANGES, Phases, count_rows, cut_rows, find_phase
 from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import PlannedRows
 
-BLOCK = 4096  # rows of a block, of which each part has its exact fraction
 ROUNDS = 16  # with 8 rounds, the orders of 5 rows were not equally likely
 
 # Purposes of random bits: (last bit of the key, word of the counter). If these numbers
@@ -39,10 +39,14 @@ Ranges = tuple[tuple[int, int], ...]  # (first, end), `end` excluded
 
 @dataclass(frozen=True)
 class FeedSpec:
-    """The rows of each step, over all processes, and the seed of their order."""
+    """The rows of each step, over all processes, and the seed of their order.
+
+    `stages` are those of a mixture whose weights change; () for constant ones.
+    """
 
     phases: Phases
     seed: int
+    stages: tuple[Stage, ...] = ()
 
 
 class Feed:
@@ -54,8 +58,8 @@ class Feed:
     a phase may have fewer rows, or pieces of them (`jaxpt.text.phases`).
 
     Args:
-      parts: rows and their weight in every batch; weights need not sum to 1, and all
-        rows have the same keys.
+      parts: rows and their weight, if it is constant; weights need not sum to 1, and
+        all rows have the same keys.
       choose: of a batch of n rows, those that this process reads, ascending; None means
         all.
     """
@@ -74,7 +78,9 @@ class Feed:
         self.keys: tuple[str, ...] = self.parts[0].keys
         if any(rows.keys != self.keys for rows in self.parts):
             raise ValueError("all parts must have the same keys")
-        self._quotas = make_quotas([weight for _, weight in parts])
+        weights = tuple(weight for _, weight in parts)
+        check_weights(weights)
+        self._mixture = Mixture(spec.stages or (Stage(0, weights),))
         self._indices = [_choose(choose or np.arange, size) for size in sizes]
         self._round_key_cache: dict[tuple, np.ndarray] = {}
         self.skipped: Ranges = ()
@@ -152,15 +158,10 @@ class Feed:
         """Each row's part and its number among the rows of that part, int64 [n]."""
         if len(self.parts) == 1:
             return np.zeros_like(numbers), numbers
-        blocks, inside = np.divmod(numbers, BLOCK)
-        for block in np.unique(blocks).tolist():
-            is_here = blocks == block
-            keys = self._round_keys(MIX, block, 0)
-            inside[is_here] = permute(inside[is_here], BLOCK, keys)
-        ends = np.cumsum(self._quotas)
-        parts = np.searchsorted(ends, inside, "right")
-        inside -= (ends - self._quotas)[parts]
-        return parts, blocks * self._quotas[parts] + inside
+        return self._mixture.find(numbers, self._shuffle_block)
+
+    def _shuffle_block(self, places: np.ndarray, size: int, block: int) -> np.ndarray:
+        return permute(places, size, self._round_keys(MIX, block, 0))
 
     def _shuffle(self, part: int, numbers: np.ndarray) -> np.ndarray:
         """The index of a part's row for each of its rows of the run, int64 [n]."""
@@ -246,24 +247,6 @@ def _choose(choose: Callable, size: int) -> np.ndarray:
     if (np.diff(index) < 1).any():
         raise ValueError(f"indices {index}: must ascend")
     return index
-
-
-def make_quotas(weights: Sequence[float]) -> np.ndarray:
-    """Each part's number of BLOCK rows, int64, by the largest remainder method."""
-    values = np.array(weights, np.float64)
-    if not ((values > 0) & np.isfinite(values)).all():
-        raise DataError(f"data.mixture={list(weights)}: every weight must be above 0")
-    exact = values / values.sum() * BLOCK
-    quotas = np.floor(exact).astype(np.int64)
-    order = np.argsort(quotas - exact, kind="stable")
-    quotas[order[: BLOCK - int(quotas.sum())]] += 1
-    if not quotas.all():
-        part = int(np.argmin(quotas))
-        raise DataError(
-            f"data.mixture: source {part + 1} of {len(quotas)} has "
-            f"{exact[part] / BLOCK:.2g} of the rows: must be at least 1 in {BLOCK}"
-        )
-    return quotas
 
 
 def permute(indices: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:

@@ -1,17 +1,46 @@
 """The settings `data.*` of a text and its splits."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from jaxpt.errors import ConfigError
-from jaxpt.setting_types import MAX_INT64, InnerFraction, Limits, OneOf, Settings
+from jaxpt.setting_types import (
+    MAX_INT64,
+    Fraction,
+    InnerFraction,
+    Limits,
+    NonNegativeFloat,
+    OneOf,
+    Rule,
+    Settings,
+)
 from jaxpt.text.sources.source_spec import SourceSpec, parse_mixture
 from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 SPLITS = ("auto", "documents", "position")
 UNITS = ("tokens", "documents")
+CHANGES = ("step", "linear")
 NumChars = Annotated[int, Limits(least=0, most=MAX_INT64)]
+
+
+def is_staged(stages: Sequence[tuple[float, tuple[float, ...]]]) -> bool:
+    """Whether stages begin at 0 and rise, below 1, and each has a weight above 0."""
+    starts = [start for start, _ in stages]
+    is_rising = all(a < b < 1 for a, b in itertools.pairwise(starts))
+    return starts[:1] in ([], [0]) and is_rising and all(any(w) for _, w in stages)
+
+
+MixtureStages = Annotated[
+    tuple[tuple[Fraction, tuple[NonNegativeFloat, ...]], ...],
+    Rule(
+        is_staged,
+        "pairs (from, weights) such as ((0, (1, 0)), (0.8, (1, 3))): from 0 in the "
+        "first, rising, below 1; weights at least 0, one of each stage above",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +63,11 @@ class TextSpec(Settings):
         (`jaxpt.text.sources.leftovers`).
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
+      mixture_stages: pairs (from, weights): from this fraction of a run's steps on, it
+        reads the sources of `mixture` with these weights, in their order (curricula,
+        annealing). Validation and the other splits keep those of `mixture`.
+      mixture_change: "step": weights change where a stage begins; "linear": they change
+        steadily from the beginning of each stage to that of the next one.
       text_field: the field of records (all but plain text) that holds the text.
       label_field: the field that holds the label; "" for none.
       tfds_data_dir: the folder of TFDS's data sets; "" for its own default.
@@ -61,6 +95,8 @@ class TextSpec(Settings):
     path: str = "sotu"
     mixture: tuple[str, ...] = ()
     mixture_unit: Annotated[str, OneOf(*UNITS)] = "tokens"
+    mixture_stages: MixtureStages = ()
+    mixture_change: Annotated[str, OneOf(*CHANGES)] = "step"
     valid_path: str = ""
     text_field: str = "text"
     label_field: str = ""
@@ -85,6 +121,27 @@ class TextSpec(Settings):
             raise ConfigError(
                 f"data.path={self.path}: must be empty if data.mixture is set"
             )
+        self._check_stages()
+
+    def _check_stages(self) -> None:
+        """Raises ConfigError for stages that do not fit the sources."""
+        stages, num = self.mixture_stages, len(self.mixture)
+        is_good = self.mixture_change == "step" or len(stages) > 1
+        self.check("mixture_change", is_good, "step without two data.mixture_stages")
+        listed = ", ".join(self.mixture) or "none"
+        for _, weights in stages:
+            is_good = len(weights) == num
+            allowed = f"one weight in each stage for each of data.mixture: {listed}"
+            self.check("mixture_stages", is_good, allowed)
+        unread = [
+            entry
+            for entry, weights in zip(
+                self.mixture, zip(*(w for _, w in stages), strict=True), strict=False
+            )
+            if not any(weights)
+        ]
+        allowed = f"with a weight above 0 in some stage for {', '.join(unread)}"
+        self.check("mixture_stages", not unread, allowed)
 
     @property
     def sources(self) -> list[tuple[SourceSpec, float]]:

@@ -63,7 +63,7 @@ class Evaluator:
         self._measured[step] = frozen._replace(metrics=values)
         samples = self._take_samples(params) if self._take_samples else []
         decay = self._task.plan.optim.ema_decay
-        ema = {"ema_decay": decay} if self._task.has_ema else {}
+        ema = {"ema_decay": decay} if decay else {}
         self._log.write(step, values | ema, "\n".join(samples))
         curves = "  ".join(f"{k} {values[k]:.4f}" for k in list_curves(values))
         for line in (curves, *samples):

@@ -91,7 +91,7 @@ def write_result(
         "steps": cost.steps,
         "row_length": task.spec.row_length,
         "batch_size": task.plan.train.batch_size,
-        **({"ema_decay": decay} if task.has_ema else {}),
+        **({"ema_decay": decay} if decay else {}),
         **task.count_costs(cost.steps),
         "train_seconds": cost.seconds,
         "first_step_seconds": cost.first_step_seconds,

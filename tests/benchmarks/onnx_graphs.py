@@ -25,7 +25,7 @@ import numpy as np
 
 from jaxpt.hub import onnx_files
 from jaxpt.hub.applets.site import write_site
-from jaxpt.hub.onnx_graphs import LENGTH, SOURCE, list_graphs
+from jaxpt.hub.graphs import LENGTH, SOURCE, list_graphs
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PrefixLM

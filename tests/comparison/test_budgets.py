@@ -177,6 +177,14 @@ def test_the_list_says_what_it_costs(speech, capsys):
             {"train__checkpoint_words": (10,)},
             ["train.checkpoint_words=(10,): must be ()"],
         ),
+        (
+            {
+                "data__path": "",
+                "data__mixture": ("a.txt=1", "b.txt=1"),
+                "data__mixture_stages": ((0, (1, 0)), (0.5, (0, 1))),
+            },
+            ["data.mixture_stages=", "must be () with compare.amounts="],
+        ),
         ({"optim__warmup_steps": 3}, ["optim.warmup_steps=3 ", "at 2e+07"]),
         ({"optim__decay_fraction": 0.01}, ["optim.decay_fraction=0.01", "at least 1"]),
         ({"train__steps_per_call": 10, "train__checkpoint_every": 10}, ["call"]),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from forked import run_forked
 from hub.fake_hub import serve
+from tiny import MODELS, ROWS, VARIANTS, make_config, write_run
 
 # Several commands in one process.
 RUN = """
@@ -41,6 +42,28 @@ def same(one, two):
 
 def stored(run):
     return json.loads((run / "config.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory, speech):
+    """`runs(name)`: the folder of a run whose parameters are drawn; made once."""
+    made, folder = {}, tmp_path_factory.mktemp("drawn")
+
+    def make(name):
+        if name not in made:
+            objective, settings = VARIANTS.get(name, (name, {}))
+            fields = {f"{objective}__{key}": own for key, own in settings.items()}
+            fields |= {
+                f"model__{key}": own for key, own in MODELS.get(name, {}).items()
+            }
+            fields |= ROWS.get(name, {})
+            if name == "distillation":
+                fields["distillation__teacher"] = str(make("mlm"))
+            config = make_config(speech, objective, model__init_std=0.3, **fields)
+            made[name] = write_run(config, folder / name)
+        return made[name]
+
+    return make
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ HUB = ROOT / "jaxpt" / "hub"
 FILES = {path.stem: path for path in (HUB / "families").glob("[!_]*.py")}
 # What shares a name with a family and is not one: an ELECTRA run's ONNX graphs, and
 # owners of models on the Hub.
-OTHERS = {("onnx_export.py", "electra"), ("download.py", "gpt2")}
+OTHERS = {("model_json.py", "electra"), ("download.py", "gpt2")}
 OTHERS |= {("download.py", "distilbert")}
 
 

@@ -13,8 +13,8 @@ from jaxpt.errors import UserError
 from jaxpt.finetuning.base import load_base
 from jaxpt.hub.export import export_run
 from jaxpt.hub.exportable import name_families
+from jaxpt.hub.graphs import list_graphs
 from jaxpt.hub.imports import import_run
-from jaxpt.hub.onnx_graphs import list_graphs
 from jaxpt.runs.initial_state import check_start
 from jaxpt.runs.workdir import load_run
 

@@ -9,14 +9,14 @@ import importlib.util
 import jax
 import numpy as np
 import pytest
-from tiny import MODELS, ROWS, VARIANTS, make_config, write_run
+from tiny import make_config, write_run
 
 import jaxpt
 from jaxpt.errors import UserError
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import read_json
+from jaxpt.hub.graphs import list_graphs
 from jaxpt.hub.onnx_export import export_onnx
-from jaxpt.hub.onnx_graphs import list_graphs
 from jaxpt.nn.inspection import attention_weights
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
@@ -60,28 +60,6 @@ SMALL = {
     "embedding_size": 0,
 }
 needs_onnx = pytest.mark.onnx
-
-
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory, speech):
-    """`runs(name)`: the folder of a run whose parameters are drawn; made once."""
-    made, folder = {}, tmp_path_factory.mktemp("onnx")
-
-    def make(name):
-        if name not in made:
-            objective, settings = VARIANTS.get(name, (name, {}))
-            fields = {f"{objective}__{key}": own for key, own in settings.items()}
-            fields |= {
-                f"model__{key}": own for key, own in MODELS.get(name, {}).items()
-            }
-            fields |= ROWS.get(name, {})
-            if name == "distillation":
-                fields["distillation__teacher"] = str(make("mlm"))
-            config = make_config(speech, objective, model__init_std=0.3, **fields)
-            made[name] = write_run(config, folder / name)
-        return made[name]
-
-    return make
 
 
 def make_network(name):

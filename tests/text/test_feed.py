@@ -13,16 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxpt.text.feed import (
-    BLOCK,
     EPOCH,
     ROUNDS,
     Feed,
     FeedSpec,
-    make_quotas,
     permute,
     prefetch,
     random_bits,
 )
+from jaxpt.text.mixing import BLOCK, check_weights, make_quotas
 from jaxpt.text.phases import Phase
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import make_rows
@@ -417,10 +416,10 @@ def test_shares_by_hand(refuses):
     # 2866.79, 819.08, 410.13 (remainders .79, .08, .13): one up.
     assert make_quotas([0.6999, 0.19997, 0.10013]).tolist() == [2867, 819, 410]
     with refuses("data.mixture", "source 2 of 3", "1 in 4096"):
-        make_quotas([1.0, 0.0001, 1.0])
+        check_weights([1.0, 0.0001, 1.0])
     for shares in ([1.0, 0.0], [1.0, -1.0], [math.nan, 1.0], [1.0, math.inf]):
         with refuses("data.mixture=", "above 0"):
-            make_quotas(shares)
+            check_weights(shares)
 
 
 @given(st.lists(st.floats(0.03, 10), min_size=1, max_size=9))  # each above 1 / 4096

@@ -18,7 +18,7 @@ from jaxpt.hub import onnx_files
 from jaxpt.hub.applets.examples import choose_examples
 from jaxpt.hub.applets.runtime import load_runtime, read_runtime
 from jaxpt.hub.files import write_file
-from jaxpt.hub.onnx_export import make_graphs, make_model_json
+from jaxpt.hub.onnx_export import make_graphs, make_onnx_json
 from jaxpt.runs.first_seeds import list_first_seeds
 from jaxpt.runs.workdir import LoadedRun, load_run, load_task
 
@@ -117,7 +117,7 @@ def _make_model(
         "own_examples": examples.are_own,
         "graphs": files,
     }
-    return make_model_json(run, graphs, precision) | page_facts, scripts
+    return make_onnx_json(run, graphs, precision) | page_facts, scripts
 
 
 def _count_purposes(manifest: dict) -> int:

@@ -1,4 +1,4 @@
-"""The functions of a run's networks that are exported as ONNX graphs.
+"""The functions of a run's networks that are exported as ONNX or StableHLO.
 
 There is one for each exported network (`Network.export_parts`), with the names of
 inputs and outputs of Hugging Face's Optimum. Texts have any length and are padded on
@@ -69,7 +69,7 @@ class Graph:
         inputs: dict[str, Any] = {}
         for name, axes in self.inputs.items():
             shape = [a if isinstance(a, int) else sizes[a] for a in axes]
-            if name == "input_ids":
+            if name.endswith("input_ids"):
                 inputs[name] = rng.integers(0, self.spec.vocab_size, shape)
             elif name.endswith("attention_mask"):
                 inputs[name] = np.ones(shape, np.int64)
