@@ -72,6 +72,8 @@ class Family:
         (tensors) -> the value, None for that of the config.
       copies: further tensors that a checkpoint may have -> the one that each is equal
         to.
+      renamed: how the names of tensors begin in other checkpoints -> how they begin in
+        this class.
       buffers: a pattern of tensors that no model uses, such as masks and counters.
       unused: a pattern of weights that a language model does not use but another class
         of the family reads, without `body`; an import reports them.
@@ -102,6 +104,7 @@ class Family:
     complete: Callable[[Config], Config] = lambda config: config
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
+    renamed: Mapping[str, str] = _empty()
     buffers: str = NONE
     unused: str = NONE
     zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}

@@ -183,7 +183,7 @@ def test_presets_are_of_their_family(name):
     "changes, parts",
     [
         ({"model_type": "bloom"}, ["model_type='bloom'", "gpt2"]),
-        ({"model_type": "deberta-v2"}, ["'deberta-v2'", "relative positions"]),
+        ({"model_type": "deberta"}, ["'deberta'", "one layer", "deberta-v2"]),
         ({"model_type": "albert"}, ["model_type='albert'", "share one set"]),
         ({"model_type": "gemma3"}, ["model_type='gemma3'", "gemma3_text"]),
         ({"model_type": ["gpt2"]}, ["model_type=['gpt2']", "gpt2"]),

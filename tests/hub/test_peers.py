@@ -119,6 +119,7 @@ DRAWN += ("xlm-roberta", "camembert", "opt", "smollm3", "olmo2", "phi", "phi3")
 DRAWN += ("mpnet", "mt5", "gemma", "gemma2", "gemma3_text", "olmo3")
 DRAWN += ("modernbert-decoder", "ernie", "megatron-bert", "data2vec-text")
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
+DRAWN += ("deberta-v2",)
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -280,6 +281,7 @@ NOT_SHOWN = {
     "dtype": "the precision of the computation",
     "return_dict": "a tuple without names",
     "sparse_prediction": "only at the positions that have labels",
+    "legacy": "the names of the head's tensors",
 }
 
 

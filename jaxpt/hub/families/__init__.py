@@ -39,6 +39,7 @@ ENCODERS = {
     "electra": f"{_HERE}.electra",
     "modernbert": f"{_HERE}.modernbert",
     "eurobert": f"{_HERE}.eurobert",
+    "deberta-v2": f"{_HERE}.deberta_v2",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -57,13 +58,9 @@ PURPOSES = {
     "seq2seq": ENCODER_DECODERS,
 }
 # Families that the one Transformer cannot express, with the reason, behind "its".
-_DISENTANGLED = (
-    "attention multiplies queries and keys with embeddings of relative positions in "
-    "every layer, which is not a bias and which no kernel here computes"
-)
 REFUSED = {
-    "deberta": _DISENTANGLED,
-    "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
+    "deberta": "attention has one layer for queries, keys and values, with biases of "
+    "two of them; DeBERTa-v2 and v3 are a deberta-v2",
     "albert": "layers share one set of parameters",
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
