@@ -173,7 +173,7 @@ def test_presets_are_of_their_family(name):
         head = "seq2seq"
     family, config = write_config(spec, head)
     names = {"gpt3": "gpt2", "modern": "modernbert", "qwen2.5": "qwen2"}
-    names |= {"pythia": "gpt_neox", "tinystories": "gpt_neo"}
+    names |= {"pythia": "gpt_neox", "tinystories": "gpt_neo", "deberta": "deberta-v2"}
     begin = name.partition("-")[0]
     assert family.name == names.get(begin, begin)
     assert read_config(config)[0] is family
