@@ -208,7 +208,9 @@ def _make_camembert(data: dict, options: Options) -> dict:
 
 def _make_deberta(data: dict, options: Options) -> dict:
     """Unigram without SentencePiece's charsmap; runs of spaces become one."""
-    steps: list[Any] = [normalizers.Lowercase()] * _flag(options, "do_lower_case", False)
+    steps: list[Any] = [normalizers.Lowercase()] * _flag(
+        options, "do_lower_case", False
+    )
     steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")]
     steps += [normalizers.NFC(), normalizers.Strip(left=False, right=True)]
     is_spaced = options.get("add_prefix_space", True)  # null is false here

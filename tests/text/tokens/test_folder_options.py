@@ -107,7 +107,9 @@ def make_unigram(front=("<pad>", "</s>", "<unk>"), names=None):
     pieces += [("▁", -3.0), *((c, -5.0) for c in letters())]
     words = "er möchte schön the cat sat it is old news".split()
     pieces += [(f"▁{word}", -2.0) for word in words] + [("<mask>", 0.0)]
-    unk_id = next(i for i, name in enumerate(front) if name.strip("<[]>").lower() == "unk")
+    unk_id = next(
+        i for i, name in enumerate(front) if name.strip("<[]>").lower() == "unk"
+    )
     core = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, False))
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     core.decoder = decoders.Metaspace()
