@@ -48,7 +48,7 @@ def stack_flops(
             gates += 2 * length * read * spec.kv_heads
         is_local = spec.is_local(layer)
         num_attended += min(length, 2 * spec.window + 1) if is_local else length
-    layers = num_layers * (projections + mlp + cross) + gates
+    layers: float = num_layers * (projections + mlp + cross) + gates
     layers += distance_flops(spec, num_layers, length)
     return layers + 4 * length * num_attended * queries
 

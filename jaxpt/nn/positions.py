@@ -192,7 +192,7 @@ class Distances(NamedTuple):
     """Embeddings of the distances between T queries and S keys.
 
     Attributes:
-      table: of each bucket, normed if the spec says so.
+      table: of each bucket, normed with `ModelSpec.disentangled_norm`.
       rows: the buckets of the W = T + S - 1 distances, in increasing order.
       num_copies: queries and keys are this number of copies of T and S positions.
     """

@@ -184,6 +184,12 @@ def test_presets_are_of_their_family(name):
     [
         ({"model_type": "bloom"}, ["model_type='bloom'", "gpt2"]),
         ({"model_type": "deberta"}, ["'deberta'", "one layer", "deberta-v2"]),
+        ({"model_type": "ltgbert"}, ["model_type='ltgbert'", "norms"]),
+        ({"model_type": "gpt_bert"}, ["model_type='gpt_bert'", "weighted sums"]),
+        (
+            {"model_type": None, "auto_map": {"AutoModel": "a.B"}},
+            ["auto_map={'AutoModel': 'a.B'}", "not executed", "gpt2"],
+        ),
         ({"model_type": "albert"}, ["model_type='albert'", "share one set"]),
         ({"model_type": "gemma3"}, ["model_type='gemma3'", "gemma3_text"]),
         ({"model_type": ["gpt2"]}, ["model_type=['gpt2']", "gpt2"]),

@@ -61,6 +61,11 @@ PURPOSES = {
 REFUSED = {
     "deberta": "attention has one layer for queries, keys and values, with biases of "
     "two of them; DeBERTa-v2 and v3 are a deberta-v2",
+    "ltgbert": "norms have no scale, and attention's output and the MLP's states "
+    "inside are normed, too",
+    "gpt_bert": "attention has gates, and its layers read weighted sums of all layers "
+    "before them",
+    "elc_bert": "layers read weighted sums of all layers before them",
     "albert": "layers share one set of parameters",
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",

@@ -149,7 +149,7 @@ class Network(abc.ABC):
 
     def count_batch_flops(self) -> float:
         """FLOPs of training on a batch that do not depend on its number of rows."""
-        specs = scan.list_specs(self).values()  # type: ignore[arg-type]
+        specs = scan.list_specs(self).values()
         return flops.TRAIN_FACTOR * sum(map(flops.batch_flops, specs))
 
     def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
