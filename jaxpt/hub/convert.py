@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import flax.traverse_util
@@ -28,27 +29,29 @@ LEGACY_NAMES = {
     "LayerNorm.gamma": "LayerNorm.weight",
     "LayerNorm.beta": "LayerNorm.bias",
 }
-LEGACY = re.compile("|".join(map(re.escape, LEGACY_NAMES)))
 
 
 def modernise(
-    tensors: Mapping[str, np.ndarray], older_prefix: str = "", prefix: str = ""
+    tensors: Mapping[str, np.ndarray],
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> Mapping[str, np.ndarray]:
     """Renames the tensors of checkpoints that were converted from TensorFlow.
 
-    Names that begin with `older_prefix` (`Family.older_prefix`) get `prefix` instead.
-
     The published `bert-base-uncased` has LayerNorm.gamma and LayerNorm.beta, which
     transformers, too, reads as LayerNorm.weight and LayerNorm.bias.
+
+    Args:
+      renamed: of the family (`Family.renamed`).
 
     >>> list(modernise({"bert.embeddings.LayerNorm.gamma": np.zeros(1)}))
     ['bert.embeddings.LayerNorm.weight']
     """
     names: dict[str, str] = {}
+    replaced = LEGACY_NAMES | dict(renamed)
+    parts = [*map(re.escape, LEGACY_NAMES), *(f"^{re.escape(n)}" for n in renamed)]
+    pattern = re.compile("|".join(parts))
     for old in tensors:
-        name = LEGACY.sub(lambda match: LEGACY_NAMES[match[0]], old)
-        if older_prefix and name.startswith(older_prefix):
-            name = prefix + name.removeprefix(older_prefix)
+        name = pattern.sub(lambda match: replaced[match[0]], old)
         if name in names:
             raise DataError(f"tensor {name}: appears twice, as {names[name]} and {old}")
         names[name] = old

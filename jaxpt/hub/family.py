@@ -69,11 +69,12 @@ class Family:
         heads, of training and of initialization.
       complete: changes a config before defaults and aliases are applied.
       older_classes: names of its classes before transformers had them -> purposes.
-      older_prefix: how the body's names began in them, instead of `body`.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
       copies: further tensors that a checkpoint may have -> the one that each is equal
         to.
+      renamed: how the names of tensors begin in other checkpoints -> how they begin in
+        this class.
       buffers: a pattern of tensors that no model uses, such as masks and counters.
       unused: a pattern of weights that a language model does not use but another class
         of the family reads, without `body`; an import reports them.
@@ -103,9 +104,9 @@ class Family:
     inert: str = ""
     complete: Callable[[Config], Config] = lambda config: config
     older_classes: Mapping[str, str] = _empty()
-    older_prefix: str = ""
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
+    renamed: Mapping[str, str] = _empty()
     buffers: str = NONE
     unused: str = NONE
     zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}

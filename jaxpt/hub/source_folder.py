@@ -58,8 +58,7 @@ def read_networks(
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
         family, spec = read_config(config)
-        prefixes = family.older_prefix, family.body
-        tensors = modernise(read_tensors(place), *prefixes)
+        tensors = modernise(read_tensors(place), family.renamed)
         if adapter is not None:
             tensors = adapter.merge(tensors)
         head = head or _find_head(family, config, tensors)

@@ -83,7 +83,8 @@ class Depths(NamedTuple):
     def find(self, path: str) -> int:
         """The depth of a parameter of {"network", "head", "extra"} by its path.
 
-        A stack's relative bias belongs to its first layer, its final norm to its last.
+        A stack's relative positions belong to its first layer, its final norm to its
+        last.
 
         >>> depths = Depths(2)
         >>> paths = "embed/tokens", "encoder/layer_0/mlp/up/bias", "encoder/norm/scale"
@@ -97,7 +98,7 @@ class Depths(NamedTuple):
         below = self.encoder if is_second else 0
         for match in filter(None, map(LAYER.fullmatch, names)):
             return below + int(match[1]) + 1
-        if "relative" in names:
+        if "relative" in names or "disentangled" in names:
             return below + 1
         if "encoder" in names or is_second:
             return below + (self.decoder if is_second else self.encoder)

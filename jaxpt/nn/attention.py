@@ -1,15 +1,16 @@
 """Multi-head attention with a required mask, and its key-value cache."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import Dense, HeadNorm, ValueEmbedding
+from jaxpt.nn.layers import Dense, Dropout, HeadNorm, ValueEmbedding
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.positions import rotary_rates, rotate
+from jaxpt.nn.positions import Distances, rotary_rates, rotate
 from jaxpt.ops import attention, kernel_choice, masks
 from jaxpt.ops.masks import Mask
 
@@ -53,9 +54,10 @@ def list_requests(
             num_keys=length,
             head_width=spec.head_width,
             num_spans=num_spans,
-            is_array=num_spans > 1 and not reads_ahead,
             has_segments=is_packed,
-            has_bias=spec.has_relative_bias,
+            has_bias=spec.has_relative_bias or spec.is_disentangled,
+            # A bias that depends on the queries, or a causal mask of a span of them.
+            is_array=spec.is_disentangled or (num_spans > 1 and not reads_ahead),
             has_dropout=spec.attention_dropout > 0,
             has_softcap=spec.attention_softcap > 0,
             looks_ahead_in_window=is_local and reads_ahead,
@@ -90,6 +92,81 @@ class KVCache(NamedTuple):
         return KVCache(*updated)
 
 
+def make_heads(
+    spec: ModelSpec, name: str, num: int
+) -> Callable[[Float[Array, "B L D"]], Float[Array, "B L K H"]]:
+    """A layer to `num` heads, in the module that calls this; it can be applied twice.
+
+    Args:
+      name: of its parameters: "query", "key" or "value", after "position_" for the
+        embeddings of distances.
+    """
+    # Mesh TensorFlow scales the initial query kernel, as T5's attention does not scale.
+    scale = spec.head_width**-0.5 if name.endswith("query") else 1.0
+    width = num * spec.head_width
+    dense = Dense(width, spec, spec.has_qkv_bias, t5_scale=scale, name=name)
+    has_norm = spec.qk_norm != "none" and name != "value"
+    norm = HeadNorm(spec, name=f"{name}_norm") if has_norm else None
+
+    def apply(x: Float[Array, "B L D"]) -> Float[Array, "B L K H"]:
+        flat = dense(x)
+        shape = *flat.shape[:2], num, spec.head_width
+        if norm is None:
+            return flat.reshape(shape)
+        if spec.qk_norm == "width":
+            return norm(flat).reshape(shape)
+        return norm(flat.reshape(shape))
+
+    return apply
+
+
+def scale_query(q: Float[Array, "*B H"], spec: ModelSpec) -> Float[Array, "*B H"]:
+    """Queries times what makes kernels, which divide by sqrt(H), divide by the spec's.
+
+    >>> spec = ModelSpec(d_model=8, num_heads=2, disentangled="both")
+    >>> round(float(scale_query(jnp.ones(1), spec)[0]), 4)
+    0.5774
+    """
+    if not spec.scale_attention:
+        return q * spec.head_width**0.5
+    if spec.attention_divisor == spec.head_width:
+        return q
+    return q * (spec.head_width / spec.attention_divisor) ** 0.5
+
+
+def disentangle(
+    spec: ModelSpec,
+    distances: Distances,
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    to_query: Callable,
+    to_key: Callable,
+) -> Float[Array, "B N T S"]:
+    """The bias of disentangled attention (He et al. 2021, equation 4).
+
+    Departure from it: the distance of both products is the query's position minus the
+    key's, as in Microsoft's code and transformers; the paper reverses it for keys.
+
+    Args:
+      q: queries after `scale_query`.
+      to_query, to_key: the layers of the tokens' queries and keys (`make_heads`).
+    """
+
+    def project(part: str, name: str, shared: Callable, num: int) -> Array | None:
+        if spec.disentangled not in (part, "both"):
+            return None
+        has_own = spec.disentangled_projections
+        layer = make_heads(spec, name, num) if has_own else shared
+        return jnp.repeat(layer(distances.table[None])[0], q.shape[2] // num, axis=1)
+
+    keys = project("c2p", "position_key", to_key, spec.kv_heads)
+    queries = project("p2c", "position_query", to_query, spec.num_heads)
+    if queries is not None:
+        queries = scale_query(queries, spec)
+    k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
+    return distances.find_bias(q, k, keys, queries)
+
+
 class Attention(nn.Module):
     """Queries from x, keys and values from `source` (x itself for self-attention).
 
@@ -97,7 +174,8 @@ class Attention(nn.Module):
     `kv_cache`, keys and values of the source are written into it from `cache_index` on,
     and queries attend to the whole cache; without a source, to the cache as it is.
     Local attention is limited to the spec's `window`. With `ids`, the source's tokens,
-    value embeddings are added. Returns the output [B, T, D] and the cache.
+    value embeddings are added. A `bias` of `Distances` is that of disentangled
+    attention. Returns the output [B, T, D] and the cache.
     """
 
     spec: ModelSpec
@@ -109,7 +187,7 @@ class Attention(nn.Module):
         x: Float[Array, "B T D"],
         source: Float[Array, "B S D"] | None,
         attn_mask: Mask,
-        bias: Float[Array, "1 N T S"] | None = None,
+        bias: Float[Array, "1 N T S"] | Distances | None = None,
         position_ids: Int[Array, "#B T"] | None = None,
         kv_cache: KVCache | None = None,
         cache_index: Int[Array, ""] | int = 0,
@@ -126,39 +204,29 @@ class Attention(nn.Module):
         rates = rotary_rates(spec.rotary_width, base, scaling)
         magnitude = scaling[4] if len(scaling) == 5 else 1.0
 
-        def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
-            # Mesh TensorFlow scales the initial query kernel, as T5's attention does
-            # not scale.
-            scale = spec.head_width**-0.5 if name == "query" else 1.0
-            width, use_bias = num * spec.head_width, spec.has_qkv_bias
-            flat = Dense(width, spec, use_bias, t5_scale=scale, name=name)(inputs)
-            shape = *flat.shape[:2], num, spec.head_width
-            if spec.qk_norm == "none" or name == "value":
-                return flat.reshape(shape)
-            norm = HeadNorm(spec, name=f"{name}_norm")
-            if spec.qk_norm == "width":
-                return norm(flat).reshape(shape)
-            return norm(flat.reshape(shape))
-
-        q_BTNH = heads("query", x, spec.num_heads)
+        to_query = make_heads(spec, "query", spec.num_heads)
+        q_BTNH = to_query(x)
         if position_ids is not None:
             q_BTNH = rotate(q_BTNH, position_ids, rates, magnitude)
-        if not spec.scale_attention:
-            q_BTNH = q_BTNH * spec.head_width**0.5
-        elif spec.attention_scalar:
-            q_BTNH = q_BTNH * (spec.head_width / spec.attention_scalar) ** 0.5
+        q_BTNH = scale_query(q_BTNH, spec)
         softcap = spec.attention_softcap
         out = Dense(spec.d_model, spec, is_residual=True, name="out")
         if source is not None:
-            k_BSKH = heads("key", source, spec.kv_heads)
-            v_BSKH = heads("value", source, spec.kv_heads)
+            to_key = make_heads(spec, "key", spec.kv_heads)
+            k_BSKH = to_key(source)
+            v_BSKH = make_heads(spec, "value", spec.kv_heads)(source)
             if ids is not None:
                 v_BSKH += ValueEmbedding(spec, name="value_embed")(source, ids)
             if position_ids is not None:
                 k_BSKH = rotate(k_BSKH, position_ids, rates, magnitude)
+        if kv_cache is not None and source is not None:
+            kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)
+        if isinstance(bias, Distances):
+            keys = k_BSKH if kv_cache is None else kv_cache.keys.swapaxes(1, 2)
+            table = Dropout(spec.dropout)(bias.table, deterministic=deterministic)
+            bias = bias._replace(table=table)
+            bias = disentangle(spec, bias, q_BTNH, keys, to_query, to_key)
         if kv_cache is not None:
-            if source is not None:
-                kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)
             out_BTNH = attention.attend_cached(
                 q_BTNH, *kv_cache, attn_mask, bias, softcap
             )

@@ -9,12 +9,16 @@ passes: one forward, two for the gradients of inputs and of weights; recomputati
 save memory is not counted. With N parameters in kernels and in the head's table this is
 6 N + 12 L D T per token (PaLM, appendix B).
 
+Disentangled attention multiplies each query and key with the embeddings of all
+distances in the row. The projections of these embeddings are counted once per batch
+(`batch_flops`), as all its rows share them.
+
 The products of a compiled step are counted exactly, except for windows. XLA's count of
 all operations (`jaxpt.runs.xla_flops`) is higher, the more so in narrower models.
 """
 
 from jaxpt.nn.layers import ValueEmbedding
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import DISENTANGLED, ModelSpec
 
 TRAIN_FACTOR = 3
 
@@ -44,8 +48,28 @@ def stack_flops(
             gates += 2 * length * read * spec.kv_heads
         is_local = spec.is_local(layer)
         num_attended += min(length, 2 * spec.window + 1) if is_local else length
-    layers = num_layers * (projections + mlp + cross) + gates
+    layers: float = num_layers * (projections + mlp + cross) + gates
+    layers += distance_flops(spec, num_layers, length)
     return layers + 4 * length * num_attended * queries
+
+
+def distance_flops(spec: ModelSpec, num_layers: int, length: int) -> float:
+    """Forward operations of the products of disentangled attention on one row."""
+    heads = DISENTANGLED[spec.disentangled] * spec.num_heads * spec.head_width
+    return 2 * num_layers * length * (2 * length - 1) * heads
+
+
+def batch_flops(spec: ModelSpec) -> float:
+    """Forward operations of a Transformer on a batch, whatever its rows are.
+
+    >>> spec = ModelSpec(disentangled="c2p", relative_buckets=8)
+    >>> batch_flops(spec)  # 2 layers: 2 x 8 x 128 x 128 each
+    524288
+    """
+    widths = {"c2p": spec.kv_heads, "p2c": spec.num_heads}
+    heads = sum(n for part, n in widths.items() if spec.disentangled in (part, "both"))
+    layer = 2 * spec.relative_buckets * spec.d_model * heads * spec.head_width
+    return (spec.num_layers + spec.num_decoder_layers) * layer
 
 
 def project_flops(spec: ModelSpec, length: int) -> float:

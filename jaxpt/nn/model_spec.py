@@ -32,6 +32,8 @@ ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
+# The products with embeddings of distances: of keys' contents, of queries', or of both.
+DISENTANGLED = {"none": 0, "c2p": 1, "p2c": 1, "both": 2}
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 # By parametrization, alpha: residual branches have the factor depth^-alpha.
 DEPTH_EXPONENTS = {"standard": 0.0, "mup": 0.0, "depth_mup": 0.5, "completep": 1.0}
@@ -82,6 +84,9 @@ LAYOUT = (
     "smear",
     "relative_bias",
     "relative_buckets",
+    "disentangled",
+    "disentangled_projections",
+    "disentangled_norm",
     "use_bias",
     "qkv_bias",
     "up_bias",
@@ -158,13 +163,23 @@ class ModelSpec(Settings):
         the first (Gemma 2 and 3).
       local_rotary_base: of local layers; 0 means rotary_base.
       relative_bias: T5's bias is added to other positions, too (MPNet, to learned).
-      relative_buckets: the number of buckets of T5's bias.
-      relative_max_distance: all larger distances share a bucket.
+      relative_buckets: the number of buckets of T5's bias, or of disentangled
+        attention, where half of them are for each side (DeBERTa-v3: 512).
+      relative_max_distance: all larger distances share a bucket. With `disentangled`,
+        half of `relative_buckets` gives each smaller distance a bucket.
       relative_directions: T5's buckets are for "both" sides of a token, half of them
         for each, or all for its "past" (always so in a decoder with an encoder). "auto"
         is "past" for an objective that never reads ahead (`clm`,
         `causal_distillation`), "both" for others. A run that continues another one
         must have the same.
+      disentangled: the logits of attention get products with embeddings of distances
+        (DeBERTa): of each query ("c2p"), of each key ("p2c"), or of "both"; they are
+        divided by sqrt(2 H) or sqrt(3 H) instead of sqrt(H). In addition to learned,
+        sinusoidal or no positions (DeBERTa-v3: none). Only XLA has a kernel for it
+        here.
+      disentangled_projections: embeddings of distances have separate projections;
+        otherwise they share those of keys and queries (DeBERTa-v3).
+      disentangled_norm: embeddings of distances are normed (DeBERTa-v2 and v3).
       position_offset: unused rows of the learned table before the first position
         (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
@@ -272,6 +287,9 @@ class ModelSpec(Settings):
     relative_buckets: Annotated[int, Limits(least=4)] = 32
     relative_max_distance: PositiveInt = 128
     relative_directions: Annotated[str, OneOf(*DIRECTIONS)] = "auto"
+    disentangled: Annotated[str, OneOf(*DISENTANGLED)] = "none"
+    disentangled_projections: bool = False
+    disentangled_norm: bool = False
     scale_attention: bool = True
     attention_scalar: NonNegativeInt = 0
     attention_softcap: NonNegativeFloat = 0.0
@@ -313,6 +331,7 @@ class ModelSpec(Settings):
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
         most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
+        least_distance = self.relative_buckets // 2 + (not self.is_disentangled)
         for name, is_good, allowed in (
             *(
                 (name, self.scan_layers or getattr(self, name) <= MAX_UNROLLED, most)
@@ -386,6 +405,7 @@ class ModelSpec(Settings):
                 "False with model.positions=relative, which are that bias",
             ),
             ("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4"),
+            *self._list_disentangled(),
             (
                 "global_every",
                 self.window > 0 or self.global_every == 0,
@@ -404,14 +424,33 @@ class ModelSpec(Settings):
             ),
             (
                 "relative_max_distance",
-                self.relative_max_distance > self.relative_buckets // 2,
-                "more than half of model.relative_buckets",
+                self.relative_max_distance >= least_distance,
+                "more than half of model.relative_buckets"
+                + ", or equal to it" * self.is_disentangled,
             ),
         ):
             if not is_good:
                 own = {"head_dim": self.head_width, table: self.embedding_dim}
                 value = own.get(name, getattr(self, name))
                 raise refuse(self.full_name(name), value, allowed)
+
+    def _list_disentangled(self) -> list[tuple[str, bool, str]]:
+        """The conditions of disentangled attention: (field, is met, allowed)."""
+        if not self.is_disentangled:
+            parts = "disentangled_projections", "disentangled_norm"
+            allowed = "False with model.disentangled=none"
+            return [(name, not getattr(self, name), allowed) for name in parts]
+        has_others = self.positions in ("relative", "rotary") or self.relative_bias
+        what = f"with model.disentangled={self.disentangled}"
+        return [
+            (
+                "disentangled",
+                not has_others,
+                "none with model.positions=relative or rotary, or model.relative_bias",
+            ),
+            ("qk_norm", self.qk_norm == "none", f"none {what}"),
+            ("attention_softcap", not self.attention_softcap, f"0 {what}"),
+        ]
 
     @property
     def embedding_dim(self) -> int:
@@ -422,6 +461,16 @@ class ModelSpec(Settings):
     def head_width(self) -> int:
         """H: the width of one attention head."""
         return self.head_dim or self.d_model // self.num_heads
+
+    @property
+    def attention_divisor(self) -> int:
+        """The logits of attention are divided by its root, unless they are not scaled.
+
+        >>> ModelSpec(d_model=128, num_heads=2, disentangled="both").attention_divisor
+        192
+        """
+        num_products = 1 + DISENTANGLED[self.disentangled]
+        return self.attention_scalar or self.head_width * num_products
 
     @property
     def rotary_width(self) -> int:
@@ -513,6 +562,11 @@ class ModelSpec(Settings):
         return self.positions == "relative" or self.relative_bias
 
     @property
+    def is_disentangled(self) -> bool:
+        """Whether attention multiplies with embeddings of distances."""
+        return self.disentangled != "none"
+
+    @property
     def is_bidirectional(self) -> bool:
         """Whether the relative bias (of the only stack, or encoder) has two sides."""
         return self.relative_directions != "past"
@@ -580,16 +634,18 @@ def _normal(spec: ModelSpec) -> dict:
         values["unrotated_every"] = 0
     if not spec.rotary_scaling:  # which a local base leaves out
         values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
-    values["attention_scalar"] = spec.attention_scalar or spec.head_width
+    values["attention_scalar"] = spec.attention_divisor
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
     values["up_bias"] = "yes" if spec.has_up_bias else "no"
     values["transform_bias"] = "yes" if spec.has_transform_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
-    names = ("buckets", "max_distance", "directions")
-    relative = [f"relative_{name}" for name in names]
-    is_idle = dict.fromkeys(relative, not spec.has_relative_bias) | {
+    has_buckets = spec.has_relative_bias or spec.is_disentangled
+    is_idle = {
+        "relative_buckets": not has_buckets,
+        "relative_max_distance": not has_buckets,
+        "relative_directions": not spec.has_relative_bias,
         "rotary_base": spec.positions != "rotary",
         "rotary_scaling": spec.positions != "rotary",
         "rotary_fraction": spec.positions != "rotary",

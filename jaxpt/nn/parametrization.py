@@ -49,8 +49,8 @@ from jaxpt.setting_types import refuse
 IN_BRANCH = re.compile(r"(^|/)(attention|cross|mlp)(_norm)?/")
 KERNELS = re.compile(r"(^|/)(transform(_\d)?|pool|merge|score/Dense_0)/kernel$")
 UNSCALED = re.compile(
-    r"embed/(tokens|types|positions/table)$|relative/table$|boundary/positions$"
-    r"|(head|score)/out/kernel$|bias$|norm/scale$|smear/(gate|scale)$"
+    r"embed/(tokens|types|positions/table)$|(relative|disentangled)/table$"
+    r"|boundary/positions$|(head|score)/out/kernel$|bias$|norm/scale$|smear/(gate|scale)$"
 )
 # What a branch adds to the residual stream.
 BRANCH_ENDS = re.compile(r"(attention|cross)/out/|mlp/down/")

@@ -1,4 +1,6 @@
-"""Positions: learned and sinusoidal tables, T5's relative bias, rotary embeddings."""
+"""Positions: tables, T5's relative bias, disentangled attention, rotary embeddings."""
+
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -6,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import add_table, table_init
+from jaxpt.nn.layers import Norm, add_table, table_init
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.ops import kernels
 
 
 def sinusoidal(length: int, width: int) -> np.ndarray:
@@ -174,3 +177,114 @@ class RelativeBias(nn.Module):
             spec.relative_max_distance,
         )
         return jnp.transpose(table[bucket], (2, 0, 1))[None]
+
+
+def disentangled_rows(num_buckets: int, max_distance: int) -> Int[np.ndarray, "L"]:
+    """DeBERTa's bucket of the query's position minus the key's, from -n to n.
+
+    With k of the 2 k buckets for each side, distances up to k / 2 have a bucket each,
+    and larger ones grow logarithmically up to n = `max_distance`; with k = n, all of
+    them have one. Distances beyond n have the bucket of n. He et al. 2021; as
+    transformers computes it, in float32.
+
+    >>> rows = disentangled_rows(512, 512)
+    >>> [int(rows[512 + x]) - 256 for x in (0, 1, 128, 129, 130, 200, 300, 511, -511)]
+    [0, 1, 128, 129, 130, 169, 207, 255, -255]
+    >>> int(rows[0]), int(rows[-1]), disentangled_rows(4, 2).tolist()
+    (0, 511, [0, 1, 2, 3, 3])
+    """
+    side = num_buckets // 2
+    distance = np.arange(max_distance + 1)
+    bucket = distance
+    if max_distance > side:
+        middle = side // 2
+        share = np.log(np.maximum(distance, middle).astype(np.float32) / middle)
+        share /= np.log(np.float32((max_distance - 1) / middle))
+        far = np.ceil(share * np.float32(middle - 1)).astype(int) + middle
+        bucket = np.where(distance <= middle, distance, far)
+    both = np.concatenate([-bucket[:0:-1], bucket])
+    return np.clip(side + both, 0, num_buckets - 1)
+
+
+class Distances(NamedTuple):
+    """Embeddings of the distances between T queries and S keys.
+
+    Attributes:
+      table: of each bucket, normed with `ModelSpec.disentangled_norm`.
+      rows: the buckets of the W = T + S - 1 distances, in increasing order.
+      num_copies: queries and keys are this number of copies of T and S positions.
+    """
+
+    table: Float[Array, "R D"]
+    rows: Int[Array, "W"]
+    num_copies: int = 1
+
+    def find_bias(
+        self,
+        q: Float[Array, "B T N H"],
+        k: Float[Array, "B S N H"],
+        keys: Float[Array, "R N H"] | None,
+        queries: Float[Array, "R N H"] | None,
+    ) -> Float[Array, "B N T S"]:
+        """(q keys[distance] + k queries[distance]) / sqrt(H), of projected embeddings.
+
+        Args:
+          keys: the table as keys, None without "c2p".
+          queries: the table as queries, None without "p2c".
+        """
+        bias = jnp.zeros((), jnp.float32)
+        if keys is not None:
+            bias += self._read(q, keys[self.rows[::-1]])
+        if queries is not None:
+            bias += self._read(k, queries[self.rows]).swapaxes(2, 3)
+        return bias * q.shape[-1] ** -0.5
+
+    def _read(
+        self, x: Float[Array, "B T N H"], table: Float[Array, "W N H"]
+    ) -> Float[Array, "B N T S"]:
+        """x_t table[s - t + T - 1], within each copy."""
+        batch, total, num_heads, _ = x.shape
+        products = kernels.product("BTNH,WNH->BNTW", x, table)
+        shape = batch, num_heads, self.num_copies, total // self.num_copies, -1
+        diagonals = skew(products.reshape(shape))
+        return jnp.tile(
+            diagonals.reshape(batch, num_heads, total, -1), (1, 1, 1, self.num_copies)
+        )
+
+
+def skew(x: Float[Array, "*B T W"]) -> Float[Array, "*B T S"]:
+    """y[t, s] = x[t, s - t + T - 1], with W = T + S - 1; no gather, no scatter.
+
+    >>> skew(jnp.array([[1, 2, 3, 4], [5, 6, 7, 8]])).tolist()
+    [[2, 3, 4], [5, 6, 7]]
+    """
+    *batch, length, width = x.shape
+    padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, 1)])
+    flat = padded.reshape(*batch, length * (width + 1))
+    flat = flat[..., length - 1 : length - 1 + length * width]
+    return flat.reshape(*batch, length, width)[..., : width - length + 1]
+
+
+class Disentangled(nn.Module):
+    """DeBERTa's embeddings of distances, one table for all layers of a stack."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(
+        self,
+        num_queries: int,
+        num_keys: int,
+        first: Int[Array, ""] | int = 0,
+        num_copies: int = 1,
+    ) -> Distances:
+        """Those of queries at `first`, first + 1, ... and keys at 0, 1, ..."""
+        spec, most = self.spec, self.spec.relative_max_distance
+        shape = spec.relative_buckets, spec.d_model
+        table = add_table(self, "table", spec, shape)
+        if spec.disentangled_norm:
+            table = Norm(spec, name="norm")(table)
+        steps = jax.lax.iota(jnp.int32, num_queries + num_keys - 1)
+        distance = jnp.clip(first + steps - (num_keys - 1), -most, most)
+        buckets = jnp.asarray(disentangled_rows(spec.relative_buckets, most))
+        return Distances(table, buckets[distance + most], num_copies)

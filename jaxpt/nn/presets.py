@@ -37,6 +37,17 @@ _ROBERTA = _BERT | {
     "position_offset": 2,
     "vocab_size": 50265,
 }
+# He et al. 2023, microsoft/DeBERTa; their discriminators.
+_DEBERTA = _BERT | {
+    "norm_epsilon": 1e-7,
+    "num_types": 0,
+    "positions": "none",
+    "disentangled": "both",
+    "disentangled_norm": True,
+    "relative_buckets": 512,
+    "relative_max_distance": 512,
+    "vocab_size": 128100,
+}
 # Raffel et al. 2020, t5/models/gin.
 _T5 = {
     "norm": "rmsnorm",
@@ -147,6 +158,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "electra-base-generator": _BERT | _sizes(12, 256, 4, 1024, embedding_size=768),
     "electra-large": _BERT | _sizes(24, 1024, 16, 4096),
     "electra-large-generator": _BERT | _sizes(24, 256, 4, 1024, embedding_size=1024),
+    "deberta-v3-xsmall": _DEBERTA | _sizes(12, 384, 6, 1536),
+    "deberta-v3-small": _DEBERTA | _sizes(6, 768, 12, 3072),
+    "deberta-v3-base": _DEBERTA | _sizes(12, 768, 12, 3072),
+    "deberta-v3-large": _DEBERTA | _sizes(24, 1024, 16, 4096),
     "t5-small": _T5 | _sizes(6, 512, 8, 2048, 6),
     "t5-base": _T5 | _sizes(12, 768, 12, 3072, 12),
     "t5-v1.1-small": _T5_1_1 | _sizes(8, 512, 6, 1024, 8),

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.nn.attention import Attention, KVCache
 from jaxpt.nn.layers import Dropout, Mlp, Norm
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.positions import RelativeBias
+from jaxpt.nn.positions import Disentangled, Distances, RelativeBias
 from jaxpt.nn.scan import KEYS
 from jaxpt.ops.kernel_choice import is_attention
 from jaxpt.ops.layout import keep_rows
@@ -61,7 +61,7 @@ class Layer(nn.Module):
         self,
         x: Float[Array, "B T D"],
         attn_mask: Mask,
-        bias: Float[Array, "1 N T S"] | None,
+        bias: Float[Array, "1 N T S"] | Distances | None,
         source: Float[Array, "B S D"] | None,
         cross_mask: Mask | None,
         position_ids: Int[Array, "#B T"] | None,
@@ -166,13 +166,12 @@ class Stack(nn.Module):
         with_trunk: bool = False,
         num_copies: int = 1,
     ) -> tuple[Float[Array, "B T D"], Any]:
-        spec, bias = self.spec, None
-        if spec.has_relative_bias:
-            relative = RelativeBias(spec, self.is_bidirectional, name="relative")
-            length = x.shape[1] // num_copies
-            num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else length
-            bias = relative(length, num_keys, cache_index)
-            bias = jnp.tile(bias, (1, 1, num_copies, num_copies))
+        spec = self.spec
+        length = x.shape[1] // num_copies
+        num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else length
+        bias = make_bias(
+            spec, self.is_bidirectional, length, num_keys, cache_index, num_copies
+        )
         if spec.positions != "rotary":
             position_ids = None
         elif position_ids is None:
@@ -225,6 +224,29 @@ class Stack(nn.Module):
         if spec.has_last_norm:
             x = Norm(spec, name="norm")(x)
         return x, states[0] if with_trunk else kv_cache and tuple(now)
+
+
+def make_bias(
+    spec: ModelSpec,
+    is_bidirectional: bool,
+    num_queries: int,
+    num_keys: int,
+    first: Int[Array, ""] | int = 0,
+    num_copies: int = 1,
+) -> Float[Array, "1 N T S"] | Distances | None:
+    """What the spec's relative positions add to the logits of all layers of a stack.
+
+    T5's bias, or what attention makes a bias of (`Attention`). To be called in the
+    stack's module; arguments as of `Disentangled`.
+    """
+    if spec.is_disentangled:
+        distances = Disentangled(spec, name="disentangled")
+        return distances(num_queries, num_keys, first, num_copies)
+    if not spec.has_relative_bias:
+        return None
+    relative = RelativeBias(spec, is_bidirectional, name="relative")
+    bias = relative(num_queries, num_keys, first)
+    return jnp.tile(bias, (1, 1, num_copies, num_copies))
 
 
 def remat(run: Callable, spec: ModelSpec, prevent_cse: bool = True) -> Callable:

@@ -46,6 +46,7 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
+from jaxpt.nn import flops
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.diffusion import DiffusionLM, bound_nll
 from jaxpt.objectives import masked_diffusion
@@ -185,8 +186,14 @@ class BlockDiffusionLM(DiffusionLM):
         return gap.score_each(score)
 
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
-        """Of both halves, which are one sequence."""
-        return super().count_flops({"encoder": sum(lengths.values())}, num_predictions)
+        """Of both halves, which are one sequence with the distances of one half."""
+        whole = sum(lengths.values())
+        total = super().count_flops({"encoder": whole}, num_predictions)
+        one, both = (
+            flops.distance_flops(self.spec, self.spec.num_layers, length)
+            for length in (whole // 2, whole)
+        )
+        return total + flops.TRAIN_FACTOR * (2 * one - both)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -195,7 +195,8 @@ class Task:
         """FLOPs of the network in training on one row, in a batch on one device."""
         num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
         predictions = self.spec.predictions.mean(num_rows)
-        return self.model.count_flops(self.spec.lengths, predictions)
+        row = self.model.count_flops(self.spec.lengths, predictions)
+        return row + self.model.count_batch_flops() / num_rows
 
     @functools.cached_property
     def _row_flops(self) -> float:

@@ -119,6 +119,27 @@ GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
 ROTARY_BERTS = ("nomic_bert", "gte", "jina_embeddings_v3")
+# v3's form, with few buckets.
+DEBERTA = BERT | {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_buckets": 4,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_biased_input": False,
+    "max_relative_positions": 12,
+    "pad_token_id": 0,
+}
+# v2's options that v3 has not, and a bucket for each distance.
+DEBERTA_2 = DEBERTA | {
+    "position_buckets": -1,
+    "share_att_key": False,
+    "norm_rel_ebd": "none",
+    "position_biased_input": True,
+    "max_relative_positions": 6,
+    "type_vocab_size": 2,
+    "hidden_act": "relu",
+}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -152,6 +173,8 @@ CASES = {
     "data2vec-text": ("data2vec-text", "masked", BERT | {"pad_token_id": 1}),
     "ernie": ("ernie", "masked", BERT | {"pad_token_id": 0}),
     "megatron-bert": ("megatron-bert", "masked", BERT | {"pad_token_id": 0}),
+    "deberta-v2": ("deberta-v2", "masked", DEBERTA),
+    "deberta-v2-apart": ("deberta-v2", "masked", DEBERTA_2),
     "eurobert": ("eurobert", "masked", LLAMA | SPECIALS | {"mask_token_id": 3}),
     "distilbert": (
         "distilbert",
@@ -368,6 +391,21 @@ def draw_settings(kind: str, seed: str) -> dict:
         settings["type_vocab_size"] = pick(0, 1, 2)
     if kind in ROTARY_BERTS:
         return settings
+    if kind == "deberta-v2":
+        side = pick(-1, 2, 4, 8, 18)
+        return settings | {
+            "layer_norm_eps": pick(1e-12, 1e-7, 1e-3),
+            "hidden_act": pick("gelu", "relu", "gelu_new"),
+            "type_vocab_size": pick(2, 5),
+            "pos_att_type": pick(["c2p"], ["p2c"], ["p2c", "c2p"], "c2p|p2c"),
+            "share_att_key": pick(True, False),
+            "norm_rel_ebd": pick("layer_norm", "none"),
+            "position_biased_input": pick(True, False),
+            "position_buckets": side,
+            # Also shorter than the rows.
+            "max_relative_positions": pick(6, 12, 40) if side < 6 else pick(20, 300),
+            "pad_token_id": 0,
+        }
     if kind in ("ernie", "megatron-bert"):
         return settings | {
             "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
@@ -587,6 +625,7 @@ def make_batch(name):
     lengths = np.array([9, 13, 5])
     real = np.arange(13) < lengths[:, None]
     pad = settings.get("pad_token_id", 0)
+    has_types = kind == "deberta-v2" and settings.get("type_vocab_size", 0) > 1
     ids = np.where(real, rng.integers(4, V, real.shape), pad)
     batch = {"input_ids": ids, "lengths": lengths}
     labels = np.where(real & (rng.random(real.shape) < 0.5), ids, -100)
@@ -598,7 +637,7 @@ def make_batch(name):
         targets = rng.integers(4, V, (3, 7))
         batch["decoder_input_ids"] = np.pad(targets[:, :-1], ((0, 0), (1, 0)))
         labels = np.where(rng.random(targets.shape) < 0.8, targets, -100)
-    if kind in ("bert", "electra", "ernie", "megatron-bert"):
+    if kind in ("bert", "electra", "ernie", "megatron-bert") or has_types:
         batch["types"] = rng.integers(0, 2, ids.shape)
     return batch | {"labels": labels}
 

@@ -173,7 +173,7 @@ def test_presets_are_of_their_family(name):
         head = "seq2seq"
     family, config = write_config(spec, head)
     names = {"gpt3": "gpt2", "modern": "modernbert", "qwen2.5": "qwen2"}
-    names |= {"pythia": "gpt_neox", "tinystories": "gpt_neo"}
+    names |= {"pythia": "gpt_neox", "tinystories": "gpt_neo", "deberta": "deberta-v2"}
     begin = name.partition("-")[0]
     assert family.name == names.get(begin, begin)
     assert read_config(config)[0] is family
@@ -183,7 +183,13 @@ def test_presets_are_of_their_family(name):
     "changes, parts",
     [
         ({"model_type": "bloom"}, ["model_type='bloom'", "gpt2"]),
-        ({"model_type": "deberta-v2"}, ["'deberta-v2'", "relative positions"]),
+        ({"model_type": "deberta"}, ["'deberta'", "one layer", "deberta-v2"]),
+        ({"model_type": "ltgbert"}, ["model_type='ltgbert'", "norms"]),
+        ({"model_type": "gpt_bert"}, ["model_type='gpt_bert'", "weighted sums"]),
+        (
+            {"model_type": None, "auto_map": {"AutoModel": "a.B"}},
+            ["auto_map={'AutoModel': 'a.B'}", "not executed", "gpt2"],
+        ),
         ({"model_type": "albert"}, ["model_type='albert'", "share one set"]),
         ({"model_type": "gemma3"}, ["model_type='gemma3'", "gemma3_text"]),
         ({"model_type": ["gpt2"]}, ["model_type=['gpt2']", "gpt2"]),

@@ -24,6 +24,7 @@ from jaxpt.hub.windows import FULL, LOCAL, list_kinds
 NEEDED = {
     "modernbert": {"global_attn_every_n_layers": 1},
     "modernbert-decoder": {"global_attn_every_n_layers": 1},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
 }
 
 # All but a family without a class of transformers (`test_neobert.py`).
@@ -48,6 +49,11 @@ OLDER = {
     "ernie": ("position_embedding_type",),
     "megatron-bert": ("position_embedding_type",),
     "eurobert": (LENGTH,),
+    "deberta-v2": (
+        *("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"),
+        *("conv_act", "conv_groups", "embedding_size", "attention_head_size"),
+        "cls_dropout",
+    ),
     "stablelm": (*LLAMAS, "head_dim", "partial_rotary_factor", LENGTH),
     "starcoder2": (
         *("is_causal", "attention_chunk_size", "layer_types", "head_dim", LENGTH),
@@ -182,6 +188,19 @@ OTHERS = {
     "n_ctx": [7],
     "global_attn_every_n_layers": [3, 2, 0, None],
     "n_inner": [7, 0],
+    "pos_att_type": ["c2p", "P2C", "p2p", ["p2c"], ["c2p", "p2p"], [], None],
+    "position_buckets": [256, 7, 512, "x"],
+    "share_att_key": [True],
+    "norm_rel_ebd": ["layer_norm", "none|layer_norm", 3],
+    "conv_kernel_size": [3],
+    "conv_act": ["gelu"],
+    "conv_groups": [2],
+    "embedding_size": [128],
+    "attention_head_size": [32],
+    "cls_dropout": [0.3],
+    "pooler_hidden_act": ["tanh"],
+    "max_relative_positions": [256, 7, 1024],
+    "max_position_embeddings": [1024, 256],
     "final_logit_softcapping": [7.0, None, 0, "x"],
     "attn_logit_softcapping": [7.0, None, 0, "x"],
     "use_bidirectional_attention": [True],

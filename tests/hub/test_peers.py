@@ -126,6 +126,7 @@ DRAWN += (
     "jina_embeddings_v3",
 )
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
+DRAWN += ("deberta-v2",)
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -311,6 +312,7 @@ NOT_SHOWN = {
     "dtype": "the precision of the computation",
     "return_dict": "a tuple without names",
     "sparse_prediction": "only at the positions that have labels",
+    "legacy": "the names of the head's tensors",
 }
 
 
@@ -435,6 +437,10 @@ QWEN_2 = QWEN | {"num_key_value_heads": 2}
 QWEN_3 = QWEN | {"num_key_value_heads": 8, "max_position_embeddings": 40960}
 TINY = {"num_layers": 4, "hidden_size": 768, "num_heads": 16}
 TINY["attention_types"] = [[["global", "local"], 2]]
+DEBERTA = {"layer_norm_eps": 1e-7, "relative_attention": True, "position_buckets": 256}
+DEBERTA |= {"norm_rel_ebd": "layer_norm", "pos_att_type": "p2c|c2p"}
+DEBERTA |= {"position_biased_input": False, "share_att_key": True}
+XSMALL, DEBERTA_3 = (384, 12, 6, 1536), ("deberta-v2", "masked")
 WIDE, WIDER = {"embedding_size": 768}, {"embedding_size": 1024}
 TELLS, MAKES = ("electra", "discriminator"), ("electra", "generator")
 PUBLISHED = {
@@ -454,6 +460,10 @@ PUBLISHED = {
     "electra-base-generator": published(*MAKES, 256, 0, 4, 1024, **WIDE),
     "electra-large": published(*TELLS, 1024, 24, 16, 4096, **WIDER),
     "electra-large-generator": published(*MAKES, 256, 24, 4, 1024, **WIDER),
+    "deberta-v3-xsmall": published(*DEBERTA_3, *XSMALL, **DEBERTA),
+    "deberta-v3-small": published(*DEBERTA_3, 768, 6, 12, 3072, **DEBERTA),
+    "deberta-v3-base": published(*DEBERTA_3, 768, 12, 12, 3072, **DEBERTA),
+    "deberta-v3-large": published(*DEBERTA_3, 1024, 24, 16, 4096, **DEBERTA),
     "t5-small": published("t5", "seq2seq"),
     "t5-base": published("t5", "seq2seq", 768, 3072, 12, 12),
     "t5-v1.1-small": published("t5", "seq2seq", 0, 1024, 8, 6, **GATED),

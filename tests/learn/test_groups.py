@@ -69,6 +69,7 @@ def test_the_plain_form_has_no_gap_below_the_head():
         ("network/embed/positions/table", 0),
         ("network/decoder_embed/norm/scale", 0),
         ("network/encoder/relative/table", 1),
+        ("network/encoder/disentangled/norm/scale", 1),
         ("network/encoder/layer_1/mlp/up/kernel", 2),
         ("network/encoder/norm/scale", 2),
         ("network/decoder/relative/table", 3),

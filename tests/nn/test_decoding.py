@@ -63,6 +63,21 @@ STACKS = {
     },
     "learned and relative": {"relative_bias": True, "relative_buckets": 8},
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
+    "disentangled": {
+        "positions": "none",
+        "disentangled": "both",
+        "disentangled_norm": True,
+        "relative_buckets": 8,
+        "relative_max_distance": 7,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+    },
+    "c2p and learned": {
+        "disentangled": "c2p",
+        "disentangled_projections": True,
+        "relative_buckets": 8,
+        "relative_max_distance": 4,
+    },
 }
 PAIRS = {
     "t5": {

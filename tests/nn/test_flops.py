@@ -57,6 +57,9 @@ def forward_products(spec: ModelSpec) -> float:
         {"value_embeddings": True, "num_layers": 3, "num_kv_heads": 2, "smear": True},
         {"value_embeddings": True, "num_decoder_layers": 1},
         {"gated_mlp": True, "positions": "rotary", "norm": "rmsnorm"},
+        {"disentangled": "both", "disentangled_norm": True, "num_kv_heads": 2},
+        {"disentangled": "c2p", "num_kv_heads": 1, "disentangled_projections": True},
+        {"disentangled": "p2c", "num_decoder_layers": 1, "head_dim": 48},
         {"gated_mlp": True, "num_decoder_layers": 1, "tie_embeddings": False},
     ],
     ids=lambda values: " ".join(values) or "plain",
@@ -69,6 +72,7 @@ def test_the_products_of_a_forward_pass(values):
         counted += flops.project_flops(spec, T) + flops.head_flops(spec, T)
     else:
         counted += flops.head_flops(spec, S)
+    counted += flops.batch_flops(spec) / ROWS
     assert counted == forward_products(spec)
 
 

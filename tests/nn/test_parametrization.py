@@ -76,6 +76,7 @@ def test_the_factors_of_the_reference(parametrization, depth, branch):
         TABLE: (1, 1),
         "embed/positions/table": (1, 1),
         "encoder/relative/table": (1, 1),
+        "encoder/disentangled/table": (1, 1),
         "encoder/norm/scale": (1, 1),
         "head/out/kernel": (1, 1),
         "head/bias": (1, 1),

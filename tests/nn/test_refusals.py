@@ -13,6 +13,11 @@ MODEL = """
     embedding_size=33 & positions=sinusoidal
     relative_bias=True & positions=relative
     relative_buckets=30; relative_buckets=0; relative_max_distance=16
+    disentangled=p2p; disentangled=both & positions=rotary
+    disentangled=both & positions=relative; disentangled=c2p & relative_bias=True
+    disentangled_norm=True; disentangled_projections=True: must be False with
+    qk_norm=scaled & disentangled=p2c; attention_softcap=2.0 & disentangled=both
+    relative_max_distance=15 & disentangled=both ... or equal to it
     dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
     norm=batchnorm; norm_position=middle; norm_epsilon=-1.0; init=xavier; init_std=-1.0
     activation=tanh; positions=alibi; relative_directions=ahead; dtype=fp16

@@ -622,6 +622,9 @@ def test_each_term_is_another_with_dropout(name, make_packed, make_rows):
 GATED = {"gated_mlp": True, "activation": "silu", "num_kv_heads": 2}
 
 
+APART = {"disentangled": "both", "disentangled_projections": True, "num_kv_heads": 2}
+
+
 def costed(name, values, settings):
     """The cost of a row in training; the objective's steps, a state and rows."""
     module, changes = module_and_settings(name)
@@ -650,6 +653,7 @@ def costed(name, values, settings):
 
     eval_step = functools.partial(objective.eval_step, module, **changes)
     counted = model.count_flops(spec.lengths, spec.predictions.mean(2))
+    counted += model.count_batch_flops() / 2
     state = jax.eval_shape(
         lambda params: make_state(
             params, update.optimizer, objective_state=spec.init_state(vocab, params)
@@ -665,6 +669,9 @@ def costed(name, values, settings):
         ("clm", {}, {}),
         ("clm", GATED | {"positions": "rotary"}, {}),
         ("mlm", {"embedding_size": 128}, {}),
+        ("mlm", APART, {}),
+        slow("block_diffusion", {"disentangled": "both"}, {"block_size": 4}),
+        slow("electra", APART, {"generator_size": 0.5}),
         ("mlm", {"head_transform": True, "norm_position": "post"}, {"mask_rate": 0.3}),
         slow("span_corruption", {"embedding_size": 128}, {}),
         slow(

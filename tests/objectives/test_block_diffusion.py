@@ -82,10 +82,17 @@ def test_one_block_is_masked_diffusion(size, make_case):
     jax.tree.map(close, result, expected)
 
 
-@pytest.mark.parametrize("positions", ["learned", "rotary", "relative"])
+@pytest.mark.parametrize(
+    "positions",
+    [
+        *({"positions": name} for name in ("learned", "rotary", "relative")),
+        {"positions": "none", "disentangled": "both"},
+    ],
+    ids=lambda values: " ".join(values.values()),
+)
 def test_blocks_of_one_token_at_rate_1_are_the_causal_factorisation(positions):
     """-log p of each token at its own [MASK], after the clean tokens before it."""
-    _, model, params = make_tiny(1, positions=positions)
+    _, model, params = make_tiny(1, **positions)
     noised = jnp.full_like(ROW, TINY.mask)
     result = jax.jit(model.read_noised)(params, noised, ROW)[0]
     # The [MASK] sees the past; the past never sees the [MASK], nor what is after it.

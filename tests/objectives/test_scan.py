@@ -23,7 +23,14 @@ SHAPES = {
         "init": "t5",
     },
     "electra": {"norm_position": "post", "embedding_size": 16, "init": "torch"},
-    "bert": {"norm_position": "post", "head_transform": True, "init": "truncated"},
+    "bert": {
+        "norm_position": "post",
+        "head_transform": True,
+        "init": "truncated",
+        "disentangled": "both",
+        "disentangled_norm": True,
+        "disentangled_projections": True,
+    },
     "distillation": {"norm_position": "post"},
 }
 KEY = jax.random.key(0)

@@ -69,7 +69,8 @@ def make_shapes():
             num_served += 1
         families.add(family)
     spec = get_preset("gpt2", vocab_size=VOCAB.size, num_layers=1)
-    spec = dataclasses.replace(spec, value_embeddings=True, smear=True)
+    changes = {"disentangled": "both", "disentangled_projections": True}
+    spec = dataclasses.replace(spec, value_embeddings=True, smear=True, **changes)
     model = OBJECTIVES["clm"].Spec.for_seq_len(32).make_network(spec, VOCAB)
     options = jax.eval_shape(model.init_params, jax.random.key(0))
     yield "gpt2 clm options", (model, options)
@@ -112,7 +113,8 @@ def test_every_parameter_of_every_family_has_a_rule(shapes):
 @pytest.mark.slow
 def test_every_matrix_is_split_over_fsdp_and_tensor(shapes):
     """But small ones; what is whole on each device is no matrix."""
-    small = r"words/table|types|positions|relative|project|transform|score|gate$"
+    small = r"words/table|types|positions|relative|disentangled|project|transform"
+    small += r"|score|gate$"
     for model, params in shapes.values():
         for name, leaf in names_of(params).items():
             spec = partition(name, leaf.shape, SIZES, model.RULES)

@@ -45,6 +45,7 @@ ENCODERS = {
     "gte": f"{_HERE}.gte",
     "jina_embeddings_v3": f"{_HERE}.jina_embeddings_v3",
     "neobert": f"{_HERE}.neobert",
+    "deberta-v2": f"{_HERE}.deberta_v2",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -65,13 +66,14 @@ PURPOSES = {
     "seq2seq": ENCODER_DECODERS,
 }
 # Families that the one Transformer cannot express, with the reason, behind "its".
-_DISENTANGLED = (
-    "attention multiplies queries and keys with embeddings of relative positions in "
-    "every layer, which is not a bias and which no kernel here computes"
-)
 REFUSED = {
-    "deberta": _DISENTANGLED,
-    "deberta-v2": _DISENTANGLED,  # DeBERTa-v3, too
+    "deberta": "attention has one layer for queries, keys and values, with biases of "
+    "two of them; DeBERTa-v2 and v3 are a deberta-v2",
+    "ltgbert": "norms have no scale, and attention's output and the MLP's states "
+    "inside are normed, too",
+    "gpt_bert": "attention has gates, and its layers read weighted sums of all layers "
+    "before them",
+    "elc_bert": "layers read weighted sums of all layers before them",
     "albert": "layers share one set of parameters",
     "esm": "embeddings are scaled by the share of masked tokens in each text",
     "mobilebert": "layers are bottlenecks with several MLPs each",

@@ -44,6 +44,7 @@ def list_rows(
     mlp_width: int = 3072,
     layers: int = 12,
     has_types: bool = True,
+    epsilon: float = 1e-12,
 ) -> tuple[FieldRow, ...]:
     """The rows that all share, with the defaults of a class."""
     types = (_TYPES,) if has_types else ()
@@ -61,7 +62,7 @@ def list_rows(
         field("num_attention_heads", "num_heads", heads),
         field("intermediate_size", "d_ff", mlp_width),
         *types,
-        field("layer_norm_eps", "norm_epsilon", 1e-12),
+        field("layer_norm_eps", "norm_epsilon", epsilon),
         field("hidden_dropout_prob", ("dropout", "embed_dropout"), 0.1),
         field("attention_probs_dropout_prob", "attention_dropout", 0.1),
         field("initializer_range", "init_std", 0.02),

@@ -24,8 +24,8 @@ from jaxpt.nn.layers import Dense, Norm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import TRANSFORMER_RULES
 from jaxpt.nn.networks.one_stack import CausalLM
-from jaxpt.nn.positions import RelativeBias
-from jaxpt.nn.stacks import Layer, remat
+from jaxpt.nn.positions import Distances
+from jaxpt.nn.stacks import Layer, make_bias, remat
 from jaxpt.ops import masks
 from jaxpt.ops.masks import Mask
 from jaxpt.ops.segments import segment_positions
@@ -42,7 +42,7 @@ class ExtraHead(nn.Module):
         x: Float[Array, "B T D"],
         embedded: Float[Array, "B T D"] | None,
         attn_mask: Mask,
-        bias: Float[Array, "1 N T T"] | None,
+        bias: Float[Array, "1 N T T"] | Distances | None,
         position_ids: Int[Array, "#B T"] | None,
         *,
         deterministic: bool,
@@ -94,10 +94,8 @@ class ExtraHeads(nn.Module):
           embedded: the embeddings of the row's tokens, as its first layer reads them.
         """
         spec, length = self.spec, x.shape[1]
-        bias, position_ids = None, None
-        if spec.has_relative_bias:
-            relative = RelativeBias(spec, spec.is_bidirectional, name="relative")
-            bias = relative(length, length)
+        bias = make_bias(spec, spec.is_bidirectional, length, length)
+        position_ids = None
         if spec.positions == "rotary":  # of which only distances matter
             position_ids = jnp.arange(length)[None]
         states = []

@@ -30,9 +30,10 @@ TRANSFORMER_RULES: Rules = (
     (r"smear/(gate|scale)", (None,)),
     (r"positions/table", (None, "fsdp")),
     (r"relative/table", (None, "tensor")),  # [buckets, heads]
+    (r"disentangled/table", (None, "fsdp")),  # [buckets, width]
     # Into the heads or the hidden width, and out of them again.
-    (r"(query|key|value|up|gate)/kernel", ("fsdp", "tensor")),
-    (r"(query|key|value|up|gate)/bias", ("tensor",)),
+    (r"(position_)?(query|key|value|up|gate)/kernel", ("fsdp", "tensor")),
+    (r"(position_)?(query|key|value|up|gate)/bias", ("tensor",)),
     (r"(attention|cross)/out/kernel|mlp/down/kernel", ("tensor", "fsdp")),
     (r"(attention|cross)/out/bias|mlp/down/bias", (None,)),
     # Scores of the vocabulary, and the layers before them.
@@ -150,6 +151,11 @@ class Network(abc.ABC):
           num_predictions: of those, the positions that meet the vocabulary; a mean if
             the predictions of several rows are packed.
         """
+
+    def count_batch_flops(self) -> float:
+        """FLOPs of training on a batch that do not depend on its number of rows."""
+        specs = scan.list_specs(self).values()
+        return flops.TRAIN_FACTOR * sum(map(flops.batch_flops, specs))
 
     def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
         """The networks to export: a key of `HEADS` -> (its sizes, its parameters)."""

@@ -125,6 +125,12 @@ class StudentTeacher(Network, nn.Module):
         )
         return flops.TRAIN_FACTOR * student + teacher
 
+    def count_batch_flops(self) -> float:
+        student, teacher = map(
+            flops.batch_flops, (self.student_spec, self.teacher_spec)
+        )
+        return flops.TRAIN_FACTOR * student + teacher
+
     def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
         """The student alone: the teacher belongs to another run."""
         return {self.HEADS[0]: (self.student_spec, params["student"])}

@@ -206,6 +206,26 @@ def _make_camembert(data: dict, options: Options) -> dict:
     return _make_unigram(data, "always" if is_spaced else "never", unk_id)
 
 
+def _make_deberta(data: dict, options: Options) -> dict:
+    """Unigram without SentencePiece's charsmap; runs of spaces become one."""
+    steps: list[Any] = [normalizers.Lowercase()] * _flag(
+        options, "do_lower_case", False
+    )
+    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " ")]
+    steps += [normalizers.NFC(), normalizers.Strip(left=False, right=True)]
+    is_spaced = options.get("add_prefix_space", True)  # null is false here
+    scheme = "always" if is_spaced else "first"
+    is_split = _flag(options, "split_by_punct", False)
+    splits: list[Any] = [pre_tokenizers.Punctuation("isolated")] * is_split
+    splits += [pre_tokenizers.Metaspace(prepend_scheme=scheme)]
+    return {
+        "normalizer": _describe(normalizers.Sequence(steps)),
+        "pre_tokenizer": _describe(pre_tokenizers.Sequence(splits)),
+        "decoder": _describe(decoders.Metaspace(prepend_scheme=scheme)),
+        "model": data["model"] | {"byte_fallback": False},
+    }
+
+
 _BERT = {role: f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
 _ROBERTA = {"cls": "<s>", "sep": "</s>", "bos": "<s>", "eos": "</s>"}
 _ROBERTA |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
@@ -263,6 +283,14 @@ CLASSES = {
     "XLMRobertaTokenizer": TokenizerClass(
         "Unigram", _make_xlm_roberta, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
     ),
+    "DebertaV2Tokenizer": TokenizerClass(
+        "Unigram",
+        _make_deberta,
+        ("do_lower_case", "split_by_punct", *_SPACE),
+        _BERT | {"bos": "[CLS]", "eos": "[SEP]"},
+        _FRAMED,
+        has_types=True,
+    ),
     "CamembertTokenizer": TokenizerClass(
         "Unigram",
         _make_camembert,
@@ -312,6 +340,7 @@ KINDS: dict[str, str | None] = {
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
 }
 # Model types whose folders often name a wrong class: theirs counts.

@@ -107,7 +107,10 @@ def make_unigram(front=("<pad>", "</s>", "<unk>"), names=None):
     pieces += [("▁", -3.0), *((c, -5.0) for c in letters())]
     words = "er möchte schön the cat sat it is old news".split()
     pieces += [(f"▁{word}", -2.0) for word in words] + [("<mask>", 0.0)]
-    core = tokenizers.Tokenizer(models.Unigram(pieces, front.index("<unk>"), False))
+    unk_id = next(
+        i for i, name in enumerate(front) if name.strip("<[]>").lower() == "unk"
+    )
+    core = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, False))
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     core.decoder = decoders.Metaspace()
     core.add_special_tokens([*(names or front), "<mask>"])
@@ -132,6 +135,10 @@ MAKERS = {
     "T5Tokenizer": ("t5", make_unigram),
     "XLMRobertaTokenizer": ("xlm-roberta", lambda: make_unigram(ROBERTA[:4])),
     "CamembertTokenizer": ("camembert", lambda: make_unigram(ROBERTA[:4])),
+    "DebertaV2Tokenizer": (
+        "deberta-v2",
+        lambda: make_unigram(("[PAD]", "[CLS]", "[SEP]", "[UNK]")),
+    ),
     PLAIN: ("modernbert", make_spaced),
 }
 assert MAKERS.keys() == CLASSES.keys()
@@ -368,7 +375,7 @@ def test_an_added_token_keeps_its_id(tmp_path, refuses):
     "name",
     [
         *("BertJapaneseTokenizer", "BertweetTokenizer", "AlbertTokenizerFast"),
-        *("XLNetTokenizer", "MyTokenizer", "DebertaV2Tokenizer", "CLIPTokenizer"),
+        *("XLNetTokenizer", "MyTokenizer", "DebertaTokenizer", "CLIPTokenizer"),
     ],
 )
 def test_other_classes_are_refused(name, tmp_path, refuses):
