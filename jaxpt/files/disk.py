@@ -64,7 +64,7 @@ def replace(path: str | os.PathLike, data: bytes) -> None:
 def _create_partial(path: Path) -> tuple[Path, int]:
     """Creates a temporary file next to a path, and opens it.
 
-    It is locked while it is open, which tells other calls that it is in use.
+    It is locked while it is open, so that other calls do not remove it.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     while True:

@@ -1,13 +1,14 @@
 """Cells in their folders: names and the predictions of each example."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
 from jaxpt.finetuning import cell as cells
-from jaxpt.finetuning import results
+from jaxpt.finetuning import results, summary
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.summary import format_summary
@@ -104,3 +105,11 @@ def test_the_report_of_classification(make_base, make_tune, tmp_path):
     output = format_summary(result)
     assert f"AUC {report['auc']:.4f}, ECE {report['ece']:.4f} (15 bins)" in output
     assert "label  precision" in output
+
+
+def test_the_interval_of_a_mean_over_seeds_by_hand():
+    """Student's t with one degree of freedom less than seeds: 4.303 for three."""
+    low, high = summary.mean_interval([1.0, 2.0, 3.0])
+    half = 4.302653 / math.sqrt(3)
+    assert (low, high) == pytest.approx((2 - half, 2 + half), rel=1e-6)
+    assert math.isnan(summary.mean_interval([1.0])[0])

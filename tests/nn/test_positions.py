@@ -123,7 +123,7 @@ def test_a_local_layer_with_a_base_of_its_own_is_not_scaled(
 
 
 def test_scaled_rotary_rates_are_slower_only_where_few_turns_fit():
-    """Llama 3.1: from 4 turns in 64 tokens on as before, up to one 8 times slower."""
+    """Llama 3.1: as before from 4 turns on, and 8 times slower up to 1 turn."""
     plain = positions.rotary_rates(16, 10_000.0)
     scaled = positions.rotary_rates(16, 10_000.0, (8.0, 1.0, 4.0, 64.0))
     turns = 64 * plain / (2 * np.pi)

@@ -271,6 +271,19 @@ def test_no_manifest_no_step(saved):
     assert sorted(p.name for p in saved.iterdir()) == ["2", "2.manifest.json"]
 
 
+def test_a_copy_of_a_step_under_another_number_is_damaged(saved):
+    """A run must not go on from values of a step that it has not reached."""
+    shutil.copytree(saved / "2", saved / "7")
+    shutil.copy(saved / "2.manifest.json", saved / "7.manifest.json")
+    with pytest.raises(manifest.Damaged, match="7.manifest.json was altered"):
+        manifest.verify(saved, 7)
+    lines = []
+    with Checkpointer(saved, warn=lines.append) as checkpointer:
+        state, step = checkpointer.restore(abstract(make_state()))
+    assert step == 2 and len(lines) == 1 and "step 7" in lines[0]
+    assert_identical(state, make_state(2))
+
+
 def test_other_directories_are_no_steps(saved, tmp_path):
     outside = tmp_path / "outside"
     shutil.copytree(saved / "2", outside)

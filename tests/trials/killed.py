@@ -1,6 +1,6 @@
 """Trials of commands that are killed: `python tests/trials/killed.py EVERY NAME...`.
 
-Each command that writes is killed (without any cleanup) at every EVERYth change that it
+Each command is killed (without any cleanup) at every EVERYth change that it
 makes to the disk: before a file is opened to write, in the middle of its content, and
 before a file is renamed, linked or removed. The same command must then leave exactly
 the files of a command that was not killed, and no others: it succeeds or, after a kill
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from forged import BOTH, TUNE, make_folders
+from forged import TUNE, make_folders
 from forked import SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,6 @@ KILLED = 9
 UNSTEADY = re.compile(r".*lock|.*run\.log|.*tfevents.*|cache/hashes/\w+\.json")
 COMPLETE = ("a new or an empty folder", "exists already", "must be a new file")
 ARCHIVE = ["archive", "--workdir=both", "--to=new", "--title=A", "--question=B"]
-ANALYSE = ["analyse", "--runs=run", "--to=new", "--num_tokens=64"]
 FIT = ["fit-scaling", "--csv=sizes.csv", "--to=new", "--num_draws=20"]
 REPORT = ["report", "--runs=run", "--workdir=new"]
 INSPECT = ["inspect", "--config=config.py", "--objectives=clm,mlm", "--to=new"]
@@ -47,8 +46,6 @@ PREPARE += ["--config.tokenizer.vocab_size=300"]
 TRAIN = ["train", "--config=config.py", "--workdir=new", "--quiet"]
 TRAIN += ["--config.train.checkpoint_every=2", "--config.train.checkpoint_words=(1,)"]
 TRAIN += ["--config.train.trackers=()"]
-BABYLM = ["babylm", "--workdir=run", "--data=babylm", "--glue=babylm/glue", "--quiet"]
-COMPARE = ["compare", "--config=config.py", "--workdir=new", *BOTH[1:]]
 
 
 class Case(NamedTuple):
@@ -77,16 +74,7 @@ CASES = {
     "train": Case(TRAIN),
     "finetune": Case([part.replace("tuned", "new") for part in TUNE]),
     "evaluate": Case(["evaluate", "--workdir=run", "--tasks=pairs:pairs.tsv"]),
-    "evaluate text": Case(["evaluate", "--workdir=run"]),
-    "babylm": Case(BABYLM),
-    "analyse": Case(ANALYSE),
-    "analyse again": Case(ANALYSE, [*ANALYSE, "--length=8"], is_whole=True),
-    "compare": Case(COMPARE),
-    "register": Case(
-        [*COMPARE, "--register", "--config.compare.expected=('valid_loss: clm = mlm',)"]
-    ),
     "report": Case(REPORT),
-    "report again": Case(REPORT, REPORT),
     "report of a study": Case(["report", "--study=study", "--workdir=new"]),
     "fit-scaling": Case(FIT),
     "fit-scaling again": Case(FIT, [*FIT, "--num_draws=25"], is_whole=True),
@@ -99,7 +87,6 @@ CASES = {
     "import": Case(["import", "--from=export", "--workdir=new"]),
     "export": Case(["export", "--workdir=run", "--to=new"]),
     "export of a fine-tuning": Case(["export", "--workdir=tuned", "--to=new"]),
-    "export of a comparison": Case(["export", "--workdir=both", "--to=new"]),
 }
 GRAPHS = {
     "ONNX": Case(["export", "--workdir=run", "--to=new", "--format=onnx"]),
@@ -350,19 +337,6 @@ def make_all(root: Path) -> None:
     (root / "pairs.tsv").write_text("good\tbad\nthe state\tstate the\n")
     lines = [f"{n},{d},{3 + 9 / n + 7 / d}" for n in (1, 2, 4) for d in (1, 3, 9)]
     (root / "sizes.csv").write_text("\n".join(["params,tokens,loss", *lines, ""]))
-    pairs = '{"sentence_good": "the state", "sentence_bad": "state the", "UID": "u"}'
-    rows = "".join(
-        f'{{"sentence1": "the state", "sentence2": "{w}", "label": {i % 2}}}\n'
-        for i, w in enumerate("of the union is strong and the people are free".split())
-    )
-    for name, text in (
-        ("blimp_filtered/one.jsonl", pairs),
-        ("glue/rte.train.jsonl", rows),
-        ("glue/rte.valid.jsonl", rows),
-    ):
-        path = root / "babylm" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
     study = [part.replace("--to=new", "--to=study") for part in ARCHIVE]
     assert run(root, 0, study, root).code == 0
 
