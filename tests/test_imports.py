@@ -364,8 +364,8 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # What each entry loads of the package: at most so many files, empty ones left out, and
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
-    "train": (150, 27_700),
-    "fill": (112, 21_900),
+    "train": (151, 28_000),
+    "fill": (113, 22_250),
     "jaxpt.objectives.mlm": (33, 6_300),
     "--help": (12, 1_300),
     "jaxpt": (2, 100),
