@@ -120,12 +120,11 @@ class RunLog:
         if plan.filled:
             lines.append(f"filled in for {plan.objective_name}: {plan.filled}")
         if self.task.has_ema:
-            decay = f"moving mean (EMA), optim.ema_decay={plan.optim.ema_decay}"
-            name = (
-                f"average of {plan.optim.name}" if not plan.optim.ema_decay else decay
-            )
+            kind = f"average of {plan.optim.name}"
+            if decay := plan.optim.ema_decay:
+                kind = f"moving mean (EMA), optim.ema_decay={decay}"
             lines.append(
-                f"evaluated, exported and generated from: the parameters' {name}"
+                f"evaluated, exported and generated from: the parameters' {kind}"
             )
         # Without a fused kernel training is slow, and no metric shows why.
         lines += [

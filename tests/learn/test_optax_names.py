@@ -163,11 +163,8 @@ def test_the_rate_follows_the_runs_step():
     last, after = optimizer.update(grads, at_end, params)
     assert all((leaf != 0).any() for leaf in jax.tree.leaves(updates))
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(last))
-    (clock,) = [
-        part
-        for part in jax.tree.leaves(after, is_leaf=lambda x: hasattr(x, "count"))
-        if isinstance(part, optax.ScaleByScheduleState)
-    ]
+    is_clock = lambda x: isinstance(x, optax.ScaleByScheduleState)  # noqa: E731
+    (clock,) = filter(is_clock, jax.tree.leaves(after, is_leaf=is_clock))
     assert clock.count == NUM_STEPS + 1
 
 
@@ -464,7 +461,7 @@ def test_schedule_free_is_refused_in_fine_tuning(refuses):
     config = default_finetune_config("classification")
     config.optim.name = "optax.contrib.schedule_free_adamw"
     config.optim.schedule = "constant"
-    config.optim.warmup_steps = 0
+    config.optim.weight_decay = 0.0
     config.data.train = config.data.dev = "table.tsv"
     with refuses("in fine-tuning, which evaluates the trained ones"):
         make_finetune_plan(config)
