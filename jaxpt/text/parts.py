@@ -202,7 +202,7 @@ def merge_parts(
         raise DataError(f"{argument('merge')}={num}: must be from 1 to {MAX_PARTS}")
     text = _open_text(spec, tokenizer, reporter)
     root, folder = remote.fetch(place_parts(to)), remote.fetch(to)
-    with remote.hold_output(folder), _holding(folder, reporter):
+    with _holding(folder, reporter):
         if is_store(folder):
             _is_prepared(to, text.identify(lambda path: ""))
             open_finished(folder)
