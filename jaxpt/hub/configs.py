@@ -40,15 +40,14 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
         raise DataError(
             f"config.json: model_type={kind!r}: is not supported: its {REFUSED[kind]}"
         )
-    is_known = isinstance(kind, str) and kind in FAMILIES
-    if not is_known and config.get("auto_map"):
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        if not config.get("auto_map"):
+            raise refusal("model_type", kind, f"one of {', '.join(FAMILIES)}")
         raise DataError(
             f"config.json: auto_map={config['auto_map']!r}: the model is code of its "
             f"own, which is not executed; model_type must be one of "
             f"{', '.join(FAMILIES)}"
         )
-    if not is_known:
-        raise refusal("model_type", kind, f"one of {', '.join(FAMILIES)}")
     if classes is not None and not (
         isinstance(classes, list) and all(isinstance(name, str) for name in classes)
     ):
