@@ -20,8 +20,8 @@ from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.text.rows.rows_spec import PAIRS
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
-from jaxpt.training.fit.program_text import Counts, Moved, count
-from jaxpt.training.fit.target import Target, in_place, make_devices
+from jaxpt.training.fit.program_text import Moved, ProgramCounts, count
+from jaxpt.training.fit.target import DeviceTarget, in_place, make_devices
 
 STEPS = 2  # in the call that is compiled; counts are divided by it
 GIB = 2**30
@@ -136,7 +136,7 @@ class Estimate:
     text: str
 
 
-def estimate(config, explicit_names: Collection[str], target: Target) -> Estimate:
+def estimate(config, explicit_names: Collection[str], target: DeviceTarget) -> Estimate:
     """Compiles the step of a run for a target, and counts what is in it.
 
     No text is read if the config has the size of the vocabulary (`find_vocab_size`).
@@ -171,12 +171,12 @@ def estimate(config, explicit_names: Collection[str], target: Target) -> Estimat
         except jax.errors.JaxRuntimeError as error:
             memory = read_refusal(str(error))
             seconds = time.perf_counter() - start
-            return Estimate(_describe(program, target, seconds, memory), [], "")
+            return Estimate(_make_fit(program, target, seconds, memory), [], "")
         seconds = time.perf_counter() - start
         compiled = program.train_call[rows]
         text, analysis = compiled.as_text(), compiled.memory_analysis()
         memory = measure(program, analysis, target.chip.gib)
-        fit = _describe(program, target, seconds, memory)
+        fit = _make_fit(program, target, seconds, memory)
     counts = count(text)
     flops = task.count_costs(STEPS)["flops"] / STEPS / len(devices)
     fit = dataclasses.replace(
@@ -295,7 +295,9 @@ def read_refusal(message: str) -> Memory:
     return Memory(0, 0, 0, 0, 0, int(used), limit)
 
 
-def _describe(program: Program, target: Target, seconds: float, memory: Memory) -> Fit:
+def _make_fit(
+    program: Program, target: DeviceTarget, seconds: float, memory: Memory
+) -> Fit:
     """What is known of a step without its program's text."""
     task, params = program.task, jax.tree.leaves(program.abstract_state().params)
     return Fit(
@@ -314,7 +316,7 @@ def _describe(program: Program, target: Target, seconds: float, memory: Memory) 
     )
 
 
-def summarise(counts: Counts, clock: float | None) -> dict[str, Any]:
+def summarise(counts: ProgramCounts, clock: float | None) -> dict[str, Any]:
     """The counts of a step as fields of `Fit`."""
 
     def per_step(counter: collections.Counter) -> dict[str, float]:

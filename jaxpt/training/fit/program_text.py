@@ -316,7 +316,7 @@ class Moved(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Counts:
+class ProgramCounts:
     """Counts over a call of a program.
 
     Attributes:
@@ -351,11 +351,11 @@ class Counts:
         return +sums
 
 
-def count(text: str) -> Counts:
+def count(text: str) -> ProgramCounts:
     """The counts of a program from its text."""
     computations, entry = read(text)
     outer, every = count_runs(computations, entry)
-    counts = Counts()
+    counts = ProgramCounts()
     for name, times in every.items():
         ops = computations[name]
         shapes = {op.name: op.shape for op in ops}
@@ -381,7 +381,7 @@ def shorten(shape: str) -> str:
     return re.sub(r"\{[^}]*\}", "", shape).strip()
 
 
-def _count_collective(op: Op, times: int, shapes: dict, counts: Counts) -> None:
+def _count_collective(op: Op, times: int, shapes: dict, counts: ProgramCounts) -> None:
     kind = op.kind.removesuffix("-start")
     if kind not in COLLECTIVES:
         return
@@ -396,7 +396,7 @@ def _count_collective(op: Op, times: int, shapes: dict, counts: Counts) -> None:
 
 
 def _count_op(
-    op: Op, times: int, shapes: dict, computations: dict, counts: Counts
+    op: Op, times: int, shapes: dict, computations: dict, counts: ProgramCounts
 ) -> None:
     if op.kind == "custom-call" and _name_kernel(op) not in NO_KERNELS:
         counts.kernels[_name_kernel(op)] += times

@@ -74,7 +74,7 @@ ALLOWED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class DeviceTarget:
     """Devices to compile for.
 
     Attributes:
@@ -95,7 +95,7 @@ class Target:
         return "gpu" if self.chip.capability else "cpu"
 
 
-def read_target(name: str) -> Target:
+def read_target(name: str) -> DeviceTarget:
     """The target with a name.
 
     Raises:
@@ -115,12 +115,12 @@ def read_target(name: str) -> Target:
         is_good = len(sizes) == 1 and sizes[0] <= most and not sizes[0] & (sizes[0] - 1)
         if not is_good or (has_shape and not chip.capability):
             raise _refuse(name)
-        return Target(name, chip, sizes)
+        return DeviceTarget(name, chip, sizes)
     if len(sizes) == 1:
         sizes = _shape_topology(sizes[0], chip.num_dims)
     if len(sizes) != chip.num_dims:
         raise _refuse(name)
-    return Target(name, chip, sizes)
+    return DeviceTarget(name, chip, sizes)
 
 
 def _refuse(name: str) -> ConfigError:
@@ -141,7 +141,7 @@ def _shape_topology(num: int, num_dims: int) -> tuple[int, ...]:
     return tuple(sizes) if num < 2**num_dims else tuple(sorted(sizes))
 
 
-def make_devices(target: Target) -> list[Any]:
+def make_devices(target: DeviceTarget) -> list[Any]:
     """The devices of a target, for which arrays are abstract.
 
     Raises:
@@ -157,7 +157,7 @@ def make_devices(target: Target) -> list[Any]:
         raise DeviceError(f"{argument('target')}={target.name}: {reason}") from error
 
 
-def _make_gpus(target: Target) -> list[Any]:
+def _make_gpus(target: DeviceTarget) -> list[Any]:
     from jax._src import xla_bridge  # nothing public registers the plugin
 
     purpose = f"{argument('target')}={target.name}"
@@ -187,7 +187,7 @@ def describe_gpu(kind: str) -> str:
     return text
 
 
-def _make_tpus(target: Target) -> list[Any]:
+def _make_tpus(target: DeviceTarget) -> list[Any]:
     purpose = f"{argument('target')}={target.name}"
     optional.check("libtpu", EXTRA, purpose, DeviceError)
     shape = "x".join(map(str, target.shape))
@@ -202,7 +202,7 @@ def _make_tpus(target: Target) -> list[Any]:
 
 
 @contextlib.contextmanager
-def in_place(target: Target, devices: list[Any]) -> Iterator[None]:
+def in_place(target: DeviceTarget, devices: list[Any]) -> Iterator[None]:
     """Within it, what is traced takes these devices for those of this machine."""
     if target.platform == "cpu":
         yield
