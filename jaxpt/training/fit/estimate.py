@@ -222,7 +222,7 @@ def make_vocab(size: int, num_sentinels: int) -> Vocab:
     (0, 9, (19, 18), 20)
     """
     sentinels = tuple(range(size - 1, size - 1 - num_sentinels, -1))
-    specials = {name: id_ for id_, name in enumerate(SPECIALS)}
+    specials: dict[str, Any] = {name: id_ for id_, name in enumerate(SPECIALS)}
     pieces = tuple(f" {id_}".encode() for id_ in range(size))
     return Vocab(
         size,
