@@ -60,7 +60,7 @@ test-ray: $(RAY)/ready
 test-onnx: $(ONNX)/ready
 	$(ONNX)/bin/python -m pytest -m onnx tests/hub/test_onnx.py tests/hub/applets
 
-# Asks XLA's compilers for TPU and GPU, without either: tests/benchmarks/aot.
+# Asks XLA's compilers for TPU and GPU, without either: `jaxpt fit`.
 test-aot: $(AOT)/ready
 	JAX_PLATFORMS=cpu $(AOT)/bin/python -m pytest -m aot tests/test_aot.py
 

@@ -4,7 +4,7 @@
 #   source launch/gpu_flags.sh
 #
 # Not yet measured on GPUs; chosen from the compiled program of GPT-2 on 8 H200s with
-# train.fsdp=8, 32 rows of 1,024 tokens each (`tests/benchmarks/aot`). XLA's
+# train.fsdp=8, 32 rows of 1,024 tokens each (`jaxpt fit`). XLA's
 # latency-hiding scheduler, which starts an exchange before its result is needed, is on
 # by default.
 flags=(

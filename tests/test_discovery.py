@@ -282,7 +282,10 @@ def test_help_has_a_commands_flags_and_its_settings(command, capsys):
                 assert own <= set(names)
 
 
-READERS = "tokenizer", "prepare", "inspect", "import", "train", "compare", "finetune"
+READERS = (
+    *("tokenizer", "prepare", "inspect", "import", "train", "fit", "compare"),
+    "finetune",
+)
 NO_TEXT = "model", "optim", "train", "eval", "compare", *OBJECTIVES
 NOT_READ = {
     "tokenizer": NO_TEXT,
@@ -290,6 +293,7 @@ NOT_READ = {
     "inspect": ("optim", "eval", "compare"),
     "import": ("compare",),
     "train": ("compare",),
+    "fit": ("compare",),
 }
 
 
@@ -305,7 +309,7 @@ def test_usage_groups_the_commands(capsys):
     assert max(map(len, out.splitlines())) <= 88
     places = [out.index(f"\n{group}:\n") for group in GROUPS]
     assert places == sorted(places)
-    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 25
+    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 26
     for name, each in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(each.summary[:20])}", out, re.M)
 

@@ -119,6 +119,7 @@ COMMANDS = [
     ["train", "--workdir=run"],
     ["train", STORED, "--workdir=new"],
     ["train", STORED, "--dry_run"],
+    ["fit", STORED, "--target=cpu"],
     ["train", "--config=mine.py", "--config.train.init_from=run", "--workdir=new"],
     ["report", "--runs", "run", "--workdir=out"],
     ["analyse", "--runs", "run", "--to=out"],

@@ -49,6 +49,7 @@ TUNE = ["--config=task.py", "--to=tuned", "--quiet"]
 RUN = [
     ["train", "--workdir=run"],
     ["train", "--config=run/config.json", "--workdir=new"],
+    ["fit", "--config=run/config.json", "--target=cpu"],
     ["evaluate", "--workdir=run"],
     ["prepare", "--config=run/config.json", "--to=new"],
     ["tokenizer", "train", "--config=run/config.json", "--to=new.json"],

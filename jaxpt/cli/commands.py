@@ -25,6 +25,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "jaxpt.cli.train:train",
             "Train a model under one objective, or resume its training",
         ),
+        "fit": (
+            "jaxpt.cli.fit:fit",
+            "Report whether a run fits a GPU or TPU that you do not have",
+        ),
         "finetune": (
             "jaxpt.cli.downstream:finetune",
             "Fine-tune a run on a downstream task, over a grid of settings",

@@ -365,7 +365,10 @@ jaxpt fit-scaling --csv runs.csv""",
     common=("trust",),
 )
 def fit_scaling(command: Command, argv: list[str]) -> int:
-    """Fit scaling laws to runs of several sizes, or to a table of them."""
+    """Fit scaling laws to runs of several sizes, or to a table of them.
+
+    `jaxpt fit` is another command: it reports whether a run fits a device.
+    """
     values = parse(command, repeat_flag(command, "runs", argv))
     if bool(values.runs) == bool(values.csv):
         raise ConfigError("--runs, --csv: exactly one of them must be given")

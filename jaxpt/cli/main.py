@@ -39,7 +39,8 @@ text is a URL or a data set to download needs --trust URL, or the URL in another
 jaxpt COMMAND --help describes a command, with an example and its flags.
 Exit codes: 0 success, 2 bad input or out of memory, 3 diverged (of several runs, all),
 1 a bug, 128 + N stopped by signal N; of reproduce, 1 is a mean outside its interval; of
-doctor, 1 is damage; of export, 1 is an objective of a comparison that was left out.
+doctor, 1 is damage; of fit, 1 is a run that does not fit; of export, 1 is an objective
+of a comparison that was left out.
 """
 
 

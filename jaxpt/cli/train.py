@@ -16,6 +16,11 @@ from jaxpt.distributed import processes
 from jaxpt.files.folder import load_config
 from jaxpt.training.train_run import train_run
 
+# The last line of a dry run.
+ELSEWHERE = (
+    "on a GPU or TPU that you do not have: jaxpt fit --target h200, with this --config"
+)
+
 
 @command(
     "train",
@@ -76,5 +81,5 @@ def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -
             print("\n".join(format_sizes(sizes)), flush=True)
 
     costs = dry_run(config, explicit_names, show_sizes, name_families)
-    show_result(values, costs, format_costs(costs))
+    show_result(values, costs, [*format_costs(costs), ELSEWHERE])
     return 0

@@ -153,9 +153,13 @@ class Update:
                 jax.tree.map(jnp.zeros_like, state.params), self.frozen
             )
             grads = join_grads(grads)
-        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        norm, skips = optax.tree.norm(grads), state.skips  # before clipping
+        with jax.named_scope("optimizer"):  # for `jaxpt fit` and profiles
+            updates, opt_state = self.optimizer.update(
+                grads, state.opt_state, state.params
+            )
+            params = optax.apply_updates(state.params, updates)
+            norm = optax.tree.norm(grads)  # before clipping
+        skips = state.skips
         if self.skip_rule is not None and skips is not None:
             terms = {name: metrics[name] for name in coefficients}
             loss = weigh(terms, totals, coefficients)

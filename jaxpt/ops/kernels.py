@@ -167,7 +167,17 @@ def layer_norm(
     """
     if is_cpu(x):
         return cpu.layer_norm(x, scale, bias, epsilon)
-    return _layer_norm(x, scale, bias, epsilon)
+    rows = _join_rows(x)
+    return _layer_norm(rows, scale, bias, epsilon).reshape(x.shape)
+
+
+def _join_rows(x: Float[Array, "*B D"]) -> Float[Array, "*N D"]:
+    """Tokens [B, T, D] as one axis of rows; other arrays, and those of `is_cpu`, as is.
+
+    The gradients of scale and bias are sums over all rows. Of two axes, XLA's GPU back
+    end sums one first, and stores float32 arrays of the size of x in a layout for that.
+    """
+    return x if x.ndim != 3 or is_cpu(x) else x.reshape(-1, x.shape[-1])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -203,7 +213,6 @@ def _norm_backward(
 _layer_norm.defvjp(_norm_forward, _norm_backward)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def rms_norm(
     x: Float[Array, "*B D"], scale: Float[Array, "D"], epsilon: float
 ) -> Float[Array, "*B D"]:
@@ -211,6 +220,11 @@ def rms_norm(
 
     The gradient saves x and one number per row.
     """
+    return _rms_norm(_join_rows(x), scale, epsilon).reshape(x.shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _rms_norm(x: Array, scale: Array, epsilon: float) -> Array:
     return _rms_forward(x, scale, epsilon)[0]
 
 
@@ -230,7 +244,7 @@ def _rms_backward(epsilon: float, saved: tuple, grad: Array) -> tuple[Array, Arr
     return grad_x.astype(x.dtype), (grad * normed).sum(tuple(range(x.ndim - 1)))
 
 
-rms_norm.defvjp(_rms_forward, _rms_backward)
+_rms_norm.defvjp(_rms_forward, _rms_backward)
 
 
 def _again(x: Array) -> Array:

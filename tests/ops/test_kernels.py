@@ -1,6 +1,7 @@
 """Kernels against the plainest jnp: values, and the gradient of every input."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -231,3 +232,26 @@ def test_argmax():
     assert kernels.argmax(jnp.array(rows, jnp.bfloat16)).tolist() == result.tolist()
     many = jnp.round(normal(0, 3, 7, 1000) * 3)  # with many ties
     np.testing.assert_array_equal(kernels.argmax(many), np.argmax(many, -1))
+
+
+@pytest.mark.parametrize("norm", [kernels.layer_norm, kernels.rms_norm])
+def test_gradients_of_norms_sum_over_one_axis_of_tokens(norm):
+    """On GPUs, sums over two axes store float32 arrays of the size of x."""
+    ones = jnp.ones(4)
+    rest = (0 * ones, 1e-5) if norm is kernels.layer_norm else (1e-5,)
+
+    def trace(*shape, dtype=jnp.bfloat16):
+        x = jnp.ones(shape, dtype)
+        gradient = jax.grad(lambda scale: norm(x, scale, *rest).sum())
+        return str(jax.make_jaxpr(gradient)(ones))
+
+    assert list_sums(trace(2, 3, 4)) == {"(0,)"}
+    assert list_sums(trace(2, 3, 2, 4)) == {"(0, 1, 2)"}  # of heads
+    if norm is kernels.rms_norm:  # on a CPU the bits of earlier versions
+        assert list_sums(trace(2, 3, 4, dtype=jnp.float32)) == {"(0, 1)"}
+
+
+def list_sums(jaxpr: str) -> set[str]:
+    """The axes of sums to an array of width 4, the scale's gradient, in a jaxpr."""
+    pattern = r"f32\[4\] = reduce_sum\[\s*axes=(\([^)]*\))"
+    return set(re.findall(pattern, jaxpr))

@@ -18,6 +18,7 @@ def test_it_says_what_the_run_says(speech, tmp_path, capsys, monkeypatch):
     assert main([*argv, "--dry_run"]) == 0
     lines = capsys.readouterr().out
     assert f"mlm: {output['parameters']:,} parameters on" in lines
+    assert lines.splitlines()[-1].startswith("on a GPU or TPU that you do not have: ")
     assert f"\nexport to transformers: {output['export']}\n" in lines
     assert output["export"].startswith("none; the nearest, ")
     assert sorted(x.name for x in tmp_path.iterdir()) == ["config.py"]

@@ -1,11 +1,12 @@
-"""What stands in a compiled program, read from XLA's text of it.
+"""Counts of a compiled program, read from XLA's text of it.
 
 Each operation counts as often as it runs in a call: loops are multiplied out.
 """
 
-import collections
+import dataclasses
 import math
 import re
+from collections import Counter
 from typing import NamedTuple
 
 COLLECTIVES = (
@@ -42,17 +43,27 @@ NAMING = (
     "iota",
 )
 CALLING = ("while", "call", "conditional")
-# Parts of our program by the names of its scopes; the first that fits holds.
+# Parts of our program by the names of its scopes; the first that matches applies.
 PARTS = (
     ("loss", r"score|/loss|chunked"),
-    ("optimizer", r"optax|apply_updates|/update|adam"),
+    ("optimizer", r"optimizer|average_params"),
+    ("norms", r"norm"),
     ("attention", r"attention|cross|attend|splash"),
     ("mlp", r"mlp"),
-    ("norm", r"norm"),
+    ("loop over layers", r"(encoder|decoder)/while"),
     ("head", r"head"),
     ("embedding", r"embed|table|_take"),
     ("corruption", r"corrupt|random|threefry|shuffle"),
 )
+# Operations inside a fusion that compute nothing: they convert, move or name.
+MOVING = (
+    *(*NAMING, "convert", "copy", "transpose", "reshape", "broadcast", "slice"),
+    *("dynamic-slice", "dynamic-update-slice", "concatenate", "pad"),
+)
+# What a TPU's compiler calls but does not compute with.
+NO_KERNELS = ("AllocateBuffer", "ConcatBitcast")
+ATTENTION = re.compile("fmha|splash|flash", re.I)
+PRODUCTS = ("dot", "convolution")
 
 
 class Op(NamedTuple):
@@ -66,7 +77,7 @@ class Op(NamedTuple):
 
     @property
     def operands(self) -> list[str]:
-        """Names of what it reads."""
+        """Names of the arrays that it reads."""
         inner = _until_closed(self.rest)
         return re.findall(r"%([\w.\-]+)", inner)
 
@@ -78,7 +89,7 @@ class Op(NamedTuple):
 
 
 def num_bytes(shape: str) -> int:
-    """Of all arrays in a type.
+    """Bytes of all arrays in a type.
 
     >>> num_bytes("(f32[2,3]{1,0}, s32[])")
     28
@@ -88,7 +99,7 @@ def num_bytes(shape: str) -> int:
 
 
 def num_elements(dims: str) -> int:
-    """The product of "2,3"."""
+    """The number of elements of an array with dimensions "2,3"."""
     return math.prod(int(n) for n in dims.split(",") if n)
 
 
@@ -137,8 +148,8 @@ def count_runs(computations: dict, entry: str) -> tuple[dict, dict]:
     Returns:
       for those that run by themselves (entry, loop bodies), and for all.
     """
-    outer: dict[str, int] = collections.Counter()
-    every: dict[str, int] = collections.Counter()
+    outer: dict[str, int] = Counter()
+    every: dict[str, int] = Counter()
 
     def visit(name: str, times: int, is_outer: bool):
         every[name] += times
@@ -176,19 +187,25 @@ def product_flops(op: Op, shapes: dict[str, str]) -> float:
     """
     names = op.operands[:2]
     sizes = [
-        num_elements(re.search(r"\[([\d,]*)\]", shape)[1])
+        num_elements(_read_dims(shape))
         for shape in (*(shapes.get(name, "[]") for name in names), op.shape)
     ]
     batch = 1
     window = re.search(r"window=\{size=([\dx]+)(.*?)\}", op.line)
-    dilate = window and re.search(r"lhs_dilate=([\dx]+)", window[2])
-    if dilate:
+    dilate = re.search(r"lhs_dilate=([\dx]+)", window[2] if window else "")
+    if window and dilate:
         pairs = zip(window[1].split("x"), dilate[1].split("x"), strict=True)
         batch = math.prod(int(n) for n, d in pairs if int(d) > 1)
     elif axes := re.search(r"lhs_batch_dims=\{([\d,]+)\}", op.line):
-        dims = re.search(r"\[([\d,]*)\]", shapes.get(names[0], "[]"))[1].split(",")
+        dims = _read_dims(shapes.get(names[0], "[]")).split(",")
         batch = math.prod(int(dims[int(i)]) for i in axes[1].split(","))
     return 2 * math.sqrt(math.prod(sizes) / batch)
+
+
+def _read_dims(shape: str) -> str:
+    """The dimensions of the first array in a type: "2,3" of "f32[2,3]{1,0}"."""
+    match = re.search(r"\[([\d,]*)\]", shape)
+    return match[1] if match else ""
 
 
 def part_of(scope: str) -> str:
@@ -242,41 +259,129 @@ def _read_of(parameter: Op, ops: list[Op], whole: int) -> int:
     return min(sliced, whole)
 
 
-def analyse(text: str) -> dict:
-    """Counts over a call of the program.
+def class_of(op: Op, computations: dict) -> str:
+    """The class of an operation, by the operations inside it."""
+    called = re.search(r"(?:calls|to_apply)=%([\w.\-]+)", op.rest)
+    inner = computations.get(called[1], []) if called and op.kind == "fusion" else []
+    # Numbers that only say where a slice begins compute nothing.
+    kinds = {each.kind for each in inner if re.search(r"\[\d", each.shape)}
+    kinds = kinds or {op.kind}
+    if op.kind.removesuffix("-start") in COLLECTIVES:
+        return "collectives"
+    if op.kind == "custom-call" and ATTENTION.search(_name_kernel(op)):
+        return "attention kernels"
+    if kinds & set(PRODUCTS) or (op.kind == "custom-call" and "gemm" in op.line):
+        return "products"
+    if kinds & {"reduce", "reduce-window"}:
+        return "reductions"
+    if kinds & {"gather", "scatter"}:
+        return "gathers"
+    if kinds - set(MOVING):
+        return "element-wise"
+    if kinds & {"dynamic-slice", "dynamic-update-slice"}:
+        return "slices"
+    return "casts" if "convert" in kinds else "copies"
 
-    Returns:
-      "kernels", "collectives": how many by kind; "collective_bytes" what a
-      device gives or gets, whichever is more, and "collective_parts" the same by part;
-      "products": (FLOPs, dtypes, result,
-      scope); "moved": bytes that kernels read and write, by part; "cycles" by part,
-      where the compiler estimates them;
-      "ops": (bytes, cycles, times, kind, name, shape, scope) of each.
+
+def _name_kernel(op: Op) -> str:
+    """The name of a fused kernel of our program or of a library."""
+    match = re.search(r'custom_call_target="([^"]*)"', op.line)
+    name = match[1] if match else op.name
+    return re.sub(r"[.\d]+$", "", op.name) if name == "tpu_custom_call" else name
+
+
+class Moved(NamedTuple):
+    """What an operation moves in a call.
+
+    Attributes:
+      num_bytes: read and written, all times together.
+      cycles: as a TPU's compiler estimates, else 0.
+      times: how often it runs.
+      group: its class, as of `class_of`.
+      part: of our program.
+      name: in the compiled program.
+      reads, writes: types of arrays.
+      scope: where it comes from in the traced program.
     """
+
+    num_bytes: int
+    cycles: int
+    times: int
+    group: str
+    part: str
+    name: str
+    reads: str
+    writes: str
+    scope: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramCounts:
+    """Counts over a call of a program.
+
+    Attributes:
+      kernels, collectives: numbers by name.
+      exchanged, exchanged_parts: bytes that a device gives or gets, whichever is more,
+        by collective and by part.
+      products: (FLOPs, dtypes, type of the result, scope) of each matrix product.
+      ops: all operations that move bytes.
+    """
+
+    kernels: Counter = dataclasses.field(default_factory=Counter)
+    collectives: Counter = dataclasses.field(default_factory=Counter)
+    exchanged: Counter = dataclasses.field(default_factory=Counter)
+    exchanged_parts: Counter = dataclasses.field(default_factory=Counter)
+    products: list[tuple[float, str, str, str]] = dataclasses.field(
+        default_factory=list
+    )
+    ops: list[Moved] = dataclasses.field(default_factory=list)
+
+    def sum_bytes(self, name: str) -> Counter:
+        """Bytes read and written, by an attribute of `Moved`."""
+        sums: Counter = Counter()
+        for op in self.ops:
+            sums[getattr(op, name)] += op.num_bytes
+        return sums
+
+    def sum_cycles(self) -> Counter:
+        """Estimated cycles by part; empty unless the program is a TPU's."""
+        sums: Counter = Counter()
+        for op in self.ops:
+            sums[op.part] += op.cycles
+        return +sums
+
+
+def count(text: str) -> ProgramCounts:
+    """The counts of a program from its text."""
     computations, entry = read(text)
     outer, every = count_runs(computations, entry)
-    counters = ["kernels", "collectives", "collective_bytes", "collective_parts"]
-    counters += ["moved", "cycles"]
-    out: dict = {name: collections.Counter() for name in counters}
-    out |= {"products": [], "ops": []}
+    counts = ProgramCounts()
     for name, times in every.items():
         ops = computations[name]
         shapes = {op.name: op.shape for op in ops}
         for op in ops:
-            if op.kind in ("convolution", "dot"):
+            if op.kind in PRODUCTS:
                 dtypes = "x".join(
                     shapes.get(n, "?").split("[")[0] for n in op.operands[:2]
                 )
                 flops = product_flops(op, shapes) * times
-                output = flops, dtypes, op.shape.split("{")[0], op.scope
-                out["products"].append(output)
-            _count_collective(op, times, shapes, out)
+                counts.products.append((flops, dtypes, shorten(op.shape), op.scope))
+            _count_collective(op, times, shapes, counts)
             if name in outer and op.kind not in (*NAMING, *CALLING):
-                _count_op(op, times, shapes, computations, out)
-    return out
+                _count_op(op, times, shapes, computations, counts)
+    return counts
 
 
-def _count_collective(op: Op, times: int, shapes: dict, out: dict) -> None:
+def shorten(shape: str) -> str:
+    """A type without layouts.
+
+    >>> shorten("(f32[8,4]{1,0}, s32[]{:T(8)})")
+    '(f32[8,4], s32[])'
+    """
+    return re.sub(r"\{[^}]*\}", "", shape).strip()
+
+
+def _count_collective(op: Op, times: int, shapes: dict, counts: ProgramCounts) -> None:
     kind = op.kind.removesuffix("-start")
     if kind not in COLLECTIVES:
         return
@@ -284,25 +389,30 @@ def _count_collective(op: Op, times: int, shapes: dict, out: dict) -> None:
     made = num_bytes(op.shape)
     if op.kind.endswith("-start") and kind != "all-reduce":
         made -= bytes_in  # the type is of both
-    dtype = re.search(r"(\w+)\[", op.shape)[1]
-    out["collectives"][f"{kind} {dtype}"] += times
-    out["collective_bytes"][kind] += times * max(bytes_in, made)
-    out["collective_parts"][part_of(op.scope)] += times * max(bytes_in, made)
+    match = re.search(r"(\w+)\[", op.shape)
+    counts.collectives[f"{kind} {match[1] if match else '?'}"] += times
+    counts.exchanged[kind] += times * max(bytes_in, made)
+    counts.exchanged_parts[part_of(op.scope)] += times * max(bytes_in, made)
 
 
-def _count_op(op: Op, times: int, shapes: dict, computations: dict, out: dict) -> None:
-    if op.kind == "custom-call":
-        kernel = re.search(r'custom_call_target="([^"]*)"', op.line)[1]
-        if kernel == "tpu_custom_call":
-            kernel = re.sub(r"[.\d]+$", "", op.name)
-        out["kernels"][kernel] += times
+def _count_op(
+    op: Op, times: int, shapes: dict, computations: dict, counts: ProgramCounts
+) -> None:
+    if op.kind == "custom-call" and _name_kernel(op) not in NO_KERNELS:
+        counts.kernels[_name_kernel(op)] += times
     if op.kind.endswith("-done"):
         return
-    moved = times * moved_bytes(op, shapes, computations)
     match = re.search(r'"estimated_cycles":"(\d+)"', op.line)
-    cycles = times * int(match[1]) if match else 0
-    part = "copies" if op.kind in ("copy", "transpose") else part_of(op.scope)
-    out["moved"][part] += moved
-    out["cycles"][part] += cycles
-    output = moved, cycles, times, op.kind, op.name, op.shape[:60], op.scope[-90:]
-    out["ops"].append(output)
+    reads = ", ".join(shorten(shapes.get(name, "?")) for name in op.operands)
+    moved = Moved(
+        num_bytes=times * moved_bytes(op, shapes, computations),
+        cycles=times * int(match[1]) if match else 0,
+        times=times,
+        group=class_of(op, computations),
+        part=part_of(op.scope),
+        name=op.name,
+        reads=reads,
+        writes=shorten(op.shape),
+        scope=op.scope,
+    )
+    counts.ops.append(moved)
