@@ -2,6 +2,8 @@
 
     jaxpt compare --config configs/gpt2_small.py:DIR,small --workdir runs/small
     jaxpt compare --config configs/gpt2_small.py:DIR,full,runs/small --workdir runs/full
+    jaxpt compare --config configs/gpt2_small.py:DIR,short --workdir runs/s --register
+    jaxpt compare --config configs/gpt2_small.py:DIR,short --workdir runs/s
 
 DIR has one .txt file for each novel (78 MB); every tenth is held out. The first command
 tunes the learning rates of each objective at width 256; the second takes them over for
@@ -12,6 +14,11 @@ width 768, AdamW's with `optim.lr_width`, and trains two seeds at equal FLOPs
 Both are 4.3e17 FLOPs: 18 minutes of an H100 at 40 % of its 989 TFLOP/s in bfloat16,
 and evaluations. No GPU has run it yet. With `tiny` in the place of `small` and `full`,
 every part runs on a CPU in a few minutes.
+
+The last two commands are a study for a quarter of an hour: four seeds at width 512 with
+fixed rates, 4e16 FLOPs in all (2 minutes at that rate; compilation and evaluations take
+longer), with verdicts, and its expected outcomes registered before the first run. They
+are those of WikiText-2 at 9e12 FLOPs (docs/results/orderings.md).
 """
 
 import json
@@ -25,12 +32,26 @@ SIZES = {
     "tiny": (2, 32, 2, 64, 8, 512, 3e10),
     "small": (6, 256, 4, 512, 64, 16384, 2e15),
     "full": (12, 768, 12, 512, 64, 16384, 5e16),
+    "short": (12, 512, 8, 512, 64, 16384, 2.5e15),
 }
+EXPECTED = tuple(
+    f"pair_accuracy: {ahead} > {behind}"
+    for ahead, behind in (
+        ("clm", "mlm"),
+        ("clm", "span_corruption"),
+        ("clm", "electra"),
+        ("mlm", "span_corruption"),
+        ("mlm", "electra"),
+    )
+)
 RATES = ("optim.lr", "optim.muon_lr")
 
 
 def get_config(arguments=".,small"):
-    """DIR,SIZE tunes learning rates; DIR,SIZE,WORKDIR takes those found in WORKDIR."""
+    """DIR,SIZE tunes learning rates; DIR,SIZE,WORKDIR takes those found in WORKDIR.
+
+    DIR,short tunes none.
+    """
     folder, _, rest = arguments.partition(",")
     size, _, tuned = rest.partition(",")
     layers, width, heads, length, rows, vocabulary, amount = SIZES[size]
@@ -78,6 +99,10 @@ def get_config(arguments=".,small"):
             rates = {key.removeprefix("optim."): float(chosen[key]) for key in RATES}
             rates["lr_width"] = found["plans"][name]["config"]["model"]["d_model"]
             overrides.setdefault(name, {})["optim"] = rates
+    elif size == "short":
+        compare.seeds = (0, 1, 2, 3)
+        config.optim.lr, config.optim.muon_lr = 6e-3, 0.02
+        compare.expected = EXPECTED
     else:
         compare.seeds = (0,)
         compare.tune = "optim.lr=2e-3,6e-3; optim.muon_lr=0.01,0.02,0.04"

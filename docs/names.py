@@ -8,6 +8,7 @@ checks that the page is up to date.
 """
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -729,7 +730,7 @@ def judge(config: Config) -> tuple[bool, str]:
         return True, read_config(config)[0].name
     except UserError as error:
         text = str(error).removeprefix("config.json: ")
-        return False, text.split(": must be one of ")[0].split(", must be one of")[0]
+        return False, re.split("[:;] must be one of ", text)[0]
 
 
 def write() -> str:

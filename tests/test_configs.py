@@ -208,6 +208,15 @@ def test_gpt2_small_takes_the_rates_that_were_found(tmp_path):
         assert plan.model.num_layers == (6 if is_stacked else 12)
 
 
+def test_the_short_study_of_gpt2_small_has_seeds_for_its_registered_verdicts():
+    config = to_dict(load("gpt2_small").get_config("folder,short"))
+    spec = make_compare_spec(config)
+    assert len(spec.seeds) == 4 and not spec.tune and len(spec.expected) == 5
+    plans = make_plans(config, spec.objectives)
+    assert {plan.model.d_model for plan in plans.values()} == {512}
+    assert spec.amount * len(spec.seeds) * len(plans) == pytest.approx(4e16)
+
+
 def test_the_sizes_of_the_orderings_differ_in_width_alone():
     config = to_dict(load("orderings").get_config("folder,sizes"))
     spec = make_compare_spec(config)

@@ -44,9 +44,8 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
         if not config.get("auto_map"):
             raise refusal("model_type", kind, f"one of {', '.join(FAMILIES)}")
         raise DataError(
-            f"config.json: auto_map={config['auto_map']!r}: the model is code of its "
-            f"own, which is not executed; model_type must be one of "
-            f"{', '.join(FAMILIES)}"
+            f"config.json: model_type={kind!r}: is defined by code in its repository "
+            f"(auto_map), which is not executed; must be one of {', '.join(FAMILIES)}"
         )
     if classes is not None and not (
         isinstance(classes, list) and all(isinstance(name, str) for name in classes)
