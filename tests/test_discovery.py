@@ -99,7 +99,7 @@ def test_what_there_is_is_listed(kind, expected, capsys):
         (("train", "--objective", "elec"), ["electra"]),
         (("finetune", "--config.adapt.ra"), ["--config.adapt.rank="]),
         (("tokenizer", "--config.electra.g"), []),
-        (("inspect", "--config.data.mixture_"), ["--config.data.mixture_unit="]),
+        (("inspect", "--config.data.mixture_u"), ["--config.data.mixture_unit="]),
         (("tokenizer", "tr"), ["train"]),
     ],
 )

@@ -46,7 +46,7 @@ CHECK_LENGTH = 7  # tokens; the longest text that the network reads is checked, 
 Tensors = dict[str, Any]
 
 
-class Written(NamedTuple):
+class CheckedFunction(NamedTuple):
     """A function that is exported, and its difference from the run's."""
 
     graph: Graph
@@ -96,7 +96,7 @@ def _export(workdir: Path, folder: Path, place: Path) -> list[str]:
     return [*lines, f"{folder}: {kind} model of {size} parameters"]
 
 
-def make_functions(run: LoadedRun) -> tuple[Tensors, dict[str, Written]]:
+def make_functions(run: LoadedRun) -> tuple[Tensors, dict[str, CheckedFunction]]:
     """The parameters by name, and the functions by the names of their files."""
     network = run.program.task.model
     graphs = list_functions(network, run.params)
@@ -115,7 +115,7 @@ def make_functions(run: LoadedRun) -> tuple[Tensors, dict[str, Written]]:
     functions = {}
     for graph in graphs:
         exported = convert(network, graph, tensors)
-        functions[graph.name] = Written(
+        functions[graph.name] = CheckedFunction(
             graph, exported, check(graph, exported, tensors)
         )
     return tensors, functions
@@ -213,7 +213,7 @@ def check(graph: Graph, exported: export.Exported, tensors: Tensors) -> float:
     return worst
 
 
-def _describe(written: Written) -> dict[str, Any]:
+def _describe(written: CheckedFunction) -> dict[str, Any]:
     """The arguments of a function after the parameters, in order, and its outputs."""
     graph = written.graph
     return {
@@ -226,7 +226,7 @@ def _describe(written: Written) -> dict[str, Any]:
 
 
 def make_card(
-    run: LoadedRun, workdir: Path, name: str, functions: Mapping[str, Written]
+    run: LoadedRun, workdir: Path, name: str, functions: Mapping[str, CheckedFunction]
 ) -> Card:
     """The model card, with a program that loads each function."""
     task, result = run.program.task, load_result(workdir)
@@ -251,7 +251,7 @@ def make_card(
 
 
 def _list_notes(
-    heads: Sequence[str], network: Network, functions: Mapping[str, Written]
+    heads: Sequence[str], network: Network, functions: Mapping[str, CheckedFunction]
 ) -> list[str]:
     """Notes for users of the functions."""
     longest = max(each.graph.spec.max_len for each in functions.values())

@@ -1,7 +1,7 @@
 """Zero-shot tasks that every evaluation of a run scores (`eval.tasks`).
 
-    zero_shot_blimp_accuracy    the main figure of `jaxpt evaluate --tasks blimp:PATH
-                                --num_items 200`, of the same items by the same rule
+    zero_shot_blimp_accuracy    the main figure of `jaxpt evaluate` for the task
+                                blimp:PATH and 200 items: the same, by the same rule
 
 The items are read before training, and evenly spaced, so that those of every step, run
 and objective are the same.

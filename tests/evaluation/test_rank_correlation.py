@@ -62,10 +62,11 @@ def test_pair_values_are_the_derivative_by_a_pairs_weight():
 def test_pair_values_have_the_correlation_as_mean_in_any_order(pairs, random):
     x, y = np.array(pairs, float).T
     values = pair_values(x, y)
-    assert values.mean() == pytest.approx(spearman(x, y))
+    assert values.mean() == pytest.approx(spearman(x, y), abs=1e-12)
     order = list(range(len(x)))
     random.shuffle(order)
-    np.testing.assert_allclose(pair_values(x[order], y[order]), values[order])
+    again = pair_values(x[order], y[order])
+    np.testing.assert_allclose(again, values[order], atol=1e-12)  # some are 0
 
 
 def test_error_of_the_mean_is_that_of_the_bootstrap():

@@ -195,7 +195,7 @@ OTHERS = {
     "conv_kernel_size": [3],
     "conv_act": ["gelu"],
     "conv_groups": [2],
-    "embedding_size": [128],
+    "embedding_size": [128, 64],
     "attention_head_size": [32],
     "cls_dropout": [0.3],
     "pooler_hidden_act": ["tanh"],

@@ -249,7 +249,7 @@ from jaxpt.learn.optimizer import orthogonalise
 from jaxpt.runs.sharding import make_mesh
 x = np.random.default_rng(0).normal(size=(6, 16, 48)).astype("f4") / 28
 expected = orthogonalise(x)
-for shape in ((1, 8, 1), (2, 4, 1), (1, 4, 2), (8, 1, 1)):
+for shape in ((1, 8, 1, 1), (2, 4, 1, 1), (1, 4, 1, 2), (8, 1, 1, 1)):
     mesh = make_mesh(shape, jax.devices())
     split = NamedSharding(mesh, PartitionSpec(None, "fsdp", "tensor"))
     placed = jax.device_put(x, split)

@@ -38,7 +38,7 @@ def test_each_step_of_a_call_has_its_own_keys():
         model=types.SimpleNamespace(frozen=()),
         vocab=None,
         spec=types.SimpleNamespace(READS=()),
-        plan=types.SimpleNamespace(optim=types.SimpleNamespace(ema_decay=0.0)),
+        average_params=lambda state: state,
         make_update=lambda axis: None,
     )
     call = jax.jit(make_train_call(task))

@@ -204,6 +204,7 @@ def test_spans_are_small_and_have_neighbours(tmp_path):
 def test_a_document_cut_between_spans_has_the_same_tokens(tmp_path, monkeypatch):
     for tokenizer in (BYTES, BPE):
         case = "one long document"
+        (tmp_path / tokenizer.kind).mkdir()
         spec = make_spec(tmp_path / tokenizer.kind, case, tokenizer)
         prepare_alone(spec, tmp_path / tokenizer.kind / "cut")
         with monkeypatch.context() as patch:

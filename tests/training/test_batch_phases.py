@@ -16,7 +16,7 @@ from jaxpt.comparison import budget, compare
 from jaxpt.comparison.budget import count_steps, steps_for_budget
 from jaxpt.config.plan import make_compare_spec, make_plan
 from jaxpt.config.sections import TrainSpec
-from jaxpt.hub.export import _list_facts
+from jaxpt.hub.export import list_facts
 from jaxpt.learn.schedules import make_schedule
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.inspection import passage
@@ -330,7 +330,7 @@ def test_a_passage_and_a_card_of_a_scheduled_run(speech):
     view = passage.view("mlm", task.plan, tokenizer, corpora["train"], length=9)
     assert [len(strip.tokens) for strip in view.strips][:2] == [9, 9]
     assert view.flops == task.phases[-1].count_flops() / 24
-    facts = _list_facts(task, None, "masked", 12, (), (), "speech.txt")
+    facts = list_facts(task, None, "masked", 12, (), (), "speech.txt")
     assert "Schedule: train.length_schedule=((0.6666666666666666, 2),)" in facts
 
 
