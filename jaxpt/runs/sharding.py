@@ -199,8 +199,8 @@ def _check_lengths(task: Task, context: int) -> None:
     """Refuses rows whose positions cannot be divided over `context` devices."""
     if not task.model.SPLITS_LENGTH:
         raise DeviceError(
-            f"train.context={context}: must be 1 with objective={task.plan.objective_name}, "
-            "whose network has no attention"
+            f"train.context={context}: must be 1 with "
+            f"objective={task.plan.objective_name}, whose network has no attention"
         )
     for phase in task.phases:
         where = "" if phase is task else " of a phase"
