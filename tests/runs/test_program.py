@@ -123,6 +123,7 @@ SPAN_FORMS = [
     slow("clm/context"),
     slow("clm/context_full"),
     slow("mlm/context_relative"),
+    slow("mlm/context_disentangled"),
     slow("electra/context"),
     slow("masked_diffusion/context"),
     slow("span_corruption/context"),

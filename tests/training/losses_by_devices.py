@@ -68,6 +68,7 @@ SPANS = {
     "context": {"data__documents": "paragraph", "data__rows": "packed"},
     "context_full": {"model__positions": "rotary", "model__num_kv_heads": 2},
     "context_relative": {"model__positions": "relative", "model__dropout": 0.1},
+    "context_disentangled": {"model__disentangled": "both", "model__positions": "none"},
 }
 SPAN_CASES = {
     "one": CASES["one"],
