@@ -18,41 +18,16 @@
 set -euo pipefail
 shopt -s inherit_errexit # a job that is refused ends this script, too
 
-find_jaxpt() {
-  jaxpt=${JAXPT:-$1/.venv/bin/jaxpt}
-  if ! command -v "$jaxpt" >/dev/null; then
-    echo "JAXPT=$jaxpt: not found; run 'make quickstart' or name jaxpt's path" >&2
-    exit 2
-  fi
-}
-
-submit() {
-  local part=$1 id
-  shift
-  id=$(sbatch --parsable ${options[@]+"${options[@]}"} --kill-on-invalid-dep=yes \
-    --export=ALL,JAXPT_PART="$part" "$@")
-  echo "${id%%;*}"
-}
+# SLURM runs a copy of this script, from another folder.
+root=$(cd "${JAXPT_LAUNCH:-$(dirname "${BASH_SOURCE[0]}")}/.." && pwd)
+# shellcheck source-path=SCRIPTDIR source=slurm_jobs.sh
+source "$root/launch/slurm_jobs.sh"
 
 submit_all() {
-  options=()
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    options+=("$1")
-    shift
-  done
-  if [ "${1:-}" != -- ]; then
-    echo "$0: must be SBATCH OPTIONS -- --config FILE --workdir DIR" >&2
-    exit 2
-  fi
-  shift
-  local root number prepared trained reported
-  root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-  find_jaxpt "$root"
-  if ! command -v sbatch >/dev/null; then
-    echo "sbatch: not found; on a machine without SLURM: launch/compare_gpus.sh" >&2
-    exit 2
-  fi
-  export JAXPT=$jaxpt
+  read_options "--config FILE --workdir DIR" "$@"
+  set -- ${arguments[@]+"${arguments[@]}"}
+  prepare_jobs "$root" "on a machine without SLURM: launch/compare_gpus.sh"
+  local number prepared trained reported
   number=$("$jaxpt" compare "$@" --part=list | grep -c -- '-seed[0-9]*$')
   local job=$root/launch/compare_slurm.sh
   prepared=$(submit prepare "$job" "$@")

@@ -17,43 +17,18 @@
 set -euo pipefail
 shopt -s inherit_errexit # a job that is refused ends this script, too
 
-find_jaxpt() {
-  jaxpt=${JAXPT:-$1/.venv/bin/jaxpt}
-  if ! command -v "$jaxpt" >/dev/null; then
-    echo "JAXPT=$jaxpt: not found; run 'make quickstart' or name jaxpt's path" >&2
-    exit 2
-  fi
-}
-
-submit() {
-  local step=$1 id
-  shift
-  id=$(sbatch --parsable ${options[@]+"${options[@]}"} --kill-on-invalid-dep=yes \
-    --export=ALL,JAXPT_STEP="$step" "$@")
-  echo "${id%%;*}"
-}
+# SLURM runs a copy of this script, from another folder.
+root=$(cd "${JAXPT_LAUNCH:-$(dirname "${BASH_SOURCE[0]}")}/.." && pwd)
+# shellcheck source-path=SCRIPTDIR source=slurm_jobs.sh
+source "$root/launch/slurm_jobs.sh"
 
 submit_all() {
-  options=()
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do
-    options+=("$1")
-    shift
-  done
-  if [ "${1:-}" != -- ]; then
-    echo "$0: must be SBATCH OPTIONS -- --data TEXT --to FOLDER" >&2
-    exit 2
-  fi
-  shift
+  read_options "--data TEXT --to FOLDER" "$@"
+  set -- ${arguments[@]+"${arguments[@]}"}
   : "${PARTS:?set PARTS to how many tasks share the text}"
-  local root parts merged
-  root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-  find_jaxpt "$root"
-  if ! command -v sbatch >/dev/null; then
-    echo "sbatch: not found; on one machine: jaxpt prepare without --part" >&2
-    exit 2
-  fi
-  export JAXPT=$jaxpt PARTS
-  local job=$root/launch/prepare_slurm.sh
+  prepare_jobs "$root" "on one machine: jaxpt prepare without --part"
+  export PARTS
+  local job=$root/launch/prepare_slurm.sh parts merged
   parts=$(submit part --array="0-$((PARTS - 1))${LIMIT:+%$LIMIT}" "$job" "$@")
   merged=$(submit merge --dependency="afterok:$parts" "$job" "$@")
   echo "jobs: $parts prepares $PARTS parts, $merged merges them"
@@ -62,10 +37,10 @@ submit_all() {
 work() {
   cd "${SLURM_SUBMIT_DIR:?start this without sbatch, as its header says}"
   find_jaxpt "$SLURM_SUBMIT_DIR"
-  case $JAXPT_STEP in
+  case $JAXPT_PART in
   part) exec srun "$jaxpt" prepare "$@" --part="$SLURM_ARRAY_TASK_ID/$PARTS" ;;
   merge) exec srun "$jaxpt" prepare "$@" --merge="$PARTS" ;;
   esac
 }
 
-if [ -n "${JAXPT_STEP:-}" ]; then work "$@"; else submit_all "$@"; fi
+if [ -n "${JAXPT_PART:-}" ]; then work "$@"; else submit_all "$@"; fi

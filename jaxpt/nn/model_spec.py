@@ -45,6 +45,8 @@ MAX_WIDTH = 2**24
 Width = Annotated[int, Limits(least=1, most=MAX_WIDTH)]
 DerivedWidth = Annotated[int, Limits(least=0, most=MAX_WIDTH)]
 NumLayers = Annotated[int, Limits(least=1, most=MAX_LAYERS)]
+# A field, whether its value fits the others, and which values would.
+Condition = tuple[str, bool, str]
 SCALING = (
     "(), (factor >= 1,), (factor, low > 0, high > low, length >= 1) or these four and "
     "magnitude > 0; length whole"
@@ -330,41 +332,29 @@ class ModelSpec(Settings):
     def _check_together(self) -> None:
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
-        most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
-        least_distance = self.relative_buckets // 2 + (not self.is_disentangled)
+        own = {"head_dim": self.head_width, table: self.embedding_dim}
         for name, is_good, allowed in (
+            *self._list_layers(),
+            *self._list_heads(),
+            *self._list_positions(table),
+            *self._list_disentangled(),
+        ):
+            if not is_good:
+                value = own.get(name, getattr(self, name))
+                raise refuse(self.full_name(name), value, allowed)
+
+    def _list_layers(self) -> list[Condition]:
+        """The conditions of layers and of the head."""
+        most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
+        is_pre = self.norm_position == "pre"
+        return [
             *(
                 (name, self.scan_layers or getattr(self, name) <= MAX_UNROLLED, most)
                 for name in ("num_layers", "num_decoder_layers")
             ),
             (
-                "num_heads",
-                self.head_dim > 0 or self.d_model % self.num_heads == 0,
-                f"a divisor of model.d_model={self.d_model}",
-            ),
-            (
-                "num_kv_heads",
-                self.num_heads % self.kv_heads == 0,
-                f"a divisor of model.num_heads={self.num_heads}",
-            ),
-            (
-                "head_dim",
-                self.positions != "rotary"
-                or self.head_width % 2 == 0
-                or self.rotary_fraction < 1,
-                "even with rotary positions",
-            ),
-            (
-                "rotary_fraction",
-                self.positions != "rotary"
-                or (self.rotary_width > 0 and self.rotary_width % 2 == 0),
-                "above 0 and at most 1, and with rotary positions that times "
-                f"{self.head_width}, a head's width, rounded down, even and at least 2",
-            ),
-            (
                 "parallel_residual",
-                not self.parallel_residual
-                or (self.norm_position == "pre" and not self.num_decoder_layers),
+                not self.parallel_residual or (is_pre and not self.num_decoder_layers),
                 "False with model.norm_position other than pre, or "
                 "model.num_decoder_layers",
             ),
@@ -376,7 +366,7 @@ class ModelSpec(Settings):
             ),
             (
                 "embed_norm",
-                not self.embed_norm or self.norm_position == "pre",
+                not self.embed_norm or is_pre,
                 "False with model.norm_position other than pre",
             ),
             (
@@ -385,27 +375,10 @@ class ModelSpec(Settings):
                 "False with model.embed_norm=False",
             ),
             (
-                "attention_scalar",
-                not self.attention_scalar or self.scale_attention,
-                "0 with model.scale_attention=False",
-            ),
-            (
                 "scale_logits",
                 not self.scale_logits or self.tie_embeddings,
                 "False with model.tie_embeddings=False",
             ),
-            (
-                table,
-                self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
-                "even with sinusoidal positions",
-            ),
-            (
-                "relative_bias",
-                not self.relative_bias or self.positions != "relative",
-                "False with model.positions=relative, which are that bias",
-            ),
-            ("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4"),
-            *self._list_disentangled(),
             (
                 "global_every",
                 self.window > 0 or self.global_every == 0,
@@ -422,20 +395,69 @@ class ModelSpec(Settings):
                 not self.scan_layers or not self.value_embeddings,
                 "False with model.value_embeddings=True, whose layers differ",
             ),
+        ]
+
+    def _list_heads(self) -> list[Condition]:
+        """The conditions of attention's heads."""
+        return [
+            (
+                "num_heads",
+                self.head_dim > 0 or self.d_model % self.num_heads == 0,
+                f"a divisor of model.d_model={self.d_model}",
+            ),
+            (
+                "num_kv_heads",
+                self.num_heads % self.kv_heads == 0,
+                f"a divisor of model.num_heads={self.num_heads}",
+            ),
+            (
+                "attention_scalar",
+                not self.attention_scalar or self.scale_attention,
+                "0 with model.scale_attention=False",
+            ),
+        ]
+
+    def _list_positions(self, table: str) -> list[Condition]:
+        """The conditions of positions.
+
+        Args:
+          table: the field that has the width of the token table.
+        """
+        is_rotary = self.positions == "rotary"
+        least_distance = self.relative_buckets // 2 + (not self.is_disentangled)
+        return [
+            (
+                "head_dim",
+                not is_rotary or self.head_width % 2 == 0 or self.rotary_fraction < 1,
+                "even with rotary positions",
+            ),
+            (
+                "rotary_fraction",
+                not is_rotary or (self.rotary_width > 0 and self.rotary_width % 2 == 0),
+                "above 0 and at most 1, and with rotary positions that times "
+                f"{self.head_width}, a head's width, rounded down, even and at least 2",
+            ),
+            (
+                table,
+                self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
+                "even with sinusoidal positions",
+            ),
+            (
+                "relative_bias",
+                not self.relative_bias or self.positions != "relative",
+                "False with model.positions=relative, which are that bias",
+            ),
+            ("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4"),
             (
                 "relative_max_distance",
                 self.relative_max_distance >= least_distance,
                 "more than half of model.relative_buckets"
                 + ", or equal to it" * self.is_disentangled,
             ),
-        ):
-            if not is_good:
-                own = {"head_dim": self.head_width, table: self.embedding_dim}
-                value = own.get(name, getattr(self, name))
-                raise refuse(self.full_name(name), value, allowed)
+        ]
 
-    def _list_disentangled(self) -> list[tuple[str, bool, str]]:
-        """The conditions of disentangled attention: (field, is met, allowed)."""
+    def _list_disentangled(self) -> list[Condition]:
+        """The conditions of disentangled attention."""
         if not self.is_disentangled:
             parts = "disentangled_projections", "disentangled_norm"
             allowed = "False with model.disentangled=none"
