@@ -242,7 +242,11 @@ def _run_cells(
 
 
 def _show_left(seconds: float, done: int, left: int) -> str:
-    """The time left for all runs, at the mean of those that took `seconds`."""
+    """The time left for all runs, at the mean of those that took `seconds`.
+
+    >>> _show_left(60.0, 2, 3), _show_left(0.5, 0, 4)
+    (', 1:30 left for all', '')
+    """
     return f", {show_seconds(seconds / done * left)} left for all" if done else ""
 
 

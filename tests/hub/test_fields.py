@@ -442,6 +442,31 @@ def test_rotary_positions_are_written_for_older_versions_too(kind, changes):
         assert read(rest) == read(theirs_of(rest)) == spec
 
 
+@pytest.mark.parametrize(
+    "rope, expected",
+    [
+        ({"type": "linear", "factor": 4}, (4.0,)),
+        # 1 + 0.1 ln 8, the default, also of null and of one scale alone.
+        (YARN | {"beta_fast": None}, (8.0, 1.0, 32.0, 64.0, 1.2079441541679836)),
+        (YARN | {"beta_fast": 16, "mscale": 2}, (8, 1, 16, 64, 1.2079441541679836)),
+        (YARN | {"attention_factor": 1.5, "beta_slow": 2}, (8, 2, 32, 64, 1.5)),
+        # (1 + 0.1 x 2 ln 8) / (1 + 0.1 ln 8)
+        (
+            YARN | {"mscale": 2.0, "mscale_all_dim": 1},
+            (8, 1, 32, 64, 1.4158883083359673 / 1.2079441541679836),
+        ),
+        (YARN | {"factor": 1}, (1, 1, 32, 64, 1.0)),
+        ({"type": "yarn", "factor": 8}, (8, 1, 32, 2048, 1.2079441541679836)),
+    ],
+)
+def test_scaled_frequencies_are_read_with_their_defaults(rope, expected):
+    spec = read({"model_type": "llama", "rope_scaling": rope})
+    assert spec is not None
+    assert spec.rotary_scaling == pytest.approx(expected, rel=1e-12)
+    written = find_family("llama").write(spec) | {"model_type": "llama"}
+    assert read(written) == spec
+
+
 @pytest.mark.slow_cases("bart", "llama", "modernbert")
 @pytest.mark.filterwarnings("ignore:.rope_scaling. is deprecated")
 @pytest.mark.parametrize("kind", THEIRS)

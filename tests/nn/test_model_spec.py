@@ -130,6 +130,15 @@ def test_specs_differ_in_all_that_is_not_computing_or_training(field):
     assert not set(LAYOUT) & {*COMPUTING, *TRAINING}
 
 
+@pytest.mark.parametrize("scaling", [(), (2.0,)])
+def test_a_local_base_differs_from_none_if_positions_are_scaled(scaling):
+    """Local layers with a base of their own are not scaled."""
+    shared = {"positions": "rotary", "window": 3, "rotary_base": 7.0}
+    shared["rotary_scaling"] = scaling
+    specs = ModelSpec(**shared), ModelSpec(**shared, local_rotary_base=7.0)
+    assert bool(find_differences(*specs)) == bool(scaling)
+
+
 @pytest.mark.parametrize(
     "shared, one, two",
     [
