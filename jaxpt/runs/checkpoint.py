@@ -67,8 +67,9 @@ class Checkpointer:
         self._silence = contextlib.ExitStack()
 
     def __enter__(self) -> "Checkpointer":
-        # Orbax also raises its errors, which are reported here in one line.
-        self._silence.enter_context(silenced("absl"))
+        # Orbax also raises its errors, which are reported here in one line. If several
+        # of its writes fail, it awaits one, and asyncio logs the others.
+        self._silence.enter_context(silenced("absl", "asyncio"))
         return self
 
     def __exit__(self, kind, error, trace) -> None:

@@ -1,6 +1,8 @@
 """Saved is saved: exact, or refused; a damaged step is passed over, never read."""
 
+import asyncio
 import dataclasses
+import gc
 import json
 import os
 import random
@@ -593,6 +595,20 @@ def test_kill_at_any_time(num_kills, tmp_path):
             want = rng.standard_normal(60_000).astype(np.float32)
             assert np.array_equal(state[key], want)
         assert lines == []  # a kill leaves unfinished steps, never damaged ones
+
+
+def test_errors_that_orbax_does_not_await_are_not_logged(tmp_path, caplog):
+    def forget_an_error():
+        loop = asyncio.new_event_loop()
+        loop.create_future().set_exception(OSError("File too large"))
+        loop.close()
+        gc.collect()
+
+    with Checkpointer(tmp_path / "c"):
+        forget_an_error()
+    assert caplog.messages == []
+    forget_an_error()
+    assert len(caplog.messages) == 1 and "never retrieved" in caplog.messages[0]
 
 
 def test_a_full_disk_is_one_line(tmp_path):
