@@ -20,6 +20,15 @@ NUM = 20
 CONFIG = Path(__file__).parents[2] / "configs" / "tasks" / "babylm_2026.py"
 
 
+def _name_fields(task):
+    """The fields of the right and of the wrong sentence in the task's data set."""
+    if task.startswith("multiblimp"):
+        return "sen", "wrong_sen"
+    if task.startswith("xcomps"):
+        return "acceptable_sent", "unacceptable_sent"
+    return "sentence_good", "sentence_bad"
+
+
 def write_task(folder, name, as_folder=False):
     """Some questions of a task, in the fields of its data set."""
     part = next(parts[name] for parts in LANGUAGES.values() if name in parts)
@@ -28,7 +37,7 @@ def write_task(folder, name, as_folder=False):
         one, other = WORDS[i % len(WORDS)], WORDS[(3 * i + 1) % len(WORDS)]
         texts = f"{one} {other}", f"{other} {one}"
         if part.task == "sentence_pairs":
-            rows.append(dict(zip(("sen", "wrong_sen"), texts, strict=True)))
+            rows.append(dict(zip(_name_fields(name), texts, strict=True)))
         else:
             rows.append({"prompt": one, "choices": list(texts), "label": i % 2})
     place = folder / name / "test-0.jsonl" if as_folder else folder / f"{name}.jsonl"
