@@ -37,7 +37,7 @@ notebooks: $(VENV)/ready-dev
 	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 
 test: $(VENV)/ready-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_FLAGS)
 
 # Also what takes long: the marker slow.
 test-all: $(VENV)/ready-dev
