@@ -389,14 +389,32 @@ def _meet(one, other) -> bool:
 
 
 def show_curves(
-    groups: Groups, kind: str, levels: Mapping[str, Mapping[str, float]]
+    groups: Groups,
+    kind: str,
+    levels: Mapping[str, Mapping[str, float]],
+    metrics: Sequence[str] = (),
 ) -> str:
-    """The learning curves of the shared metrics, as an SVG file.
+    """Learning curves as an SVG file.
 
     Args:
       kind: of the budget; the curves are against this cost, or FLOPs.
       levels: by metric, the values of its baselines by name.
+      metrics: those to draw; the shared ones if there are none.
     """
+    cost = kind if kind in CURVE_COSTS else "flops"
+    panels = [
+        place_chart(
+            draw_curves(groups, metric, cost, levels.get(metric)),
+            label_curve(metric) + " (not comparable)" * is_own_task(metric),
+        )
+        for metric in metrics or _list_shared_curves(groups)
+    ]
+    label = f"learning curves of {', '.join(groups)}"
+    return document(grid(panels, min(2, len(panels))), label, len(groups))
+
+
+def _list_shared_curves(groups: Groups) -> list[str]:
+    """The shared metrics that have curves; an objective's own if there are none."""
     runs = [run for group in groups.values() for run in group]
     metrics = list_curve_metrics(runs)
     shared = [m for m in metrics if not is_own_task(m)] or metrics[:1]
@@ -409,16 +427,7 @@ def show_curves(
         for metric in shared
         if sum(has_curve(of, metric) for of in groups.values()) > 1
     ]
-    cost = kind if kind in CURVE_COSTS else "flops"
-    panels = [
-        place_chart(
-            draw_curves(groups, metric, cost, levels.get(metric)),
-            label_curve(metric) + " (not comparable)" * is_own_task(metric),
-        )
-        for metric in several or shared
-    ]
-    label = f"learning curves of {', '.join(groups)}"
-    return document(grid(panels, min(2, len(panels))), label, len(groups))
+    return several or shared
 
 
 def show_metrics(metrics: Sequence[Metric], groups: Groups) -> str:

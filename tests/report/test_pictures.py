@@ -2,8 +2,10 @@
 
 import itertools
 import re
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -423,3 +425,9 @@ def test_where_not_every_pair_was_tested_there_is_no_picture():
     values.pop("c")
     report = make_report(make_runs(values))
     assert "critical_differences" in figures.draw_charts(report)
+
+
+def test_the_picture_of_the_home_page_is_up_to_date():
+    """Else: .venv/bin/python docs/home.py"""
+    home = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "home.py"))
+    assert home["PICTURE"].read_text() == home["draw"]()
