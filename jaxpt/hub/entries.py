@@ -79,8 +79,9 @@ def map_layers(
             if paths.endswith("norm"):
                 is_after = spec.attention_out_norm == "after"
                 is_scaled = is_after and paths.endswith("out_norm")
-                how = {"has_scale": spec.norm_scale or is_scaled}
-                yield from map_norm(spec, name, *full_paths, **how)
+                yield from map_norm(
+                    spec, name, full_paths[0], spec.norm_scale or is_scaled
+                )
             else:
                 bias = spec.use_bias
                 if paths.endswith(("/query", "/key", "/value")):
