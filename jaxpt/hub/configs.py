@@ -35,7 +35,7 @@ class NoFamilyError(ConfigError):
 def read_config(config: Config) -> tuple[Family, ModelSpec]:
     """The family and the spec of a `config.json`."""
     classes = config.get("architectures")
-    kind = _find_type(config.get("model_type"), classes)
+    kind = _find_type(config.get("model_type"), classes, config.get("auto_map"))
     if isinstance(kind, str) and kind in REFUSED:
         raise DataError(
             f"config.json: model_type={kind!r}: is not supported: its {REFUSED[kind]}"
@@ -55,14 +55,20 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
     return family, family.read(config)
 
 
-def _find_type(kind: Any, classes: Any) -> Any:
+def _find_type(kind: Any, classes: Any, code: Any = None) -> Any:
     """The `model_type` of a config, or what its classes or an older name mean.
+
+    Args:
+      code: its `auto_map`, by whose other classes two of one name are distinguished.
 
     >>> _find_type("new", None), _find_type("", ["LtgbertForMaskedLM"])
     ('gte', 'ltgbert')
     """
     if kind in (None, "") and isinstance(classes, list):
-        names = [name for name in classes if isinstance(name, str)]
+        others = code.values() if isinstance(code, dict) else ()
+        texts = [name for name in (*others, *classes) if isinstance(name, str)]
+        names = [name.rpartition(".")[2] for name in texts]
+        names.sort(key=lambda name: "Causal" not in name)
         return next((REMOTE_CLASSES[n] for n in names if n in REMOTE_CLASSES), kind)
     return OLDER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.nn.layers import Dense, Dropout, HeadNorm, Norm, ValueEmbedding
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import Distances, rotary_rates, rotate
-from jaxpt.ops import attention, kernel_choice, masks
+from jaxpt.ops import attention, kernel_choice, kernels, masks
 from jaxpt.ops.masks import Mask
 
 # The collection of attention weights for `jaxpt.nn.inspection`; `init` and training do
@@ -229,7 +229,7 @@ class Attention(nn.Module):
             out_BTNH = attention.attend_cached(
                 q_BTNH, *kv_cache, attn_mask, bias, softcap
             )
-            return self._finish(out_BTNH), kv_cache
+            return self._finish(x, out_BTNH), kv_cache
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
             weights = attention.weigh(q_BTNH, k_BSKH, attn_mask, bias, softcap)
             self.sow(WEIGHTS, "weights", weights)
@@ -247,11 +247,16 @@ class Attention(nn.Module):
             strict=not deterministic,
             softcap=softcap,
         )
-        return self._finish(out_BTNH), None
+        return self._finish(x, out_BTNH), None
 
-    def _finish(self, x: Float[Array, "B T N H"]) -> Float[Array, "B T D"]:
-        """The output layer, with `ModelSpec.attention_out_norm` before or after it."""
-        spec, flat = self.spec, x.reshape(*x.shape[:2], -1)
+    def _finish(
+        self, x: Float[Array, "B T D"], out_BTNH: Float[Array, "B T N H"]
+    ) -> Float[Array, "B T D"]:
+        """The output layer, with the gate and the norm that the spec has."""
+        spec, flat = self.spec, out_BTNH.reshape(*x.shape[:2], -1)
+        if spec.attention_gate:
+            gate = Dense(flat.shape[-1], spec, name="out_gate")(x)
+            flat = flat * kernels.activate("gelu", gate)
         if spec.attention_out_norm == "before":
             flat = Norm(spec, name="out_norm")(flat)
         y = Dense(spec.d_model, spec, is_residual=True, name="out")(flat)

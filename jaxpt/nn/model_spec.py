@@ -85,6 +85,8 @@ LAYOUT = (
     "gated_mlp",
     "inner_norm",
     "attention_out_norm",
+    "attention_gate",
+    "depth_sums",
     "qk_norm",
     "value_embeddings",
     "smear",
@@ -206,6 +208,11 @@ class ModelSpec(Settings):
         divided by one RMS and scaled by a factor for each of their numbers (OLMo 2).
       attention_out_norm: the heads' results, side by side, are normed "before"
         attention's output layer (GPT-BERT), or its output "after" it (LTG-BERT).
+      attention_gate: the heads' results are multiplied by gelu(x W + b) of attention's
+        input, before that norm (GPT-BERT).
+      depth_sums: what each attention or MLP adds to is replaced, after the addition, by
+        a learned weighted sum of itself, of all such results before it and of the
+        stack's input (DenseFormer; GPT-BERT). In one stack only.
       value_embeddings: the last layer of a stack, and every other one before it, adds
         to the values of its self-attention a vector of each token, from a table
         [V, key heads x H] of the layer, with a gate for each head (nanochat). These
@@ -316,6 +323,8 @@ class ModelSpec(Settings):
     attention_softcap: NonNegativeFloat = 0.0
     qk_norm: Annotated[str, OneOf(*QK_NORMS)] = "none"
     attention_out_norm: Annotated[str, OneOf(*ATTENTION_NORMS)] = "none"
+    attention_gate: bool = False
+    depth_sums: bool = False
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
@@ -421,6 +430,17 @@ class ModelSpec(Settings):
                 "scan_layers",
                 not self.scan_layers or not self.value_embeddings,
                 "False with model.value_embeddings=True, whose layers differ",
+            ),
+            (
+                "scan_layers",
+                not self.scan_layers or not self.depth_sums,
+                "False with model.depth_sums=True, whose layers differ",
+            ),
+            (
+                "depth_sums",
+                not self.depth_sums
+                or not (self.parallel_residual or self.num_decoder_layers),
+                "False with model.parallel_residual or model.num_decoder_layers",
             ),
         ]
 

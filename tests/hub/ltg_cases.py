@@ -7,7 +7,11 @@ import numpy as np
 
 FIXTURES = Path(__file__).with_name("fixtures")
 V = 30
-CLASSES = {"ltgbert": "LtgbertForMaskedLM"}
+CLASSES = {
+    ("ltgbert", "masked"): "LtgbertForMaskedLM",
+    ("gpt_bert", "masked"): "GPTBERTForMaskedLM",
+    ("gpt_bert", "causal"): "GPTBERTForCausalLM",
+}
 SMALL = {
     "vocab_size": V,
     "hidden_size": 16,
@@ -19,7 +23,11 @@ SMALL = {
     "layer_norm_eps": 1e-5,
 }
 # A fixture -> the kind, the model's purpose, and its own settings.
-CASES = {"ltgbert": ("ltgbert", "masked", {})}
+CASES = {
+    "ltgbert": ("ltgbert", "masked", {}),
+    "gpt_bert": ("gpt_bert", "masked", {}),
+    "gpt_bert-causal": ("gpt_bert", "causal", {"num_hidden_layers": 1}),
+}
 # Settings of the live comparison.
 ODD = {
     "one head": {"num_attention_heads": 1, "hidden_size": 6, "num_hidden_layers": 1},
@@ -33,9 +41,9 @@ ODD = {
 }
 
 
-def make_config(kind, changes):
+def make_config(kind, changes, head="masked"):
     """A config.json; HPLT's and BabyLM's LTG-BERT have no `model_type`."""
-    return {"architectures": [CLASSES[kind]], **SMALL, **changes}
+    return {"architectures": [CLASSES[kind, head]], **SMALL, **changes}
 
 
 def make_batch(head, width=13):

@@ -3,7 +3,8 @@
     JAXPT_LTGBERT=model.py .venv-peers/bin/python tests/hub/ltg_peers.py
 
 writes the fixtures of the kinds whose file a variable names: `JAXPT_LTGBERT` is
-babylm/train/model.py of github.com/ltgoslo/ltg-bert. Needs torch.
+babylm/train/model.py of github.com/ltgoslo/ltg-bert, `JAXPT_GPT_BERT` is
+pretraining/model_extra.py of github.com/ltgoslo/gpt-bert. Needs torch.
 """
 
 import importlib.util
@@ -45,14 +46,29 @@ def make_theirs(module, config):
     return model
 
 
-def list_tensors(model):
-    """The tensors that a checkpoint has, without the buffers of integers."""
-    state = model.state_dict()
+# The names of the published gpt_bert, by those of its training code.
+RENAMED = {"embedding.": "model.embedding.", "transformer.": "model."}
+RENAMED |= {"classifier.": "lm_head."}
+
+
+def rename(tensors, kind):
+    """Tensors under the names of a published checkpoint."""
+    if kind == "ltgbert":
+        return tensors
     return {
+        next(name.replace(a, b, 1) for a, b in RENAMED.items() if name.startswith(a)): x
+        for name, x in tensors.items()
+    }
+
+
+def list_tensors(model, kind):
+    """The tensors that a checkpoint has, without the buffers of integers."""
+    state = {
         name: tensor.numpy().copy()
-        for name, tensor in state.items()
+        for name, tensor in model.state_dict().items()
         if tensor.is_floating_point()
     }
+    return rename(state, kind)
 
 
 def run_theirs(model, batch, kind, head):
@@ -79,7 +95,7 @@ def run_theirs(model, batch, kind, head):
         "hidden": layers[0](states).detach().numpy(),
         "logits": logits.detach().numpy(),
         "loss": loss.item(),
-        "grads": {n: p.grad.numpy() for n, p in model.named_parameters()},
+        "grads": rename({n: p.grad.numpy() for n, p in model.named_parameters()}, kind),
     }
 
 
@@ -88,11 +104,13 @@ def main() -> None:
     for name, (kind, head, changes) in CASES.items():
         if (module := load_code(kind)) is None:
             continue
-        config, batch = make_config(kind, changes), make_batch(head)
+        config, batch = make_config(kind, changes, head), make_batch(head)
         model = make_theirs(module, config)
         result = run_theirs(model, batch, kind, head)
         grads = result.pop("grads")
-        arrays = {f"tensor/{key}": value for key, value in list_tensors(model).items()}
+        arrays = {
+            f"tensor/{key}": value for key, value in list_tensors(model, kind).items()
+        }
         arrays |= {f"batch/{key}": value for key, value in batch.items()}
         arrays |= {f"theirs/{key}": value for key, value in result.items()}
         arrays |= {f"grads/{key}": value for key, value in grads.items()}

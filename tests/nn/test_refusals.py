@@ -48,6 +48,9 @@ MODEL = """
     scan_layers=True & unrotated_every=2
     local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
     scan_layers=True & value_embeddings=True: must be False with
+    scan_layers=True & depth_sums=True: must be False with model.depth_sums=True
+    depth_sums=True & num_decoder_layers=1: must be False with
+    depth_sums=True & parallel_residual=True: must be False with
 """
 ADAPT = """
     method=qlora ... linear_probe, exact_probe, lora

@@ -336,7 +336,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
-    **dict.fromkeys(("neobert", "ltgbert"), None),
+    **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
     "gpt_neox": "GPTNeoXTokenizer",
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
