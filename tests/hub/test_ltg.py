@@ -203,6 +203,19 @@ def test_fields_change_what_they_say(kind):
         assert read_config(config | {name: 3})[1] == spec
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_of_an_export_are_known(kind):
+    config = make_config(kind, {}) | {"model_type": kind}
+    ids = {"mask_token_id": 2, "forced_eos_token_id": None, "bos_token_id": 3}
+    assert read_config(config | ids)[1] == read_config(config)[1]
+
+
+def test_a_gpt_bert_has_another_class_for_both_directions():
+    advice = find_family("gpt_bert").mask_advice
+    assert "GPTBERTForMaskedLM" in advice and "finfo" not in advice
+    assert "finfo" in find_family("gpt2").mask_advice
+
+
 def test_purposes_of_an_ltgbert(refuses):
     with refuses("is_decoder=True", "False"):
         read_config(HPLT | {"is_decoder": True})

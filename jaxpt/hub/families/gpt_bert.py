@@ -82,5 +82,7 @@ FAMILY = Family(
         "transformer.": "model.",
         "classifier.": "lm_head.",
     },
+    mask_advice="; GPTBERTForMaskedLM, with the same tensors, lets all tokens attend "
+    "to all, or by an attention_mask of shape [batch, queries, keys] with 1 where seen",
     buffers=r"model\.attention_layers\.\d+\.position_indices",
 )
