@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, UserError, argument
-from jaxpt.hub.families import FAMILIES, OLDER_TYPES, REFUSED
+from jaxpt.hub.families import FAMILIES, OLDER_TYPES, REFUSED, REMOTE_CLASSES
 from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
@@ -34,8 +34,8 @@ class NoFamilyError(ConfigError):
 
 def read_config(config: Config) -> tuple[Family, ModelSpec]:
     """The family and the spec of a `config.json`."""
-    kind, classes = config.get("model_type"), config.get("architectures")
-    kind = OLDER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
+    classes = config.get("architectures")
+    kind = _find_type(config.get("model_type"), classes, config.get("auto_map"))
     if isinstance(kind, str) and kind in REFUSED:
         raise DataError(
             f"config.json: model_type={kind!r}: is not supported: its {REFUSED[kind]}"
@@ -53,6 +53,24 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
         raise refusal("architectures", classes, "null or a list of names of classes")
     family = find_family(kind)
     return family, family.read(config)
+
+
+def _find_type(kind: Any, classes: Any, code: Any = None) -> Any:
+    """The `model_type` of a config, or what its classes or an older name mean.
+
+    Args:
+      code: its `auto_map`, by whose other classes two of one name are distinguished.
+
+    >>> _find_type("new", None), _find_type("", ["LtgbertForMaskedLM"])
+    ('gte', 'ltgbert')
+    """
+    if kind in (None, "") and isinstance(classes, list):
+        others = code.values() if isinstance(code, dict) else ()
+        texts = [name for name in (*others, *classes) if isinstance(name, str)]
+        names = [name.rpartition(".")[2] for name in texts]
+        names.sort(key=lambda name: "Causal" not in name)
+        return next((REMOTE_CLASSES[n] for n in names if n in REMOTE_CLASSES), kind)
+    return OLDER_TYPES.get(kind, kind) if isinstance(kind, str) else kind
 
 
 def write_configs(

@@ -48,8 +48,16 @@ def map_linear(
         yield TensorEntry(f"{hf_name}.bias", tuple(f"{path}/bias" for path in paths))
 
 
-def map_norm(spec: ModelSpec, hf_name: str, path: str) -> Table:
-    """The entries of a norm: its scale, and a LayerNorm's bias if it has one."""
+def map_norm(
+    spec: ModelSpec, hf_name: str, path: str, has_scale: bool | None = None
+) -> Table:
+    """The entries of a norm: its scale, and a LayerNorm's bias if it has one.
+
+    Args:
+      has_scale: whether it has parameters; None for a norm as the spec's others.
+    """
+    if not (spec.norm_scale if has_scale is None else has_scale):
+        return
     yield TensorEntry(f"{hf_name}.weight", (f"{path}/scale",))
     if spec.norm == "layernorm" and spec.norm_bias:
         yield TensorEntry(f"{hf_name}.bias", (f"{path}/bias",))
@@ -69,13 +77,19 @@ def map_layers(
             name = f"{hf_prefix}.{i}.{name}"
             full_paths = [f"{stack}/layer_{i}/{path}" for path in paths.split()]
             if paths.endswith("norm"):
-                yield from map_norm(spec, name, *full_paths)
+                is_after = spec.attention_out_norm == "after"
+                is_scaled = is_after and paths.endswith("out_norm")
+                yield from map_norm(
+                    spec, name, full_paths[0], spec.norm_scale or is_scaled
+                )
             else:
                 bias = spec.use_bias
                 if paths.endswith(("/query", "/key", "/value")):
                     bias = spec.has_qkv_bias
                 elif paths.endswith(("/up", "/gate")):
                     bias = spec.has_up_bias
+                elif paths.endswith("/down"):
+                    bias = spec.has_down_bias
                 yield from map_linear(
                     spec, name, *full_paths, bias=bias, is_transposed=is_transposed
                 )

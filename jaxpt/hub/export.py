@@ -347,10 +347,7 @@ def write_notes(
         )
     if head == "causal" and form.mask_note:
         notes.append(
-            f"{form.mask_note} {name} reads "
-            "every text causally, unless this mask is given to it: attention_mask of "
-            "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
-            "elsewhere."
+            f"{form.mask_note} {name} reads every text causally{kind.mask_advice}."
         )
     starts = {config.get("decoder_start_token_id")}
     if head == "causal":

@@ -90,6 +90,8 @@ class Family:
       counts_from_pad: whether its code counts positions from `pad_token_id` on, over
         all tokens with another id. Positions are then right only if that is the real
         padding id; with another id, some token of a text would have no position.
+      mask_advice: how its causal class reads a text in both directions, after "reads
+        every text causally".
       freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
         (`nn.Embedding(padding_idx=...)`).
     """
@@ -117,6 +119,10 @@ class Family:
     rate: float = 5e-5
     settings: Mapping[str, Any] = _empty()
     counts_from_pad: bool = False
+    mask_advice: str = (
+        ", unless this mask is given to it: attention_mask of shape [batch, 1, "
+        "queries, keys], 0 where seen, torch.finfo(dtype).min elsewhere"
+    )
     freezes_pad: bool = False
 
     @property

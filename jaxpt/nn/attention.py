@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.layers import Dense, Dropout, HeadNorm, ValueEmbedding
+from jaxpt.nn.layers import Dense, Dropout, HeadNorm, Norm, ValueEmbedding
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import Distances, rotary_rates, rotate
-from jaxpt.ops import attention, kernel_choice, masks
+from jaxpt.ops import attention, kernel_choice, kernels, masks
 from jaxpt.ops.masks import Mask
 
 # The collection of attention weights for `jaxpt.nn.inspection`; `init` and training do
@@ -210,7 +210,6 @@ class Attention(nn.Module):
             q_BTNH = rotate(q_BTNH, position_ids, rates, magnitude)
         q_BTNH = scale_query(q_BTNH, spec)
         softcap = spec.attention_softcap
-        out = Dense(spec.d_model, spec, is_residual=True, name="out")
         if source is not None:
             to_key = make_heads(spec, "key", spec.kv_heads)
             k_BSKH = to_key(source)
@@ -230,7 +229,7 @@ class Attention(nn.Module):
             out_BTNH = attention.attend_cached(
                 q_BTNH, *kv_cache, attn_mask, bias, softcap
             )
-            return out(out_BTNH.reshape(*x.shape[:2], -1)), kv_cache
+            return self._finish(x, out_BTNH), kv_cache
         if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
             weights = attention.weigh(q_BTNH, k_BSKH, attn_mask, bias, softcap)
             self.sow(WEIGHTS, "weights", weights)
@@ -248,4 +247,19 @@ class Attention(nn.Module):
             strict=not deterministic,
             softcap=softcap,
         )
-        return out(out_BTNH.reshape(*x.shape[:2], -1)), None
+        return self._finish(x, out_BTNH), None
+
+    def _finish(
+        self, x: Float[Array, "B T D"], out_BTNH: Float[Array, "B T N H"]
+    ) -> Float[Array, "B T D"]:
+        """The output layer, with the gate and the norm that the spec has."""
+        spec, flat = self.spec, out_BTNH.reshape(*x.shape[:2], -1)
+        if spec.attention_gate:
+            gate = Dense(flat.shape[-1], spec, name="out_gate")(x)
+            flat = flat * kernels.activate("gelu", gate)
+        if spec.attention_out_norm == "before":
+            flat = Norm(spec, name="out_norm")(flat)
+        y = Dense(spec.d_model, spec, is_residual=True, name="out")(flat)
+        if spec.attention_out_norm == "after":
+            y = Norm(spec, has_scale=True, name="out_norm")(y)
+        return y

@@ -35,12 +35,14 @@ def stack_flops(
     # The total width of the heads of queries, and of keys or values.
     queries, keys = (n * spec.head_width for n in (spec.num_heads, spec.kv_heads))
     projections = 4 * length * spec.d_model * (queries + keys)
+    gate = 2 * length * spec.d_model * queries if spec.attention_gate else 0
+    projections += gate
     matrices = 3 if spec.gated_mlp else 2
     mlp = 2 * matrices * length * spec.d_model * spec.d_ff
     cross = 0
     if source_length:
         cross = 4 * spec.d_model * (length * queries + source_length * keys)
-        cross += 4 * length * source_length * queries
+        cross += 4 * length * source_length * queries + gate
     num_attended, gates = 0, 0  # keys per query, gates of values, summed over layers
     for layer in range(num_layers):
         if spec.has_values(layer, num_layers):

@@ -123,7 +123,8 @@ class VocabHead(nn.Module):
         if spec.head_transform:
             use_bias = spec.has_transform_bias
             x = Dense(spec.embedding_dim, spec, use_bias, name="transform")(x)
-            x = Norm(spec, name="norm")(kernels.activate(spec.activation, x))
+            x = kernels.activate(spec.transform_activation, x)
+            x = Norm(spec, name="norm")(x)
         elif x.shape[-1] != spec.embedding_dim and spec.tie_embeddings:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)
         x = scale_state(x, spec).astype(spec.compute_dtype)
@@ -188,7 +189,7 @@ class TokenScore(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T"]:
         x = Dense(self.spec.d_model, self.spec)(x)
-        x = kernels.activate(self.spec.activation, x)
+        x = kernels.activate(self.spec.transform_activation, x)
         x = scale_state(x, self.spec)
         kernel, bias = Dense(1, self.spec, is_head=True, name="out").read(x.shape[-1])
         return kernels.dense(x, kernel, bias, jnp.float32)[..., 0]
@@ -236,7 +237,8 @@ class BoundaryHead(nn.Module):
         x = jnp.concatenate([left, right, embedded], axis=-1)
         for i, width in enumerate((spec.d_model, spec.embedding_dim)):
             x = Dense(width, spec, name=f"transform_{i}")(x)
-            x = Norm(spec, name=f"out_{i}_norm")(kernels.activate(spec.activation, x))
+            x = kernels.activate(spec.transform_activation, x)
+            x = Norm(spec, name=f"out_{i}_norm")(x)
         bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
         head = scale_state(x, spec).astype(spec.compute_dtype), tokens.T, bias
         how = spec.loss_chunk, None, spec.logit_options

@@ -124,17 +124,26 @@ def add_scale(module: nn.Module, spec: ModelSpec, width: int) -> Float[Array, "D
 
 
 class Norm(nn.Module):
-    """LayerNorm, or RMSNorm without mean and bias (T5); computed in float32."""
+    """LayerNorm, or RMSNorm without mean and bias (T5); computed in float32.
+
+    >>> norm = Norm(ModelSpec(norm_scale=False))
+    >>> norm.apply({}, jnp.array([1.0, 3.0])).round(3).tolist()
+    [-1.0, 1.0]
+    """
 
     spec: ModelSpec
+    has_scale: bool | None = None  # None: by the spec
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
-        scale = add_scale(self, self.spec, x.shape[-1])
+        has_scale = self.spec.norm_scale if self.has_scale is None else self.has_scale
+        scale = jnp.ones(x.shape[-1])
+        if has_scale:
+            scale = add_scale(self, self.spec, x.shape[-1])
         if self.spec.norm == "rmsnorm":
             return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
         bias = jnp.zeros_like(scale)
-        if self.spec.norm_bias:
+        if has_scale and self.spec.norm_bias:
             bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
         return kernels.layer_norm(x, scale, bias, self.spec.norm_epsilon)
 
@@ -241,7 +250,7 @@ class Dropout(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Dense to F, activation (optionally as a gate), dense to D."""
+    """Dense to F, activation (optionally as a gate), optional norm, dense to D."""
 
     spec: ModelSpec
 
@@ -254,5 +263,8 @@ class Mlp(nn.Module):
             hidden = kernels.activate(self.spec.activation, gate, hidden)
         else:
             hidden = kernels.activate(self.spec.activation, hidden)
-        down = Dense(self.spec.d_model, self.spec, is_residual=True, name="down")
-        return down(hidden)
+        if self.spec.inner_norm:
+            hidden = Norm(self.spec, name="inner_norm")(hidden)
+        use_bias = self.spec.has_down_bias
+        how = {"is_residual": True, "name": "down"}
+        return Dense(self.spec.d_model, self.spec, use_bias, **how)(hidden)

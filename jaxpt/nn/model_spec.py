@@ -27,6 +27,7 @@ from jaxpt.setting_types import (
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post", "output", "both")
 QK_NORMS = ("none", "unscaled", "scaled", "width")
+ATTENTION_NORMS = ("none", "before", "after")  # of the output layer
 BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
@@ -76,11 +77,16 @@ LAYOUT = (
     "max_len",
     "embedding_size",
     "num_types",
+    "norm_scale",
     "norm_bias",
     "shared_norm",
     "embed_norm",
     "first_norm",
     "gated_mlp",
+    "inner_norm",
+    "attention_out_norm",
+    "attention_gate",
+    "depth_sums",
     "qk_norm",
     "value_embeddings",
     "smear",
@@ -92,6 +98,7 @@ LAYOUT = (
     "use_bias",
     "qkv_bias",
     "up_bias",
+    "down_bias",
     "tie_embeddings",
     "head_bias",
     "head_transform",
@@ -125,7 +132,9 @@ class ModelSpec(Settings):
       num_types: rows of the table of segment types, added to the embeddings (BERT: 2).
       norm: "layernorm" or "rmsnorm" (T5, Llama).
       norm_epsilon: added to the variance.
-      norm_bias: LayerNorms have a bias (ModernBERT's have none).
+      norm_scale: norms have factors, and LayerNorms a bias. Without, only those of
+        embeddings of distances and of `attention_out_norm=after` have (LTG-BERT).
+      norm_bias: LayerNorms with factors have a bias, too (ModernBERT's have none).
       norm_position: "pre", x + f(norm(x)) (GPT-2, T5); "post", norm(x + f(x)) (BERT:
         the embeddings are normed too); "output", x + norm(f(x)) (OLMo 2); or "both",
         x + norm'(f(norm(x))) (Gemma). All but "post" have a last norm after the stack.
@@ -137,9 +146,10 @@ class ModelSpec(Settings):
         input (ModernBERT).
       first_norm: with embed_norm, the first layer's input is normed, too
         (RoBERTa-PreLayerNorm).
-      activation: of the MLPs and of the head's transform; "relu2" is the square of
+      activation: of the MLPs and of the heads' dense layers; "relu2" is the square of
         relu (Primer; modded-nanogpt).
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
+      inner_norm: an MLP's states between its layers are normed (LTG-BERT).
       positions: learned and sinusoidal are added to the embeddings, separately for an
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
         rotary rotates queries and keys (Su et al. 2021, in Llama's halves).
@@ -166,9 +176,12 @@ class ModelSpec(Settings):
       local_rotary_base: of local layers; 0 means rotary_base.
       relative_bias: T5's bias is added to other positions, too (MPNet, to learned).
       relative_buckets: the number of buckets of T5's bias, or of disentangled
-        attention, where half of them are for each side (DeBERTa-v3: 512).
+        attention, where half of them are for each side (DeBERTa-v3: 512). With
+        `disentangled` an odd number has the same buckets for both sides, and one for
+        distance 0 between them (LTG-BERT: 63).
       relative_max_distance: all larger distances share a bucket. With `disentangled`,
-        half of `relative_buckets` gives each smaller distance a bucket.
+        half of `relative_buckets` gives each smaller distance a bucket. With an odd
+        number of buckets, this distance is the first that shares one.
       relative_directions: T5's buckets are for "both" sides of a token, half of them
         for each, or all for its "past" (always so in a decoder with an encoder). "auto"
         is "past" for an objective that never reads ahead (`clm`,
@@ -193,6 +206,13 @@ class ModelSpec(Settings):
         positions: "unscaled" (modded-nanogpt, nanochat), or "scaled" by a learned
         factor for each of the H numbers (Qwen3). "width": all heads together are
         divided by one RMS and scaled by a factor for each of their numbers (OLMo 2).
+      attention_out_norm: the heads' results, side by side, are normed "before"
+        attention's output layer (GPT-BERT), or its output "after" it (LTG-BERT).
+      attention_gate: the heads' results are multiplied by gelu(x W + b) of attention's
+        input, before that norm (GPT-BERT).
+      depth_sums: what each attention or MLP adds to is replaced, after the addition, by
+        a learned weighted sum of itself, of all such results before it and of the
+        stack's input (DenseFormer; GPT-BERT). In one stack only.
       value_embeddings: the last layer of a stack, and every other one before it, adds
         to the values of its self-attention a vector of each token, from a table
         [V, key heads x H] of the layer, with a gate for each head (nanochat). These
@@ -205,6 +225,8 @@ class ModelSpec(Settings):
         `use_bias`.
       up_bias: the dense layers of an MLP that read its input have biases, likewise
         (GTE, whose others have some, has none there).
+      down_bias: the last dense layer of an MLP has a bias, likewise (LTG-BERT, whose
+        attention has some, has none in MLPs).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
@@ -212,6 +234,8 @@ class ModelSpec(Settings):
       logit_softcap: c: the vocabulary's logits are c tanh(logits / c) (Gemma 2: 30;
         nanochat: 15); 0: they are not limited.
       head_transform: BERT's dense + activation + norm before the vocabulary.
+      head_activation: of the heads' dense layers; "auto" is `activation` (LTG-BERT:
+        gelu, and gelu_tanh in its MLPs).
       transform_bias: its dense layer has a bias, likewise (NomicBERT has one there).
       z_loss: the loss over the vocabulary gets this times (log sum exp(logits))^2 for
         each target, in its gradient; the reported losses stay without it (PaLM: 1e-4).
@@ -267,6 +291,7 @@ class ModelSpec(Settings):
     norm: Annotated[str, OneOf(*NORMS)] = "layernorm"
     norm_position: Annotated[str, OneOf(*NORM_POSITIONS)] = "pre"
     norm_epsilon: PositiveFloat = 1e-5
+    norm_scale: bool = True
     norm_bias: bool = True
     norm_offset: bool = False
     parallel_residual: bool = False
@@ -275,6 +300,7 @@ class ModelSpec(Settings):
     first_norm: bool = False
     activation: Annotated[str, OneOf(*ACTIVATIONS)] = "gelu"
     gated_mlp: bool = False
+    inner_norm: bool = False
     positions: Annotated[str, OneOf(*POSITIONS)] = "learned"
     position_offset: NonNegativeInt = 0
     rotary_base: PositiveFloat = 10000.0
@@ -296,16 +322,21 @@ class ModelSpec(Settings):
     attention_scalar: NonNegativeInt = 0
     attention_softcap: NonNegativeFloat = 0.0
     qk_norm: Annotated[str, OneOf(*QK_NORMS)] = "none"
+    attention_out_norm: Annotated[str, OneOf(*ATTENTION_NORMS)] = "none"
+    attention_gate: bool = False
+    depth_sums: bool = False
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
     qkv_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     up_bias: Annotated[str, OneOf(*BIASES)] = "auto"
+    down_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     tie_embeddings: bool = True
     scale_embeddings: bool = False
     scale_logits: bool = False
     head_bias: bool = False
     head_transform: bool = False
+    head_activation: Annotated[str, OneOf("auto", *ACTIVATIONS)] = "auto"
     transform_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     logit_softcap: NonNegativeFloat = 0.0
     z_loss: NonNegativeFloat = 0.0
@@ -375,6 +406,11 @@ class ModelSpec(Settings):
                 "False with model.embed_norm=False",
             ),
             (
+                "norm_offset",
+                not self.norm_offset or self.norm_scale,
+                "False with model.norm_scale=False",
+            ),
+            (
                 "scale_logits",
                 not self.scale_logits or self.tie_embeddings,
                 "False with model.tie_embeddings=False",
@@ -394,6 +430,17 @@ class ModelSpec(Settings):
                 "scan_layers",
                 not self.scan_layers or not self.value_embeddings,
                 "False with model.value_embeddings=True, whose layers differ",
+            ),
+            (
+                "scan_layers",
+                not self.scan_layers or not self.depth_sums,
+                "False with model.depth_sums=True, whose layers differ",
+            ),
+            (
+                "depth_sums",
+                not self.depth_sums
+                or not (self.parallel_residual or self.num_decoder_layers),
+                "False with model.parallel_residual or model.num_decoder_layers",
             ),
         ]
 
@@ -424,7 +471,6 @@ class ModelSpec(Settings):
           table: the field that has the width of the token table.
         """
         is_rotary = self.positions == "rotary"
-        least_distance = self.relative_buckets // 2 + (not self.is_disentangled)
         return [
             (
                 "head_dim",
@@ -447,12 +493,24 @@ class ModelSpec(Settings):
                 not self.relative_bias or self.positions != "relative",
                 "False with model.positions=relative, which are that bias",
             ),
-            ("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4"),
+            *self._list_buckets(),
+        ]
+
+    def _list_buckets(self) -> list[Condition]:
+        """The conditions of buckets of distances."""
+        num, most = self.relative_buckets, self.relative_max_distance
+        if self.is_disentangled and num % 2:
+            side = num // 2 + 1
+            words = f"at least {side // 2 + 2} with model.relative_buckets={num}"
+            return [("relative_max_distance", most >= side // 2 + 2, words)]
+        is_open, odd = self.is_disentangled, ", or odd with model.disentangled"
+        allowed = "more than half of model.relative_buckets"
+        return [
+            ("relative_buckets", num % 4 == 0, f"a multiple of 4{odd}"),
             (
                 "relative_max_distance",
-                self.relative_max_distance >= least_distance,
-                "more than half of model.relative_buckets"
-                + ", or equal to it" * self.is_disentangled,
+                most >= num // 2 + (not is_open),
+                allowed + ", or equal to it" * is_open,
             ),
         ]
 
@@ -523,6 +581,17 @@ class ModelSpec(Settings):
     def has_up_bias(self) -> bool:
         """Whether the dense layers that read an MLP's input have biases."""
         return self.use_bias if self.up_bias == "auto" else self.up_bias == "yes"
+
+    @property
+    def has_down_bias(self) -> bool:
+        """Whether the last dense layer of an MLP has a bias."""
+        return self.use_bias if self.down_bias == "auto" else self.down_bias == "yes"
+
+    @property
+    def transform_activation(self) -> str:
+        """The activation of the heads' dense layers."""
+        is_auto = self.head_activation == "auto"
+        return self.activation if is_auto else self.head_activation
 
     @property
     def has_transform_bias(self) -> bool:
@@ -661,6 +730,8 @@ def _normal(spec: ModelSpec) -> dict:
     values["embedding_size"] = spec.embedding_dim
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
     values["up_bias"] = "yes" if spec.has_up_bias else "no"
+    values["down_bias"] = "yes" if spec.has_down_bias else "no"
+    values["head_activation"] = spec.transform_activation
     values["transform_bias"] = "yes" if spec.has_transform_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
     has_buckets = spec.has_relative_bias or spec.is_disentangled

@@ -104,11 +104,14 @@ def check_model(spec: ModelSpec) -> None:
     after = f"with model.parametrization={spec.parametrization}"
     for name, is_good, allowed in (
         ("norm_position", spec.norm_position == "pre", "pre"),
+        ("norm_scale", spec.norm_scale, "True"),
+        ("attention_out_norm", spec.attention_out_norm != "after", "none or before"),
         ("init", spec.init in ("normal", "truncated"), "normal or truncated"),
         ("embedding_size", spec.embedding_dim == spec.d_model, "0 or model.d_model"),
         ("scale_attention", spec.scale_attention, "True"),
         ("scale_embeddings", not spec.scale_embeddings, "False"),
         ("scale_logits", not spec.scale_logits, "False"),
+        ("depth_sums", not spec.depth_sums, "False"),
         ("value_embeddings", not spec.value_embeddings, "False"),
     ):
         if not is_good:

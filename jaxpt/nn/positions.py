@@ -180,26 +180,33 @@ class RelativeBias(nn.Module):
 
 
 def disentangled_rows(num_buckets: int, max_distance: int) -> Int[np.ndarray, "L"]:
-    """DeBERTa's bucket of the query's position minus the key's, from -n to n.
+    """The bucket of the query's position minus the key's, from -n to n.
 
-    With k of the 2 k buckets for each side, distances up to k / 2 have a bucket each,
-    and larger ones grow logarithmically up to n = `max_distance`; with k = n, all of
-    them have one. Distances beyond n have the bucket of n. He et al. 2021; as
-    transformers computes it, in float32.
+    DeBERTa: with k of the 2 k buckets for each side, distances up to k / 2 have a
+    bucket each, and larger ones grow logarithmically up to n = `max_distance`; with
+    k = n, all of them have one. Distances beyond n have the bucket of n. He et al.
+    2021; as transformers computes it, in float32.
+
+    LTG-BERT: an odd number of buckets, 2 k - 1, has k - 1 for each side, and distances
+    grow up to n - 1. Samuel et al. 2023; as ltgoslo/ltg-bert computes it, in float32.
 
     >>> rows = disentangled_rows(512, 512)
     >>> [int(rows[512 + x]) - 256 for x in (0, 1, 128, 129, 130, 200, 300, 511, -511)]
     [0, 1, 128, 129, 130, 169, 207, 255, -255]
     >>> int(rows[0]), int(rows[-1]), disentangled_rows(4, 2).tolist()
     (0, 511, [0, 1, 2, 3, 3])
+    >>> disentangled_rows(7, 5).tolist()
+    [0, 0, 0, 1, 2, 3, 4, 5, 6, 6, 6]
     """
+    is_odd = num_buckets % 2
     side = num_buckets // 2
-    distance = np.arange(max_distance + 1)
+    distance = np.minimum(np.arange(max_distance + 1), max_distance - is_odd)
     bucket = distance
-    if max_distance > side:
-        middle = side // 2
+    if is_odd or max_distance > side:
+        middle = (side + is_odd) // 2
         share = np.log(np.maximum(distance, middle).astype(np.float32) / middle)
-        share /= np.log(np.float32((max_distance - 1) / middle))
+        ratio = (max_distance - 1) / middle
+        share /= np.float32(np.log(ratio)) if is_odd else np.log(np.float32(ratio))
         far = np.ceil(share * np.float32(middle - 1)).astype(int) + middle
         bucket = np.where(distance <= middle, distance, far)
     both = np.concatenate([-bucket[:0:-1], bucket])
@@ -283,7 +290,7 @@ class Disentangled(nn.Module):
         shape = spec.relative_buckets, spec.d_model
         table = add_table(self, "table", spec, shape)
         if spec.disentangled_norm:
-            table = Norm(spec, name="norm")(table)
+            table = Norm(spec, has_scale=True, name="norm")(table)
         steps = jax.lax.iota(jnp.int32, num_queries + num_keys - 1)
         distance = jnp.clip(first + steps - (num_keys - 1), -most, most)
         buckets = jnp.asarray(disentangled_rows(spec.relative_buckets, most))

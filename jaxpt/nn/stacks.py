@@ -44,11 +44,37 @@ class LayerCache(NamedTuple):
     cross: KVCache | None = None
 
 
+# What `ModelSpec.depth_sums` adds up: a stack's input and the results of its branches.
+Results = tuple[Float[Array, "B T D"], ...]
+
+
+class DepthSum(nn.Module):
+    """sum_i w_i x_i of results, where w is (0, ..., 0, 1) at first.
+
+    Pagliardini et al. 2024 (DenseFormer), here after each attention and MLP, as in
+    GPT-BERT. Departure: w is float32, and so is the sum.
+
+    >>> params = {"weights": jnp.array([2.0, 1.0])}
+    >>> x = jnp.array([1.0]), jnp.array([5.0])
+    >>> DepthSum().apply({"params": params}, x).tolist()
+    [7.0]
+    """
+
+    @nn.compact
+    def __call__(self, results: Results) -> Float[Array, "B T D"]:
+        one = nn.initializers.constant(jnp.eye(len(results))[-1])
+        weights = self.param("weights", one, (len(results),))
+        pairs = zip(weights, results, strict=True)
+        total = sum(weight * x.astype(jnp.float32) for weight, x in pairs)
+        return jnp.asarray(total, results[-1].dtype)
+
+
 class Layer(nn.Module):
     """One layer: x + f(norm(x)), or as `ModelSpec.norm_position` says.
 
     With `ids` it has value embeddings. With `parallel_residual` the MLP reads the
-    layer's input, as attention does. Returns x and, if given, the kv_cache.
+    layer's input, as attention does. Returns x; if given, the kv_cache; and `results`
+    with those of this layer, if the spec has `depth_sums`.
     """
 
     spec: ModelSpec
@@ -68,9 +94,10 @@ class Layer(nn.Module):
         kv_cache: LayerCache | None = None,
         cache_index: Int[Array, ""] | int = 0,
         ids: Int[Array, "B T"] | None = None,
+        results: Results = (),
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+    ) -> tuple[Float[Array, "B T D"], LayerCache | None, Results]:
         spec = self.spec
 
         # It can be applied twice, with the same parameters.
@@ -127,12 +154,21 @@ class Layer(nn.Module):
                     deterministic=deterministic,
                 ),
             )
+        x, results = self._add_up("attention", x, results)
         mlp = Mlp(spec, name="mlp")
         x, _ = residual("mlp", x, lambda y: (mlp(y), None), before)
+        x, results = self._add_up("mlp", x, results)
         self.sow(INTERMEDIATES, "states", x)
         if kv_cache is None or self_cache is None:
-            return x, None
-        return x, LayerCache(self_cache, cross_cache)
+            return x, None, results
+        return x, LayerCache(self_cache, cross_cache), results
+
+    def _add_up(self, name: str, x: Array, results: Results) -> tuple[Array, Results]:
+        """x after a branch, and the results with it, by `ModelSpec.depth_sums`."""
+        if not self.spec.depth_sums:
+            return x, results
+        results = (*results, x)
+        return DepthSum(name=f"{name}_sum")(results), results
 
 
 class Stack(nn.Module):
@@ -183,8 +219,9 @@ class Stack(nn.Module):
             x: Array,
             kv_cache: LayerCache | None = None,
             value_ids: Array | None = None,
+            results: Results = (),
             is_rotated: bool = True,
-        ) -> tuple[Array, LayerCache | None]:
+        ) -> tuple[Array, LayerCache | None, Results]:
             rest = (
                 attn_mask,
                 bias,
@@ -194,12 +231,14 @@ class Stack(nn.Module):
                 kv_cache,
                 cache_index,
                 value_ids,
+                results,
             )
             return layer(x, *rest, deterministic=deterministic)
 
         num_apart, now = self.num_layers, []
         scale = spec.residual_scale(self.num_layers)
         states: tuple[Array, ...] = (x,)
+        results: Results = (x,) if spec.depth_sums else ()
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.omits_first_norm and self.num_layers > 1)
         for i in range(num_apart):
@@ -208,7 +247,8 @@ class Stack(nn.Module):
             layer = Layer(spec, *fields, name=f"layer_{i}")
             value_ids = ids if spec.has_values(i, self.num_layers) else None
             apply = remat(partial(run, is_rotated=spec.is_rotated(i)), spec)
-            x, layer_cache = apply(layer, x, kv_cache and kv_cache[i], value_ids)
+            old_cache = kv_cache and kv_cache[i]
+            x, layer_cache, results = apply(layer, x, old_cache, value_ids, results)
             now.append(layer_cache)
             states = (states[-1], x)
         if num_apart < self.num_layers:
@@ -266,7 +306,7 @@ def _loop(
     step = remat(run, spec, prevent_cse=False)  # not needed between steps of a loop
 
     def keep(layers: nn.Module, states: tuple) -> tuple[tuple, LayerCache | None]:
-        x, kv_cache = step(layers, states[-1])
+        x, kv_cache, _ = step(layers, states[-1])
         return (*states[1:], x), kv_cache
 
     loop = nn.scan(

@@ -158,7 +158,7 @@ class _Head(nn.Module):
         """The layers of a masked language model's head before its logits."""
         spec = dataclasses.replace(self.spec, init="truncated", init_std=INIT_STD)
         x = Dense(x.shape[-1], spec, name="pool")(x)
-        return Norm(spec, name="norm")(kernels.activate(spec.activation, x))
+        return Norm(spec, name="norm")(kernels.activate(spec.transform_activation, x))
 
 
 class TextHead(_Head):

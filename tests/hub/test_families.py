@@ -184,8 +184,7 @@ def test_presets_are_of_their_family(name):
     [
         ({"model_type": "bloom"}, ["model_type='bloom'", "gpt2"]),
         ({"model_type": "deberta"}, ["'deberta'", "one layer", "deberta-v2"]),
-        ({"model_type": "ltgbert"}, ["model_type='ltgbert'", "norms"]),
-        ({"model_type": "gpt_bert"}, ["model_type='gpt_bert'", "weighted sums"]),
+        ({"model_type": "elc_bert"}, ["model_type='elc_bert'", "weighted sums"]),
         (
             {"model_type": None, "auto_map": {"AutoModel": "a.B"}},
             ["model_type=None", "(auto_map), which is not executed", "gpt2"],

@@ -72,6 +72,21 @@ STACKS = {
         "num_heads": 4,
         "num_kv_heads": 2,
     },
+    "ltg-bert": {
+        "norm_scale": False,
+        "inner_norm": True,
+        "attention_out_norm": "after",
+        "disentangled": "both",
+        "positions": "none",
+        "relative_buckets": 7,
+        "relative_max_distance": 5,
+    },
+    "gpt-bert": {
+        "attention_gate": True,
+        "attention_out_norm": "before",
+        "depth_sums": True,
+        "num_layers": 3,
+    },
     "c2p and learned": {
         "disentangled": "c2p",
         "disentangled_projections": True,
@@ -92,6 +107,7 @@ PAIRS = {
     "bart": {"norm_position": "post", "position_offset": 2},
     "grouped pair": {"num_heads": 4, "num_kv_heads": 2, "positions": "sinusoidal"},
     "rotary pair": {"positions": "rotary", "qk_norm": "unscaled"},
+    "gated pair": {"attention_gate": True, "attention_out_norm": "before"},
     "both options": {"value_embeddings": True, "smear": True, "embedding_size": 8},
 }
 

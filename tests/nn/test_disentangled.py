@@ -41,6 +41,31 @@ def test_buckets_are_debertas(sizes):
     assert rows.tolist() == expected
 
 
+def ltg_row_of(distance, num_buckets, most):
+    """The same for 2 k - 1 buckets (LTG-BERT)."""
+    side = num_buckets // 2 + 1
+    middle, far = side // 2, min(abs(distance), most - 1)
+    bucket = far
+    if far > middle:
+        bucket = middle + next(
+            s
+            for s in range(middle)
+            if (most - 1) ** s * middle ** (middle - 1)
+            >= far ** (middle - 1) * middle**s
+        )
+    return side - 1 + (bucket if distance > 0 else -bucket)
+
+
+@pytest.mark.parametrize("sizes", [(63, 512), (63, 128), (11, 20), (15, 300), (9, 7)])
+def test_buckets_are_ltg_berts(sizes):
+    num_buckets, most = sizes
+    rows = disentangled_rows(num_buckets, most)
+    expected = [ltg_row_of(x, num_buckets, most) for x in range(-most, most + 1)]
+    assert rows.tolist() == expected
+    assert rows[most] == num_buckets // 2
+    assert (rows + rows[::-1] == num_buckets - 1).all()
+
+
 def test_the_published_distances():
     """Computed by transformers 5.23 for k = 256 and n = 512."""
     distances = 0, 1, 127, 128, 129, 130, 200, 256, 300, 400, 511, -511

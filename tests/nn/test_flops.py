@@ -57,6 +57,8 @@ def forward_products(spec: ModelSpec) -> float:
         {"value_embeddings": True, "num_layers": 3, "num_kv_heads": 2, "smear": True},
         {"value_embeddings": True, "num_decoder_layers": 1},
         {"gated_mlp": True, "positions": "rotary", "norm": "rmsnorm"},
+        {"attention_gate": True, "depth_sums": True, "num_layers": 3, "head_dim": 48},
+        {"attention_gate": True, "num_decoder_layers": 1},
         {"disentangled": "both", "disentangled_norm": True, "num_kv_heads": 2},
         {"disentangled": "c2p", "num_kv_heads": 1, "disentangled_projections": True},
         {"disentangled": "p2c", "num_decoder_layers": 1, "head_dim": 48},

@@ -18,6 +18,11 @@ MODEL = """
     disentangled_norm=True; disentangled_projections=True: must be False with
     qk_norm=scaled & disentangled=p2c; attention_softcap=2.0 & disentangled=both
     relative_max_distance=15 & disentangled=both ... or equal to it
+    relative_buckets=31: must be a multiple of 4, or odd
+    relative_buckets=30 & disentangled=both: must be a multiple of 4, or odd
+    relative_max_distance=9 & disentangled=both & relative_buckets=31 ... at least 10
+    norm_offset=True & norm_scale=False: must be False with
+    attention_out_norm=inside; down_bias=True; head_activation=tanh
     dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
     norm=batchnorm; norm_position=middle; norm_epsilon=-1.0; init=xavier; init_std=-1.0
     activation=tanh; positions=alibi; relative_directions=ahead; dtype=fp16
@@ -43,6 +48,9 @@ MODEL = """
     scan_layers=True & unrotated_every=2
     local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
     scan_layers=True & value_embeddings=True: must be False with
+    scan_layers=True & depth_sums=True: must be False with model.depth_sums=True
+    depth_sums=True & num_decoder_layers=1: must be False with
+    depth_sums=True & parallel_residual=True: must be False with
 """
 ADAPT = """
     method=qlora ... linear_probe, exact_probe, lora

@@ -50,6 +50,23 @@ SHAPES = {
         "num_layers": 3,
     },
     "first norm": {"embed_norm": True, "first_norm": True},
+    "ltg-bert": {
+        "embed_norm": True,
+        "first_norm": True,
+        "norm_scale": False,
+        "inner_norm": True,
+        "attention_out_norm": "after",
+        "down_bias": "no",
+        "positions": "none",
+        "disentangled": "both",
+        "disentangled_norm": True,
+        "relative_buckets": 7,
+        "relative_max_distance": 5,
+        "gated_mlp": True,
+        "head_transform": True,
+        "head_activation": "gelu",
+        "up_bias": "no",
+    },
     "one layer": {"embed_norm": True, "num_layers": 1},
 }
 every = pytest.mark.parametrize("shape", SHAPES)

@@ -26,6 +26,7 @@ DECODERS = {
     "stablelm": f"{_HERE}.stablelm",
     "starcoder2": f"{_HERE}.starcoder2",
     "modernbert-decoder": f"{_HERE}.modernbert_decoder",
+    "gpt_bert": f"{_HERE}.gpt_bert",
 }
 ENCODERS = {
     "bert": f"{_HERE}.bert",
@@ -46,6 +47,7 @@ ENCODERS = {
     "jina_embeddings_v3": f"{_HERE}.jina_embeddings_v3",
     "neobert": f"{_HERE}.neobert",
     "deberta-v2": f"{_HERE}.deberta_v2",
+    "ltgbert": f"{_HERE}.ltgbert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -56,6 +58,13 @@ ENCODER_DECODERS = {
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
 OLDER_TYPES = {"new": "gte"}
+# Classes of code in repositories whose configs have no `model_type` -> the family.
+REMOTE_CLASSES = {
+    **dict.fromkeys(("LtgBertForMaskedLM", "LtgbertForMaskedLM"), "ltgbert"),
+    **dict.fromkeys(("GPTBERTForCausalLM", "GPTBERTForMaskedLM"), "gpt_bert"),
+    "LtgbertForCausalLM": "gpt_bert",
+    "ElcBertForMaskedLM": "elc_bert",
+}
 # Decoders whose class can also read a text in both directions.
 BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox",)}
 # The families that may have a model of a purpose, a key of `Family.heads`.
@@ -69,10 +78,6 @@ PURPOSES = {
 REFUSED = {
     "deberta": "attention has one layer for queries, keys and values, with biases of "
     "two of them; DeBERTa-v2 and v3 are a deberta-v2",
-    "ltgbert": "norms have no scale, and attention's output and the MLP's states "
-    "inside are normed, too",
-    "gpt_bert": "attention has gates, and its layers read weighted sums of all layers "
-    "before them",
     "elc_bert": "layers read weighted sums of all layers before them",
     "albert": "layers share one set of parameters",
     "esm": "embeddings are scaled by the share of masked tokens in each text",

@@ -34,7 +34,8 @@ _MODULES = {
 _IDLE = set(
     """
     auto_map classifier_dropout classifier_init_range decoder_init_range dim_head
-    embedding_init_range kwargs model_type tie_word_embeddings tokenizer_class
+    embedding_init_range kwargs mask_token_id model_type tie_word_embeddings
+    tokenizer_class
     """.split()
 )
 _CODE = "chandar-lab/NeoBERT--model"

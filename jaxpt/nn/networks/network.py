@@ -32,8 +32,8 @@ TRANSFORMER_RULES: Rules = (
     (r"relative/table", (None, "tensor")),  # [buckets, heads]
     (r"disentangled/table", (None, "fsdp")),  # [buckets, width]
     # Into the heads or the hidden width, and out of them again.
-    (r"(position_)?(query|key|value|up|gate)/kernel", ("fsdp", "tensor")),
-    (r"(position_)?(query|key|value|up|gate)/bias", ("tensor",)),
+    (r"((position|out)_)?(query|key|value|up|gate)/kernel", ("fsdp", "tensor")),
+    (r"((position|out)_)?(query|key|value|up|gate)/bias", ("tensor",)),
     (r"(attention|cross)/out/kernel|mlp/down/kernel", ("tensor", "fsdp")),
     (r"(attention|cross)/out/bias|mlp/down/bias", (None,)),
     # Scores of the vocabulary, and the layers before them.
@@ -42,6 +42,7 @@ TRANSFORMER_RULES: Rules = (
     (r"(project|head/transform)/kernel", ("fsdp", None)),
     (r"(project|head/transform)/bias", (None,)),
     (r"(\w+_)?norm/(scale|bias)", (None,)),
+    (r"(attention|mlp)_sum/weights", (None,)),
 )
 
 

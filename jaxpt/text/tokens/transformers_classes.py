@@ -335,7 +335,8 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
-    **dict.fromkeys(("llama", "smollm3", "eurobert", "new", "neobert"), None),
+    **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
+    **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
     "gpt_neox": "GPTNeoXTokenizer",
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
