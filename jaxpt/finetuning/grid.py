@@ -215,13 +215,13 @@ def _run_cells(
     log: Log,
 ) -> list[dict]:
     """The results of all runs of the grid; finished ones are loaded."""
-    plan, results = program.plan, []
+    plan, results, main = program.plan, [], program.spec.main_metric
     cells = list_cells(vars(plan.train))
-    left = sum(load_cell(folder, cell) is None for cell in cells)
+    left = sum(load_cell(folder, cell, main) is None for cell in cells)
     begun, done = time.monotonic(), 0
     with SignalWatch() as watch:
         for number, cell in enumerate(cells, 1):
-            result = load_cell(folder, cell)
+            result = load_cell(folder, cell, main)
             if result is None:
                 if len(cells) > 1:
                     rest = _show_left(time.monotonic() - begun, done, left)
@@ -265,7 +265,7 @@ def _run_cell(
     else:
         trained = CellRun(program, cell, splits, cell_folder, log).run(watch)
     result, main = trained.result, program.spec.main_metric
-    finished = [x for x in load_cells(folder) if "diverged" not in x]
+    finished = [x for x in load_cells(folder, main) if "diverged" not in x]
     if "diverged" in result:
         log(f"{cell.name} diverged: {result['diverged']}")
     elif all(result["dev"][main] > other["dev"][main] for other in finished):
@@ -349,5 +349,6 @@ def _write_identity(
                     f"{word}; use another folder"
                 )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, identity)
+    # First what `_check_folder` reads, so that a call killed in between can be repeated.
     write_config(folder / "config.json", plan.config)
+    write_json(path, identity)
