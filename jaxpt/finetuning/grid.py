@@ -39,7 +39,7 @@ from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.export import IDENTITY, IDENTITY_FORM, find_target
 from jaxpt.finetuning.meter import show_seconds
 from jaxpt.finetuning.program import TuneProgram
-from jaxpt.finetuning.results import load_cell, load_cells, write_cell
+from jaxpt.finetuning.results import CELLS, load_cell, load_cells, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import summarise
 from jaxpt.runs import manifest
@@ -233,6 +233,8 @@ def _run_cells(
                     train = encode_split(plan, examples, program.base.encoder, True)
                     cell_splits = splits | {"train": train}
                 result = _run_cell(program, cell, cell_splits, folder, log, watch)
+            else:  # left by a process that was killed after it wrote the result
+                disk.remove(folder / CELLS / cell.name / "checkpoints")
             results.append(result)
             if watch.signum and number < len(cells):  # too late to stop this cell
                 raise Stopped(result["steps"], watch.signum)
@@ -259,7 +261,7 @@ def _run_cell(
     watch: SignalWatch,
 ) -> dict:
     """Trains a cell; if it is the best, its parameters are stored before its result."""
-    cell_folder = folder / "cells" / cell.name
+    cell_folder = folder / CELLS / cell.name
     if program.plan.adapt.method == "exact_probe":
         trained = run_exact_probe(program, cell, splits)
     else:
@@ -349,6 +351,6 @@ def _write_identity(
                     f"{word}; use another folder"
                 )
     folder.mkdir(parents=True, exist_ok=True)
-    # First what `_check_folder` reads, so that a call killed in between can be repeated.
+    # First what `_check_folder` reads: a call killed in between can be repeated.
     write_config(folder / "config.json", plan.config)
     write_json(path, identity)

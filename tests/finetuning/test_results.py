@@ -9,7 +9,7 @@ from sklearn.metrics import accuracy_score
 
 from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
-from jaxpt.finetuning import results, summary
+from jaxpt.finetuning import grid, results, summary
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.summary import format_summary
@@ -148,3 +148,20 @@ def test_the_interval_of_a_mean_over_seeds_by_hand():
     half = 4.302653 / math.sqrt(3)
     assert (low, high) == pytest.approx((2 - half, 2 + half), rel=1e-6)
     assert math.isnan(summary.mean_interval([1.0])[0])
+
+
+def test_a_call_killed_between_two_files_can_be_repeated(
+    make_base, make_tune, tmp_path, monkeypatch
+):
+    """After its config and before its identity; and before a checkpoint is removed."""
+    base, plan = str(make_base("mlm")), make_tune(train__epochs=(1,))
+    with monkeypatch.context() as patch:
+        patch.setattr(grid, "write_json", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(plan, base, tmp_path, silent)
+    assert (tmp_path / "config.json").exists()
+    finetune(plan, base, tmp_path, silent)
+    (place,) = tmp_path.glob("cells/*")
+    (place / "checkpoints" / "1").mkdir(parents=True)
+    finetune(plan, base, tmp_path, silent)
+    assert not (place / "checkpoints").exists() and (place / "result.json").exists()
