@@ -97,8 +97,6 @@ CASES = {
         is_whole=True,
     ),
     "babylm": Case(["babylm", "--workdir=run", "--data=suites", "--quiet"]),
-    # Two runs, and tests of them.
-    "compare": Case(COMPARE, times=10),
     "register": Case(
         [*COMPARE, f"--config.compare.expected=({EXPECTED!r},)"] + REGISTER
     ),
