@@ -4,7 +4,6 @@ Uses the checks that each reader makes: `checksums.json`, the manifests of check
 the card of a store. Only reads.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.errors import CheckpointError, ConfigError, UserError
-from jaxpt.files import checksums
+from jaxpt.files import checksums, disk, schema
 from jaxpt.files.folder import LOCK
 from jaxpt.runs import manifest
 from jaxpt.text.stores import draft, store
@@ -336,7 +335,7 @@ class _Examiner:
 def _read(path: Path) -> dict:
     """The object in a JSON file; {} if it is damaged, which its checksum shows."""
     try:
-        value = json.loads(path.read_bytes())
+        value = schema.parse(disk.read(path))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -11,7 +11,7 @@ import pytest
 from tiny import make_config, prepare
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text_form import TextForm
+from jaxpt.text_form import TextForm, mark_words
 
 PACKAGE = Path(__file__).resolve().parents[1] / "jaxpt"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -130,3 +130,12 @@ def test_an_imported_models_ids_replace_those_of_the_run(objective, speech):
     assert own.ends == (eos,) and own.bos == (None if is_pair else eos)
     assert own.left == (own.before or (eos,))
     assert own.lead == own.before + declared.lead
+
+
+def test_punctuation_begins_a_word():
+    """Also where the tokenizer's pieces do not; a part of a character does not."""
+    pieces = (b"a", b",", b"\xff", b"##ing", b" ", b"", b"...", b"a.", b"\xff.")
+    starts = (False,) * len(pieces)
+    is_start = mark_words(starts, pieces, 11).tolist()
+    assert [i for i, each in enumerate(is_start) if each] == [1, 6, 9, 10]
+    assert mark_words((), pieces, 11) is None

@@ -1,11 +1,13 @@
 """A user's Python files: what they raise, what they import, what stays behind."""
 
 import sys
+import types
 
 import pytest
 from tiny import make_config, write_stored
 
 import jaxpt
+from jaxpt import user_code
 from jaxpt.cli.main import main
 from jaxpt.config.config_files import read_config_file
 
@@ -209,3 +211,14 @@ def test_the_path_is_as_before_an_objective_was_loaded(speech, tmp_path, monkeyp
     changes = {"objective": "mine.plain_clm"}
     assert jaxpt.read_config(make_config(speech), changes).plain_clm is not None
     assert sys.path == before
+
+
+def test_only_new_modules_of_the_folder_are_listed(tmp_path, monkeypatch):
+    """Neither those of other folders nor what was imported before."""
+    for name in ("jaxpt_new", "jaxpt_old", "jaxpt_far"):
+        module = types.ModuleType(name)
+        folder = "elsewhere" if name == "jaxpt_far" else ""
+        module.__file__ = str(tmp_path / folder / f"{name}.py")
+        monkeypatch.setitem(sys.modules, name, module)
+    known = {*sys.modules} - {"jaxpt_new", "jaxpt_far"}
+    assert user_code._list_new(known, tmp_path) == ["jaxpt_new"]

@@ -430,6 +430,8 @@ def load_plans(config: dict, workdir: Path) -> ComparisonPlan:
 
 
 def _read_plans(stored: dict) -> dict[str, Plan]:
+    if not stored["plans"]:
+        raise CheckpointError(f"{PLANS}: has a plan of no objective; {_advise()}")
     return {
         name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in stored["plans"].items()

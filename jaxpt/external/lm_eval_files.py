@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jaxpt.errors import DataError, UserError, argument, suggest
 from jaxpt.external.score_rows import ScoreRows, split_seed
-from jaxpt.files import schema
+from jaxpt.files import disk, schema
 from jaxpt.text.sources.files import read_whole
 
 FILE = re.compile(
@@ -291,7 +291,7 @@ def _read_direction(file: SampleFile, metric: str) -> bool:
     """Whether a higher value is better, by the file of results next to the samples."""
     for path in sorted(file.path.parent.glob("results_*.json"), reverse=True):
         try:
-            value = schema.parse(path.read_bytes(), {str: object})
+            value = schema.parse(disk.read(path), {str: object})
             known = value["higher_is_better"][file.task][metric]
         except (ValueError, KeyError, TypeError, OSError):
             continue

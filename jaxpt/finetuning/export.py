@@ -39,6 +39,7 @@ from jaxpt.hub.task_heads import (
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.parametrization import fold, standardise
+from jaxpt.nn.task_heads import FORMS
 from jaxpt.runs.checkpoint import Checkpointer
 
 IDENTITY = "identity.json"
@@ -47,7 +48,7 @@ IDENTITY_FORM = {
     "source": str,
     "network": str,
     "step": int,
-    "head": str,
+    "head": set(FORMS),
     "labels": [str],
     "data": {str: str},
 }

@@ -39,7 +39,7 @@ from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.export import IDENTITY, IDENTITY_FORM, find_target
 from jaxpt.finetuning.meter import show_seconds
 from jaxpt.finetuning.program import TuneProgram
-from jaxpt.finetuning.results import load_cell, load_cells, write_cell
+from jaxpt.finetuning.results import CELLS, load_cell, load_cells, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import summarise
 from jaxpt.runs import manifest
@@ -215,13 +215,13 @@ def _run_cells(
     log: Log,
 ) -> list[dict]:
     """The results of all runs of the grid; finished ones are loaded."""
-    plan, results = program.plan, []
+    plan, results, main = program.plan, [], program.spec.main_metric
     cells = list_cells(vars(plan.train))
-    left = sum(load_cell(folder, cell) is None for cell in cells)
+    left = sum(load_cell(folder, cell, main) is None for cell in cells)
     begun, done = time.monotonic(), 0
     with SignalWatch() as watch:
         for number, cell in enumerate(cells, 1):
-            result = load_cell(folder, cell)
+            result = load_cell(folder, cell, main)
             if result is None:
                 if len(cells) > 1:
                     rest = _show_left(time.monotonic() - begun, done, left)
@@ -233,6 +233,8 @@ def _run_cells(
                     train = encode_split(plan, examples, program.base.encoder, True)
                     cell_splits = splits | {"train": train}
                 result = _run_cell(program, cell, cell_splits, folder, log, watch)
+            else:  # left by a process that was killed after it wrote the result
+                disk.remove(folder / CELLS / cell.name / "checkpoints")
             results.append(result)
             if watch.signum and number < len(cells):  # too late to stop this cell
                 raise Stopped(result["steps"], watch.signum)
@@ -259,13 +261,13 @@ def _run_cell(
     watch: SignalWatch,
 ) -> dict:
     """Trains a cell; if it is the best, its parameters are stored before its result."""
-    cell_folder = folder / "cells" / cell.name
+    cell_folder = folder / CELLS / cell.name
     if program.plan.adapt.method == "exact_probe":
         trained = run_exact_probe(program, cell, splits)
     else:
         trained = CellRun(program, cell, splits, cell_folder, log).run(watch)
     result, main = trained.result, program.spec.main_metric
-    finished = [x for x in load_cells(folder) if "diverged" not in x]
+    finished = [x for x in load_cells(folder, main) if "diverged" not in x]
     if "diverged" in result:
         log(f"{cell.name} diverged: {result['diverged']}")
     elif all(result["dev"][main] > other["dev"][main] for other in finished):
@@ -349,5 +351,6 @@ def _write_identity(
                     f"{word}; use another folder"
                 )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, identity)
+    # First what `_check_folder` reads: a call killed in between can be repeated.
     write_config(folder / "config.json", plan.config)
+    write_json(path, identity)

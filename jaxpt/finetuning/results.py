@@ -57,10 +57,14 @@ def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
     write_json(place / RESULT, trained.result)
 
 
-def load_cell(folder: Path, cell: Cell) -> dict | None:
-    """The result of a finished cell; None if it is not finished."""
+def load_cell(folder: Path, cell: Cell, metric: str) -> dict | None:
+    """The result of a finished cell; None if it is not finished.
+
+    Args:
+      metric: that it must have of the dev split, unless it diverged.
+    """
     path = folder / CELLS / cell.name / RESULT
-    return _load(path) if path.exists() else None
+    return _load(path, metric) if path.exists() else None
 
 
 def load_scores(folder: Path, setting: dict, seed: int) -> dict[str, Examples]:
@@ -73,14 +77,24 @@ def load_scores(folder: Path, setting: dict, seed: int) -> dict[str, Examples]:
     return load_examples(folder / CELLS / cell.name, SCORES)
 
 
-def load_cells(folder: Path) -> list[dict]:
-    """The results of all finished cells in a folder."""
+def load_cells(folder: Path, metric: str = "") -> list[dict]:
+    """The results of all finished cells in a folder.
+
+    Args:
+      metric: that each must have of the dev split, unless it diverged.
+    """
     paths = sorted((folder / CELLS).glob(f"*/{RESULT}"))
-    return [_load(path) for path in paths]
+    return [_load(path, metric) for path in paths]
 
 
-def _load(path: Path) -> dict:
+def _load(path: Path, metric: str) -> dict:
     result = load_measured(path, SCHEMA)
+    dev = result.get("dev")
+    if "diverged" not in result and (dev is None or metric and metric not in dev):
+        name = f"dev.{metric}" if metric else "dev"
+        raise CheckpointError(
+            f"{path}: has no {name}; delete its folder to train this run again"
+        )
     for name, report in result.get("report", {}).items():
         if any(len(row) != len(report["confusion"]) for row in report["confusion"]):
             raise CheckpointError(f"{path}: report.{name}.confusion is not square")
@@ -89,7 +103,9 @@ def _load(path: Path) -> dict:
 
 def find_model(folder: Path) -> dict:
     """The result of the cell whose parameters are stored."""
-    stored = [x for x in load_cells(folder) if "model_step" in x]
+    stored = [
+        x for x in load_cells(folder) if "model_step" in x and "diverged" not in x
+    ]
     if not stored:
         raise CheckpointError(f"{folder}: holds no finished fine-tuning")
     return max(stored, key=lambda x: x["model_step"])

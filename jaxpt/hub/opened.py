@@ -4,7 +4,6 @@ Nothing of the hub is loaded for a folder that is a run's.
 """
 
 import contextlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from jaxpt.by_name import load_place
 from jaxpt.errors import Spelling, current_spelling, spelled
+from jaxpt.files import disk, schema
 
 PREFIX = "demo:"  # of the names of models that come with jaxpt (`jaxpt.hub.shipped`)
 
@@ -41,7 +41,7 @@ def is_model(source: str) -> bool:
 def _has_model(path: Path) -> bool:
     """Whether a config.json is one of transformers."""
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = schema.parse(disk.read(path))
     except (OSError, ValueError):
         return False  # what reads the folder as a run's reports it
     return isinstance(config, dict) and "model_type" in config

@@ -207,7 +207,7 @@ def _list_pictures(report: Report, workdir: pathlib.Path) -> dict[str, list[tupl
     kinds: dict[str, list[tuple]] = {}
     for name, filename in report.figures.items():
         try:
-            content = (workdir / filename).read_bytes()
+            content = disk.read(workdir / filename)
         except OSError as error:
             raise CheckpointError(
                 f"figures.{name}: cannot read {workdir / filename}: {error.strerror}"

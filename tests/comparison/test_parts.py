@@ -22,7 +22,7 @@ from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import list_runs, load_plans, run_name, write_plans
 from jaxpt.config.plan import make_compare_spec, make_plans
 from jaxpt.config.settings import to_dict
-from jaxpt.files.folder import LOCK
+from jaxpt.files.folder import LOCK, write_json
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
 from jaxpt.runs.workdir import load_examples
@@ -209,6 +209,15 @@ def test_the_report_reads_what_is_vouched_for(whole, config, refuses):
                 do_part(Part("report"), config, whole)
         finally:
             path.write_bytes(kept)
+
+
+def test_plans_of_no_objective_are_refused(whole, config, tmp_path, refuses):
+    again = tmp_path / "again"
+    shutil.copytree(whole, again)
+    stored = json.loads((again / "plans.json").read_text())
+    write_json(again / "plans.json", stored | {"plans": {}})
+    with refuses("plans.json: has a plan of no objective", "part=prepare"):
+        do_part(Part("report"), config, again)
 
 
 def test_the_report_refuses_another_run_in_a_runs_folder(

@@ -139,6 +139,10 @@ def test_text_that_a_model_cannot_predict_is_charged_by_every_metric(name):
     assert frequencies.totals.sum() == pytest.approx(exact * num + unpredicted)
     share = likelihood.unknown_share(tokens, num_bytes, vocab)
     assert lost / num <= share <= 1
+    is_charged = vocab.unknown_bits(tokens, num_bytes)[:, 1:] > 0
+    assert share == pytest.approx(num_bytes[:, 1:][is_charged].sum() / num)
+    known = dataclasses.replace(vocab, unk=None, pieces=())
+    assert likelihood.unknown_share(tokens, num_bytes, known) == 0
     # Known text has no charge.
     ids, sizes = tokenizer.encode_sized("ab abab ba")
     assert not vocab.unknown_bits(ids, sizes).any()

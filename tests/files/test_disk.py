@@ -1,11 +1,15 @@
 """A file is written whole or not at all, and nothing is written through a link."""
 
+import ast
 import errno
 import os
+import re
 import stat
+from pathlib import Path
 
 import pytest
 
+import jaxpt
 from jaxpt.files import disk
 
 
@@ -221,3 +225,37 @@ def test_a_file_without_end_is_not_read_as_a_whole(tmp_path):
 def test_text_has_one_kind_of_line_end(tmp_path):
     (tmp_path / "x").write_bytes("é\r\nb\rc\n".encode())
     assert disk.read_text(tmp_path / "x") == "é\nb\nc\n"
+
+
+# Files that read the package's or the system's own files, or open to write.
+OWN = {
+    "jaxpt/__main__.py": "its standard streams",
+    "jaxpt/comparison/prepare_on_ray.py": "a store that this process has written",
+    "jaxpt/comparison/record.py": "the package's code",
+    "jaxpt/config/shipped.py": "the package's configs",
+    "jaxpt/files/disk.py": "what is checked to be regular",
+    "jaxpt/files/mirror.py": "a scratch folder",
+    "jaxpt/hub/applets/site.py": "the package's page",
+    "jaxpt/hub/export.py": "a card that this process has written",
+    "jaxpt/hub/shipped.py": "the package's models",
+    "jaxpt/report/drawing.py": "the package's styles",
+    "jaxpt/training/fit/target.py": "the package's targets",
+    "jaxpt/training/machine.py": "/proc/cpuinfo",
+    "jaxpt/training/memory.py": "files of cgroups",
+}
+
+
+def list_readers(root):
+    """The modules that open a file themselves, instead of `jaxpt.files.disk`."""
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name == "open" or re.search(r"\.read_(text|bytes)$", name):
+                    if not name.startswith("disk."):
+                        yield path.relative_to(root.parent).as_posix()
+
+
+def test_files_of_users_are_read_by_what_waits_for_no_fifo():
+    """And which ends at a device without end: `disk.read`, `open_regular`."""
+    assert {*list_readers(Path(jaxpt.__file__).parent)} == OWN.keys()

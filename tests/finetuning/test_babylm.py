@@ -189,3 +189,10 @@ def test_a_part_with_a_question_left_out_is_not_submitted():
         "blimp", [TextPair("a", "b", "u"), TextPair("c", "d", "u")], columns
     )
     assert [x["pred"] for x in made["u"]["predictions"]] == ["a", "d"]
+
+
+def test_items_without_a_value_are_left_out():
+    columns = {"index": [3, 4, 5], "hit": [1.0, np.nan, 0.0], "weight": [1.0, 1.0, 2.0]}
+    rows = babylm.list_items("a", {k: np.array(v) for k, v in columns.items()})
+    assert rows == [["a", 3, 1.0, 1.0], ["a", 5, 0.0, 2.0]]
+    assert babylm.list_items("a", {"index": np.arange(2)}) == []

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
-from jaxpt.finetuning import results, summary
+from jaxpt.finetuning import grid, results, summary
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.summary import format_summary
@@ -45,6 +46,40 @@ def test_the_stored_parameters_are_of_the_last_step(monkeypatch, tmp_path, refus
     monkeypatch.setattr(results, "load_cells", lambda folder: steps[1:2])
     with refuses(str(tmp_path), "holds no finished fine-tuning"):
         results.find_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "dev, diverged, metric, line",
+    [
+        (None, None, "", "has no dev; delete its folder"),
+        (None, None, "f1", "has no dev.f1; delete its folder"),
+        ({}, None, "f1", "has no dev.f1; delete its folder"),
+        ({"accuracy": 1}, None, "f1", "has no dev.f1; delete its folder"),
+        ({}, None, "", ""),
+        ({"f1": 0.5}, None, "f1", ""),
+        (None, "a loss", "f1", ""),
+    ],
+)
+def test_a_result_has_the_metric_or_diverged(
+    dev, diverged, metric, line, tmp_path, refuses
+):
+    cell = Cell(1e-3, 8, 1, 0)
+    place = tmp_path / "cells" / cell.name
+    place.mkdir(parents=True)
+    numbers = {"lr": 1e-3, "batch_size": 8, "epochs": 1, "seed": 0, "seconds": 1.0}
+    optional = {"dev": dev, "diverged": diverged}
+    content = {k: v for k, v in optional.items() if v is not None}
+    write_json(place / "result.json", numbers | {"history": []} | content)
+    for load in (
+        lambda: [results.load_cell(tmp_path, cell, metric)],
+        lambda: results.load_cells(tmp_path, metric),
+    ):
+        if line:
+            with refuses("result.json", line):
+                load()
+        else:
+            assert load()[0].get("dev") == dev
+    assert results.load_cell(tmp_path, Cell(1e-3, 8, 1, 1), metric) is None
 
 
 def read_lines(folder):
@@ -113,3 +148,20 @@ def test_the_interval_of_a_mean_over_seeds_by_hand():
     half = 4.302653 / math.sqrt(3)
     assert (low, high) == pytest.approx((2 - half, 2 + half), rel=1e-6)
     assert math.isnan(summary.mean_interval([1.0])[0])
+
+
+def test_a_call_killed_between_two_files_can_be_repeated(
+    make_base, make_tune, tmp_path, monkeypatch
+):
+    """After its config and before its identity; and before a checkpoint is removed."""
+    base, plan = str(make_base("mlm")), make_tune(train__epochs=(1,))
+    with monkeypatch.context() as patch:
+        patch.setattr(grid, "write_json", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(plan, base, tmp_path, silent)
+    assert (tmp_path / "config.json").exists()
+    finetune(plan, base, tmp_path, silent)
+    (place,) = tmp_path.glob("cells/*")
+    (place / "checkpoints" / "1").mkdir(parents=True)
+    finetune(plan, base, tmp_path, silent)
+    assert not (place / "checkpoints").exists() and (place / "result.json").exists()

@@ -1,5 +1,6 @@
 """Commands that take a model of transformers where they take a run."""
 
+import os
 import shutil
 
 import pytest
@@ -35,6 +36,18 @@ def test_a_mistyped_run_is_no_name(tmp_path, monkeypatch, capsys):
     assert is_model("org/name") and not is_model("runs/typo")
     assert main(["fill", "--workdir=runs/typo", "--text=[MASK]"]) == 2
     assert "runs/typo/config.json: not found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [None, "[" * 100_000, "\ud800", "[1]"])
+def test_a_config_that_is_no_file_or_no_json_is_none_of_a_model(content, tmp_path):
+    """A FIFO is not waited for, and nothing is a traceback."""
+    path = tmp_path / "config.json"
+    if content is None:
+        os.mkfifo(path)
+        path.with_name("tokenizer.json").write_text("{}")
+    else:
+        path.write_bytes(content.encode(errors="surrogatepass"))
+    assert not is_model(str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["model.fp16.safetensors", "weights.safetensors"])

@@ -58,6 +58,15 @@ def test_ids_of_config_and_of_generation_config(read):
     assert result == TextForm(bos=1, ends=(8,))
 
 
+def test_ids_at_the_model_s_size_are_not_its_ids(read):
+    """A model with `num_ids` ids has those below it."""
+    for name, field in (("eos", "ends"), ("bos", "bos")):
+        for id_, is_kept in ((59, True), (60, False)):
+            result = getattr(read("llama", {f"{name}_token_id": id_}), field)
+            assert result == ((id_,) if name == "eos" else id_) or not is_kept
+            assert is_kept or not result
+
+
 def test_byt5_ends_a_text(tmp_path):
     """And its export is read as it was written."""
     ids = find_family("t5").ids

@@ -248,6 +248,17 @@ def test_all_readers_of_logits_read_the_same(tied):
 FOLDED = {
     "tied": ("causal", CausalLM, {}),
     "offset": ("causal", CausalLM, {"norm": "rmsnorm", "norm_offset": True}),
+    "offset_bias": ("causal", CausalLM, {"norm_offset": True, "norm_bias": True}),
+    "offset_untied": (
+        "causal",
+        CausalLM,
+        {"norm": "rmsnorm", "norm_offset": True, "tie_embeddings": False},
+    ),
+    "offset_pairs": (
+        "pretraining",
+        PairMaskedLM,
+        {"num_types": 2, "norm": "rmsnorm", "norm_offset": True},
+    ),
     "untied": ("causal", CausalLM, {"tie_embeddings": False, "head_bias": True}),
     "masked": ("masked", MaskedLM, {"head_transform": True, "head_bias": True}),
     "embed_norm": ("masked", MaskedLM, {"embed_norm": True, "norm_bias": False}),

@@ -10,6 +10,7 @@ from jaxpt.report import summary as reporting
 from jaxpt.report import terminal
 from jaxpt.report.answer import (
     find_levels,
+    format_budget,
     list_conclusions,
     list_others,
     rank_report,
@@ -347,3 +348,17 @@ def test_sizes_that_differ_are_listed():
     assert word_sizes(group_by_name(runs)) == "parameters: a 3.41M, b 2M"
     runs += make_runs({name: [0.5] for name in "cde"})
     assert word_sizes(group_by_name(runs)) == "2M to 3.41M parameters, by objective"
+
+
+def test_a_budget_is_its_amount_and_its_note():
+    """Runs of their own numbers of steps have no amount."""
+    for amount, note, words in (
+        (2e9, "", "2e9 flops"),
+        (2e9, "as clm", "2e9 flops (as clm)"),
+        (0.0, "500 steps", "500 steps"),
+    ):
+        budget = {"kind": "flops", "amount": amount, "note": note}
+        report = make_report([make_run("clm")], budget=budget)
+        result = format_budget(report)
+        assert result.endswith(f" ({note})") == bool(amount and note), words
+        assert (result == note) == (not amount)

@@ -15,6 +15,7 @@ from tiny import make_config, many_devices, prepare, slow
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.ops.layout import LENGTH_AXIS
 from jaxpt.runs.data import make_feed
 from jaxpt.runs.program import Program, _fit_mesh, device_peak
 from jaxpt.runs.readers import Readers
@@ -167,6 +168,18 @@ def test_ids_that_the_devices_do_not_divide_are_told(speech):
         output = [line for line in program.describe_mesh() if "vocab_size" in line]
         assert len(output) == (size % tensor > 0), (size, tensor)
     assert output[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
+
+
+def test_the_mesh_names_an_axis_of_length_only_where_it_divides(speech):
+    task, *_ = prepare(make_config(speech, "clm"))
+    program = Program(task)
+    program.devices = [None] * 2
+    for length in (1, 3):
+        shape = {"data": 2, "fsdp": 1, "tensor": 1, LENGTH_AXIS: length}
+        program.mesh = types.SimpleNamespace(shape=shape)
+        (line, *_) = program.describe_mesh()
+        assert (f"{LENGTH_AXIS} {length}" in line) == (length > 1)
+        assert "data 2 x fsdp 1 x tensor 1" in line
 
 
 def test_a_reader_is_made_when_it_is_used_and_only_of_an_ability(speech):

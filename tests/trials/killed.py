@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from forged import TUNE, make_folders
+from forged import BOTH, TUNE, make_folders
 from forked import SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +43,12 @@ REPORT = ["report", "--runs=run", "--workdir=new"]
 INSPECT = ["inspect", "--config=config.py", "--objectives=clm,mlm", "--to=new"]
 PREPARE = ["prepare", "--data=text.txt", "--config.tokenizer.kind=bpe", "--workers=1"]
 PREPARE += ["--config.tokenizer.vocab_size=300"]
+COMPARE = ["compare", "--config=config.py", "--workdir=new", *BOTH[1:]]
+EXPECTED, REGISTER = "pair_accuracy: clm > mlm", ["--register"]
+REGISTER += [
+    "--config.compare.objectives=('clm','mlm')",
+    "--config.eval.word_context=4",
+]
 TRAIN = ["train", "--config=config.py", "--workdir=new", "--quiet"]
 TRAIN += ["--config.train.checkpoint_every=2", "--config.train.checkpoint_words=(1,)"]
 TRAIN += ["--config.train.trackers=()"]
@@ -83,6 +89,16 @@ CASES = {
     # A reproduction makes many changes, in two runs.
     "reproduce": Case(
         ["reproduce", "study", "--workdir=new", "--data=text.txt", "--quiet"], times=10
+    ),
+    "analyse": Case(["analyse", "--runs=run", "--to=new", "--num_tokens=64"]),
+    "analyse again": Case(
+        ["analyse", "--runs=run", "--to=new", "--num_tokens=64"],
+        ["analyse", "--runs=run", "--to=new", "--num_tokens=128"],
+        is_whole=True,
+    ),
+    "babylm": Case(["babylm", "--workdir=run", "--data=suites", "--quiet"]),
+    "register": Case(
+        [*COMPARE, f"--config.compare.expected=({EXPECTED!r},)"] + REGISTER
     ),
     "import": Case(["import", "--from=export", "--workdir=new"]),
     "export": Case(["export", "--workdir=run", "--to=new"]),
@@ -335,6 +351,10 @@ def make_all(root: Path) -> None:
     """Makes what the commands read, each as small as it can be."""
     make_folders(root)
     (root / "pairs.tsv").write_text("good\tbad\nthe state\tstate the\n")
+    pair = {"sentence_good": "the state is", "sentence_bad": "the is state"}
+    (root / "suites" / "blimp_filtered").mkdir(parents=True)
+    lines = json.dumps(pair | {"UID": "order"}) + "\n"
+    (root / "suites" / "blimp_filtered" / "order.jsonl").write_text(lines)
     lines = [f"{n},{d},{3 + 9 / n + 7 / d}" for n in (1, 2, 4) for d in (1, 3, 9)]
     (root / "sizes.csv").write_text("\n".join(["params,tokens,loss", *lines, ""]))
     study = [part.replace("--to=new", "--to=study") for part in ARCHIVE]

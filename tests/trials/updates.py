@@ -49,7 +49,7 @@ from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.program import Program
 from jaxpt.runs.signals import Stopped
 from jaxpt.text.feed import find_batch, unpad_ranges
-from jaxpt.training import loop, setup
+from jaxpt.training import loop, rewind, setup
 
 NAN, INF = float("nan"), float("inf")
 STEPS = 20
@@ -171,7 +171,7 @@ def is_skipped(study: Study, bad: dict[int, float]) -> bool:
 def ends(study: Study, first: int, value: float) -> bool:
     """Whether three bad updates in a row end the run, and no bad checkpoint is kept."""
     try:
-        with mock.patch.object(loop, "MAX_RANGES", 0):  # it must not go back
+        with mock.patch.object(rewind, "MAX_RANGES", 0):  # it must not go back
             study.train(dict.fromkeys(range(first, first + 3), value))
     except DivergedError:
         folder = study.folder / str(study.count)

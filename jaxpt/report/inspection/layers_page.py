@@ -178,7 +178,7 @@ def build_page(result: dict, folder: Path) -> str:
         title=f"Layers and attention heads of {names}",
         text=f"{result['rows']} rows of {length} tokens; {result['text']}",
         pictures=[
-            (name, inline_picture((folder / file).read_bytes()), CAPTIONS[name])
+            (name, inline_picture(disk.read(folder / file)), CAPTIONS[name])
             for name, file in result["figures"].items()
         ],
         states=_tabulate_states(result),

@@ -110,7 +110,6 @@ class ChunkEncoder:
         pairs, done, is_ascii = array("I"), 0, text.isascii()
         ids, stops = [*encoding.ids, _NO_ID], [*reversed(ends), len(text)]
         for id_, end in zip(ids, stops, strict=True):
-            end = max(end, done)
             pairs.append(id_)
             pairs.append(end - done if is_ascii else len(text[done:end].encode()))
             done = end

@@ -1,6 +1,7 @@
 """Chunked ids are those of the whole text."""
 
 import json
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -126,6 +127,23 @@ def test_every_odd_pair(pair):
         assert chunked.encode(text).tolist() == whole.encode(text).tolist(), a
 
 
+NORMALIZERS = [
+    *(normalizers.Lowercase(), normalizers.NFC(), normalizers.NFKC()),
+    # Spaces around Chinese characters, which it adds, are cuts of its pre-tokenizer.
+    *(normalizers.Nmt(), normalizers.BertNormalizer(handle_chinese_chars=False)),
+]
+
+
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_safe_characters_stay_what_they_are(normalizer):
+    """None is removed, and none ends as whitespace, so that no cut behind it moves."""
+    safe = re.compile(f"[{chunks._SAFE}]")
+    for char in filter(safe.match, map(chr, range(0x10000))):
+        written = normalizer.normalize_str(char)
+        assert written and not written[-1].isspace(), hex(ord(char))
+    assert safe.match("é") and safe.match("中") and safe.match("-")
+
+
 @pytest.mark.slow_except("bert cased")
 def test_every_character(pair):
     # Each second one of the basic plane, in all the places of a chunk.
@@ -145,8 +163,6 @@ def test_long_texts_are_taken_in_pieces(pair):
 
 
 def test_chunks_by_hand():
-    import re
-
     def cut(pattern, text):
         return re.findall(pattern, text)
 
@@ -198,6 +214,10 @@ def test_cache_is_bounded(monkeypatch):
     encoder.encode(long)
     encoder.encode(long)
     assert core.asked[-2:] == [long, long]
+    short = long[: chunks.MAX_CACHED]
+    encoder.encode(short)
+    encoder.encode(short)
+    assert core.asked[-2:] == [long, short]
 
 
 def test_ids_above_16_bits():
@@ -215,6 +235,41 @@ def test_prefix():
     encoder.encode("\nd")
     encoder.encode("")
     assert core.asked == [" a", "\nb", " c", " \nd"]
+    # Its bytes are none of the text's.
+    for text, sizes in (("a\nbb", [1, 3]), (" c", [2]), ("", [])):
+        assert encoder.encode_sized(text)[1].tolist() == sizes
+
+
+def test_lone_surrogates_are_replacement_characters():
+    core = FORMS["bert uncased"]()
+    encoder = ChunkEncoder(core, choose_cut(json.loads(core.to_str())))
+    for first, last in ("\ud800\udbff", "\udc00\udfff", "\udabc\udeff"):
+        lone = f"it{first} is {last}its a{first}{first}b."
+        ids, sizes = encoder.encode_sized(lone)
+        text = re.sub("[^a-z .]", "\ufffd", lone)
+        expected = encoder.encode_sized(text)
+        assert ids.tolist() == expected[0].tolist()
+        assert sizes.tolist() == expected[1].tolist()
+        assert sizes.sum() == len(text.encode())
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 9)] * 2).map(sorted), max_size=9))
+def test_each_byte_belongs_to_one_token(offsets):
+    """Also where tokens share characters, or have them in another order."""
+
+    class Shuffled:
+        def encode(self, text, add_special_tokens):
+            return Encoding(list(range(len(offsets))), offsets)
+
+    for text in ("aé中😀bcdef", "abcdefghi"):
+        data = ChunkEncoder(Shuffled(), "")._encode_alone(text)
+        ids, sizes = np.frombuffer(data, np.uint32).reshape(-1, 2).T
+        assert sizes.sum() == len(text.encode())
+        assert [i for i in ids if i != chunks._NO_ID] == [*range(len(offsets))]
+        # A token has no bytes beyond its last character.
+        ends = np.cumsum(sizes)[: len(offsets)]
+        last = [len(text[:end].encode()) for _, end in offsets]
+        assert (ends <= last).all()
 
 
 @pytest.mark.parametrize(
@@ -237,6 +292,34 @@ def test_other_forms_are_not_cut(name, change):
     data = json.loads(FORMS[name]().to_str())
     assert choose_cut(data)
     assert choose_cut(data | change) == ""
+
+
+KEEP_CUTS = {
+    "gpt2": {"Lowercase", "NFC"},
+    "bert cased": {"BertNormalizer"},
+    "t5": {"Lowercase", "NFC", "NFKC", "Nmt", "Precompiled"},
+}
+
+
+@pytest.mark.parametrize("name", KEEP_CUTS)
+def test_normalizers_that_keep_the_cuts(name):
+    """Of all that the library has, by what each does to chunks; see `KEEP_CUTS`."""
+    data = json.loads(FORMS[name]().to_str())
+    kinds = {n for n, kind in vars(normalizers).items() if isinstance(kind, type)}
+    assert {"NFD", "StripAccents", "Prepend", "Replace"} <= kinds
+    for kind in kinds - {"Normalizer", "Sequence"}:
+        steps = {"type": "Sequence", "normalizers": [{"type": kind}]}
+        is_cut = choose_cut(data | {"normalizer": steps}) != ""
+        assert is_cut == (kind in KEEP_CUTS[name]), kind
+
+
+def test_byte_levels_of_old_files_use_the_pattern():
+    core = FORMS["gpt2"]()
+    data = json.loads(core.to_str())
+    del data["pre_tokenizer"]["use_regex"]
+    assert choose_cut(data) == WITH_SPACE
+    old = tokenizers.Tokenizer.from_str(json.dumps(data))
+    assert old.encode(TEXT).ids == core.encode(TEXT).ids
 
 
 @pytest.mark.parametrize(

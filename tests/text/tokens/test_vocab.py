@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from jaxpt.text.tokens.vocab import Vocab
@@ -75,3 +76,14 @@ def test_require(vocab, refuses):
     assert vocab.require("mask") == 1
     with refuses("tokenizer.specials", "'eos'", "[EOS]", "pad, mask"):
         vocab.require("eos")
+
+
+def test_lost_characters_are_charged_only_where_all_pieces_are_characters():
+    """In bits: 8 a byte; their place in the row is charged as well."""
+    ids, sizes = np.array([1, 0]), np.array([1, 4])
+    lost = Vocab(size=2, pieces=(b"a", b"b")).unknown_bits(ids, sizes)
+    assert lost[0] == 0 and lost[1] >= 8 * 3
+    for pieces in ((b"a", b"bc"), ()):
+        assert not Vocab(size=2, pieces=pieces).unknown_bits(ids, sizes).any()
+    sized = Vocab(size=2, pieces=(b"a", b"b"), token_bytes=(1, 1))
+    assert not sized.unknown_bits(ids, sizes).any()
