@@ -10,6 +10,7 @@ from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.cell import HISTORY, METRICS, Cell, Trained
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.workdir import load_examples, write_examples
+from jaxpt.tasks.metrics import OF_LABEL
 
 # The schema of a run's result.json.
 SCHEMA = HISTORY | {
@@ -25,7 +26,7 @@ SCHEMA = HISTORY | {
     "report?": {
         str: {
             "confusion": [[numbers.Real]],
-            "per_label": {str: {str: numbers.Real}},
+            "per_label": {str: dict.fromkeys(OF_LABEL, numbers.Real)},
             "auc": (numbers.Real, None),
             "ece": numbers.Real,
             "ece_bins": int,
@@ -98,6 +99,11 @@ def _load(path: Path, metric: str) -> dict:
     for name, report in result.get("report", {}).items():
         if any(len(row) != len(report["confusion"]) for row in report["confusion"]):
             raise CheckpointError(f"{path}: report.{name}.confusion is not square")
+        if len(report["per_label"]) != len(report["confusion"]):
+            raise CheckpointError(
+                f"{path}: report.{name} has {len(report['per_label'])} labels, its "
+                f"confusion {len(report['confusion'])}"
+            )
     return result
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.judge.intervals import expected_best
+from jaxpt.tasks.metrics import OF_LABEL
 
 LEVEL = 0.95
 MAX_LABELS = 10  # of a table by label in the terminal
@@ -149,7 +150,7 @@ def _pool_reports(reports: list[dict]) -> dict[str, Any]:
         "per_label": {
             label: {
                 name: float(np.mean([report[label][name] for report in each]))
-                for name in each[0][label]
+                for name in OF_LABEL
             }
             for label in each[0]
         },
@@ -199,7 +200,7 @@ def _show_report(split: str, report: dict) -> list[str]:
     if len(report["per_label"]) <= MAX_LABELS:
         rows = [["label", "precision", "recall", "f1", "support"]]
         for label, values in report["per_label"].items():
-            *scores, support = values.values()
+            *scores, support = (values[name] for name in OF_LABEL)
             rows.append([label, *(f"{x:.4f}" for x in scores), f"{support:.0f}"])
         lines = [f"{split}, the picked setting, means over seeds", *align(rows)]
     area = "" if report["auc"] is None else f"AUC {report['auc']:.4f}, "

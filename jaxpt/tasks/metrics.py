@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 BINS = 15  # of the calibration error (Guo et al. 2017)
+# The columns of a label.
+OF_LABEL = ("precision", "recall", "f1", "support")
 
 
 def class_metrics(
@@ -111,7 +113,6 @@ def class_report(
     each = metrics.precision_recall_fscore_support(
         right, predicted, labels=numbers, zero_division=0
     )
-    names = "precision", "recall", "f1", "support"
     areas = [
         metrics.roc_auc_score(is_label[:, i], probabilities[:, i])
         for i in numbers
@@ -120,7 +121,7 @@ def class_report(
     return {
         "confusion": confusion.tolist(),
         "per_label": {
-            label: {name: x[i].item() for name, x in zip(names, each, strict=True)}
+            label: {name: x[i].item() for name, x in zip(OF_LABEL, each, strict=True)}
             for i, label in enumerate(labels)
         },
         "auc": float(np.mean(areas)) if areas else None,

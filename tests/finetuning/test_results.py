@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning import grid, results, summary
@@ -140,6 +141,17 @@ def test_the_report_of_classification(make_base, make_tune, tmp_path):
     output = format_summary(result)
     assert f"AUC {report['auc']:.4f}, ECE {report['ece']:.4f} (15 bins)" in output
     assert "label  precision" in output
+    path = next((tmp_path / "cells").glob("*/result.json"))
+    for forge, line in [
+        (lambda report: report["per_label"]["1"].pop("f1"), "per_label.1"),
+        (lambda report: report["per_label"].pop("1"), "has 1 labels, its confusion 2"),
+    ]:
+        content = json.loads(text := path.read_text())
+        forge(content["report"]["test"])
+        path.write_text(json.dumps(content))
+        with pytest.raises(CheckpointError, match=line):
+            results.load_cells(tmp_path)
+        path.write_text(text)
 
 
 def test_the_interval_of_a_mean_over_seeds_by_hand():
