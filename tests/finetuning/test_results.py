@@ -148,10 +148,10 @@ def test_the_report_of_classification(make_base, make_tune, tmp_path):
     ]:
         content = json.loads(text := path.read_text())
         forge(content["report"]["test"])
-        path.write_text(json.dumps(content))
+        write_json(path, content)
         with pytest.raises(CheckpointError, match=line):
             results.load_cells(tmp_path)
-        path.write_text(text)
+        write_json(path, json.loads(text))
 
 
 def test_the_interval_of_a_mean_over_seeds_by_hand():
