@@ -111,8 +111,11 @@ class Dense(nn.Module):
             bias = draw(self, "bias", init, (self.features,))
         return kernel, bias
 
-    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+    def __call__(
+        self, x: Float[Array, "*B I"], adds_bias: bool = True
+    ) -> Float[Array, "*B O"]:
         kernel, bias = self.read(x.shape[-1])
+        bias = bias if adds_bias else None
         return kernels.dense(x.astype(self.spec.compute_dtype), kernel, bias)
 
 
@@ -256,13 +259,16 @@ class Mlp(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        use_bias = self.spec.has_up_bias
-        hidden = Dense(self.spec.d_ff, self.spec, use_bias, name="up")(x)
+        use_bias, activation = self.spec.has_up_bias, self.spec.activation
+        up = Dense(self.spec.d_ff, self.spec, use_bias, name="up")
         if self.spec.gated_mlp:
             gate = Dense(self.spec.d_ff, self.spec, use_bias, name="gate")(x)
-            hidden = kernels.activate(self.spec.activation, gate, hidden)
+            hidden = kernels.activate(activation, gate, up(x))
+        elif use_bias and self.spec.compute_dtype != "float32":
+            _, bias = up.read(x.shape[-1])
+            hidden = kernels.activate_biased(activation, up(x, adds_bias=False), bias)
         else:
-            hidden = kernels.activate(self.spec.activation, hidden)
+            hidden = kernels.activate(activation, up(x))
         if self.spec.inner_norm:
             hidden = Norm(self.spec, name="inner_norm")(hidden)
         use_bias = self.spec.has_down_bias

@@ -161,6 +161,37 @@ def test_norms_compute_in_float32():
         np.testing.assert_array_equal(result, expected)
 
 
+def test_a_gpu_computes_mean_and_variance_in_one_reduction(monkeypatch):
+    x, one = normal(0, 4, 64) + 100, jnp.ones(64)
+    wide = np.asarray(x, np.float64)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    mean, variance = kernels._moments(x)
+    np.testing.assert_allclose(mean, wide.mean(-1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(variance, wide.var(-1, keepdims=True), rtol=1e-5)
+    program = str(jax.make_jaxpr(lambda x: kernels.layer_norm(x, one, one, 1e-5))(x))
+    assert len(re.findall(r"= reduce\w*\[", program)) == 1
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "relu"])
+def test_an_activation_with_a_bias_has_the_numbers_of_two_steps(name):
+    y, bias = normal(0, 2, 5, 6, dtype=jnp.bfloat16), normal(1, 6)
+
+    def in_two(y, bias):
+        return kernels.activate(name, kernels._add_bias(y, bias))
+
+    one = functools.partial(kernels.activate_biased, name)
+    result, pull = jax.vjp(one, y, bias)
+    expected, pull_two = jax.vjp(in_two, y, bias)
+    np.testing.assert_array_equal(result, expected)
+    for grad, other in zip(pull(result), pull_two(result), strict=True):
+        assert grad.dtype == other.dtype
+        np.testing.assert_allclose(*(x.astype(np.float32) for x in (grad, other)))
+    # It saves y, not the sum.
+    saved = [x for x in jax.tree.leaves(pull) if x.shape == y.shape]
+    assert len(saved) == 1
+    np.testing.assert_array_equal(saved[0], y)
+
+
 def test_devices_that_share_arrays_are_counted(monkeypatch):
     assert kernels.count_devices() == 1
     monkeypatch.setattr(jax, "device_count", lambda: 8)
