@@ -62,6 +62,23 @@ LLAMA_3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+LLADA = {
+    "activation_type": "silu",
+    "block_type": "llama",
+    "bias_for_layer_norm": False,
+    "d_model": 4096,
+    "embedding_size": 126464,
+    "layer_norm_type": "rms",
+    "max_sequence_length": 4096,
+    "mlp_hidden_size": 12288,
+    "n_heads": 32,
+    "n_kv_heads": 32,
+    "n_layers": 32,
+    "rope": True,
+    "rope_theta": 500000.0,
+    "vocab_size": 126464,
+    "weight_tying": False,
+}
 PARTS: dict[str, dict[str, Config]] = {
     "Encoders": {
         "google-bert/bert-base-uncased": of("bert", "BertForMaskedLM"),
@@ -709,8 +726,24 @@ PARTS: dict[str, dict[str, Config]] = {
         ),
     },
     "Diffusion": {
-        "GSAI-ML/LLaDA-8B-Base": remote("LLaDAModelLM", "llada"),
-        "Dream-org/Dream-v0-Base-7B": remote("DreamModel", "Dream"),
+        "GSAI-ML/LLaDA-8B-Base": remote(
+            "LLaDAModelLM",
+            "llada",
+            **LLADA,
+            mask_token_id=126336,
+        ),
+        "Dream-org/Dream-v0-Base-7B": remote(
+            "DreamModel",
+            "Dream",
+            hidden_size=3584,
+            intermediate_size=18944,
+            mask_token_id=151666,
+            num_attention_heads=28,
+            num_hidden_layers=28,
+            num_key_value_heads=4,
+            rope_theta=1000000.0,
+            vocab_size=152064,
+        ),
         "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm"),
         "kuleshov-group/bd3lm-owt-block_size16": remote("BD3LM", "bd3lm"),
     },

@@ -27,8 +27,9 @@ NEEDED = {
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
 }
 
-# All but a family without a class of transformers (`test_neobert.py`).
-THEIRS = [kind for kind in FAMILIES if kind != "neobert"]
+# All but families without a class of transformers, which have tests of their own:
+# `test_neobert.py`, `test_diffusion_families.py`.
+THEIRS = [kind for kind in FAMILIES if kind not in ("neobert", "llada", "Dream")]
 LENGTH = "original_max_position_embeddings"
 LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
 # Names that a class no longer has, but that its code or an older version reads.

@@ -26,6 +26,7 @@ DECODERS = {
     "stablelm": f"{_HERE}.stablelm",
     "starcoder2": f"{_HERE}.starcoder2",
     "modernbert-decoder": f"{_HERE}.modernbert_decoder",
+    "Dream": f"{_HERE}.dream",
 }
 ENCODERS = {
     "bert": f"{_HERE}.bert",
@@ -46,6 +47,7 @@ ENCODERS = {
     "jina_embeddings_v3": f"{_HERE}.jina_embeddings_v3",
     "neobert": f"{_HERE}.neobert",
     "deberta-v2": f"{_HERE}.deberta_v2",
+    "llada": f"{_HERE}.llada",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
