@@ -68,6 +68,7 @@ class Family:
       inert: further fields that change no output, separated by spaces: those of other
         heads, of training and of initialization.
       complete: changes a config before defaults and aliases are applied.
+      restore: reverses that for an export, which has its purpose's fields.
       older_classes: names of its classes before transformers had them -> purposes.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
@@ -107,6 +108,7 @@ class Family:
     aliases: dict[str, str] = _empty()
     inert: str = ""
     complete: Callable[[Config], Config] = lambda config: config
+    restore: Callable[[Config], Config] = lambda config: config
     older_classes: Mapping[str, str] = _empty()
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()

@@ -210,7 +210,8 @@ class Attention(nn.Module):
             q_BTNH = rotate(q_BTNH, position_ids, rates, magnitude)
         q_BTNH = scale_query(q_BTNH, spec)
         softcap = spec.attention_softcap
-        out = Dense(spec.d_model, spec, is_residual=True, name="out")
+        has_bias = spec.has_out_bias
+        out = Dense(spec.d_model, spec, has_bias, is_residual=True, name="out")
         if source is not None:
             to_key = make_heads(spec, "key", spec.kv_heads)
             k_BSKH = to_key(source)

@@ -109,6 +109,7 @@ def check_model(spec: ModelSpec) -> None:
         ("scale_attention", spec.scale_attention, "True"),
         ("scale_embeddings", not spec.scale_embeddings, "False"),
         ("scale_logits", not spec.scale_logits, "False"),
+        ("multipliers", not spec.multipliers, "()"),
         ("value_embeddings", not spec.value_embeddings, "False"),
     ):
         if not is_good:

@@ -54,7 +54,7 @@ class Layer(nn.Module):
     spec: ModelSpec
     is_normed: bool = False  # the input is normed, so the first norm is omitted
     is_local: bool = False  # attention is limited to the spec's window
-    residual_scale: float = 1.0  # of f (`ModelSpec.residual_scale`)
+    residual_scale: float = 1.0  # of f (`ModelSpec.branch_scale`)
 
     @nn.compact
     def __call__(
@@ -198,7 +198,7 @@ class Stack(nn.Module):
             return layer(x, *rest, deterministic=deterministic)
 
         num_apart, now = self.num_layers, []
-        scale = spec.residual_scale(self.num_layers)
+        scale = spec.branch_scale(self.num_layers)
         states: tuple[Array, ...] = (x,)
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.omits_first_norm and self.num_layers > 1)

@@ -342,7 +342,7 @@ def write_folder(folder, name):
 
 @pytest.mark.parametrize("name", ["llada few", "Dream few"])
 def test_an_import_trains_by_masked_diffusion(name, tmp_path):
-    """Objective, shift and mask are the folder's; a gap is filled as their code does."""
+    """Objective, shift and mask are the folder's; a gap is filled as by their code."""
     kind, run = CASES[name][0], tmp_path / "run"
     write_folder(tmp_path / "theirs", name)
     # The name of Dream's class is like those of models without a head.

@@ -101,6 +101,9 @@ OLDER = {
     "gemma3_text": ("is_causal", "attention_chunk_size", LENGTH),
     "olmo2": (*LLAMAS, "head_dim", LENGTH),
     "olmo3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
+    "gptj": ("is_causal", "sliding_window"),
+    "falcon": (*LLAMAS, LENGTH),
+    "granite": (*LLAMAS, "head_dim", LENGTH),
     "phi": (*LLAMAS, "head_dim", LENGTH),
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
     "opt": LLAMAS,
@@ -152,6 +155,13 @@ OTHERS = {
         {"rope_theta": 3e5},
     ],
     "rope_theta": [7e5, None, "x"],
+    "new_decoder_architecture": [True, None],
+    "num_ln_in_parallel_attn": [2, 3],
+    "num_kv_heads": [1, 3],
+    "embedding_multiplier": [12.0, 3, 0, "x"],
+    "residual_multiplier": [0.22, 0],
+    "attention_multiplier": [0.015625, 40**-0.5, 0.3, 0],
+    "logits_scaling": [8.0, 0],
     "global_rope_theta": [7e5, None],
     "partial_rotary_factor": [0.75],
     "tie_word_embeddings": [False, True],
@@ -252,10 +262,11 @@ def list_values(kind: str, name: str) -> list:
 
 
 # What a family lists as inert, of the fields that its class knows; without windows,
-# the options of windows are, too.
+# the options of windows are, too, and with one head of keys, their number.
 WINDOWS = {
     "modernbert": {"local_attention", "sliding_window", "local_rope_theta"},
     "modernbert-decoder": {"local_attention", "sliding_window", "local_rope_theta"},
+    "falcon": {"num_kv_heads"},
     "qwen2": {"sliding_window", "max_window_layers"},
     "qwen3": {"sliding_window", "max_window_layers"},
 }
@@ -591,7 +602,7 @@ def test_aliases_are_those_of_the_class(kind):
         ("gemma3_text", {"rope_scaling": DYNAMIC}, ["type='dynamic'", "rope_type"]),
         ("olmo3", {"rope_scaling": LINEAR}, ["rope_scaling.type='linear'"]),
         ("olmo3", {"rope_scaling": {"rope_type": "dynamic"}}, ["rope_type='dynamic'"]),
-        ("gemma3_text", {"use_bidirectional_attention": True}, ["=True", "false"]),
+        ("gemma3_text", {"use_bidirectional_attention": "x"}, ["x", "false"]),
         ("opt", {"word_embed_proj_dim": 512}, ["proj_dim=512", "hidden_size=768"]),
         ("opt", {"do_layer_norm_before": False}, ["norm_before=False", "True"]),
         ("smollm3", {"no_rope_layers": [0, 1] * 18}, ["no_rope_layers=", "last of"]),

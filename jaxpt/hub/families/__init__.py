@@ -10,6 +10,8 @@ DECODERS = {
     "gpt_bigcode": f"{_HERE}.gpt_bigcode",
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",
+    "gptj": f"{_HERE}.gptj",
+    "falcon": f"{_HERE}.falcon",
     "opt": f"{_HERE}.opt",
     "llama": f"{_HERE}.llama",
     "mistral": f"{_HERE}.mistral",
@@ -23,6 +25,7 @@ DECODERS = {
     "olmo3": f"{_HERE}.olmo3",
     "phi": f"{_HERE}.phi",
     "phi3": f"{_HERE}.phi3",
+    "granite": f"{_HERE}.granite",
     "stablelm": f"{_HERE}.stablelm",
     "starcoder2": f"{_HERE}.starcoder2",
     "modernbert-decoder": f"{_HERE}.modernbert_decoder",
@@ -59,7 +62,7 @@ FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
 OLDER_TYPES = {"new": "gte"}
 # Decoders whose class can also read a text in both directions.
-BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox",)}
+BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox", "gemma3_text")}
 # The families that may have a model of a purpose, a key of `Family.heads`.
 PURPOSES = {
     "causal": DECODERS,

@@ -31,6 +31,11 @@ def _read_width(config: Config) -> Values:
     return {}
 
 
+def _complete(config: Config) -> Config:
+    """The config, if all its fields are known."""
+    return FAMILY.check_known(config, _IDLE)
+
+
 FAMILY = Family(
     "Dream",
     {"causal": "DreamModel"},
@@ -49,7 +54,7 @@ FAMILY = Family(
     body="model.",
     constants=LLAMA_FORM | {"qkv_bias": "yes"},
     inert="mask_token_id max_window_layers sliding_window",
-    complete=lambda config: FAMILY.check_known(config, _IDLE),
+    complete=_complete,
     copies=COPIES,
     buffers=BUFFERS,
     freezes_pad=True,

@@ -68,6 +68,11 @@ def _read_activation(name: str, config: Config) -> str:
     return name
 
 
+def _complete(config: Config) -> Config:
+    """The config, if all its fields are known."""
+    return FAMILY.check_known(config, _IDLE)
+
+
 FAMILY = Family(
     "llada",
     {"masked": "LLaDAModelLM"},
@@ -130,7 +135,7 @@ FAMILY = Family(
     inert="alibi_bias_max attention_layer_norm_with_affine flash_attention "
     "init_cutoff_factor init_device init_fn mask_token_id precision "
     "rope_full_precision",
-    complete=lambda config: FAMILY.check_known(config, _IDLE),
+    complete=_complete,
     copies={"model.transformer.ff_out.weight": "model.transformer.wte.weight"},
     ids={"eos_token_id": 50256},
     rate=RATE,

@@ -60,6 +60,11 @@ def _round_width(width: int, config: Config) -> int:
     return -(-int(2 * width / 3) // _MULTIPLE) * _MULTIPLE
 
 
+def _complete(config: Config) -> Config:
+    """The config, if all its fields are known."""
+    return FAMILY.check_known(config, _IDLE)
+
+
 FAMILY = Family(
     "neobert",
     {"masked": "NeoBERTLMHead"},
@@ -83,6 +88,6 @@ FAMILY = Family(
     body="model.",
     constants=LLAMA_FORM
     | {"activation": "silu", "tie_embeddings": False, "head_bias": True},
-    complete=lambda config: FAMILY.check_known(config, _IDLE),
+    complete=_complete,
     freezes_pad=True,
 )
