@@ -119,7 +119,8 @@ def write_config(
             if vocab is not None:
                 family.check_pad(family.lay_out(spec, vocab.pad), vocab.pad)
             config |= {"model_type": family.name, "architectures": [family.heads[head]]}
-            return family, config | family.purpose_fields.get(head, {})
+            config |= family.purpose_fields.get(head, {})
+            return family, family.restore(config)
         misfits.append((family.name, _list_changes(spec, family, vocab)))
     if not misfits:
         raise ConfigError(f"no family of transformers has such a model: {error}")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -75,7 +75,7 @@ def join(entry: TensorEntry, flat: Mapping[str, Any]) -> np.ndarray:
     if entry.num_heads:
         parts = [each.reshape(*each.shape[:-1], entry.num_heads, -1) for each in parts]
         parts = [
-            pair_neighbours(part) if path in entry.paired else part
+            _turn(pair_neighbours, part, entry) if path in entry.paired else part
             for path, part in zip(entry.paths, parts, strict=True)
         ]
     value = np.concatenate(parts, -1)
@@ -102,6 +102,14 @@ def pair_halves(x: Float[np.ndarray, "*B H"]) -> Float[np.ndarray, "*B H"]:
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
     return x.reshape(*x.shape[:-1], -1, 2).swapaxes(-1, -2).reshape(x.shape)
+
+
+def _turn(
+    pair: Callable[[np.ndarray], np.ndarray], heads: np.ndarray, entry: TensorEntry
+) -> np.ndarray:
+    """Heads [..., H] with other pairs among those numbers that are rotated."""
+    num = entry.num_paired or heads.shape[-1]
+    return np.concatenate([pair(heads[..., :num]), heads[..., num:]], -1)
 
 
 def check_names(
@@ -234,7 +242,7 @@ def _split(
         sizes //= entry.num_heads
     parts = np.split(value, np.cumsum(sizes)[:-1], -1)
     parts = [
-        pair_halves(part) if path in entry.paired else part
+        _turn(pair_halves, part, entry) if path in entry.paired else part
         for path, part in zip(entry.paths, parts, strict=True)
     ]
     return {

@@ -19,6 +19,7 @@ class TensorEntry:
         as a whole.
       paired: those of the paths whose heads have the two numbers of a rotary pair next
         to each other in the tensor, as in Su et al. 2021; needs `num_heads`.
+      num_paired: how many numbers of a head are pairs, from its first on; 0 is all.
     """
 
     hf_name: str
@@ -27,6 +28,7 @@ class TensorEntry:
     is_row: bool = False
     num_heads: int = 0
     paired: tuple[str, ...] = ()
+    num_paired: int = 0
 
 
 Table = Iterator[TensorEntry]
@@ -86,6 +88,8 @@ def map_layers(
                 bias = spec.use_bias
                 if paths.endswith(("/query", "/key", "/value")):
                     bias = spec.has_qkv_bias
+                elif paths.endswith("attention/out"):
+                    bias = spec.has_out_bias
                 elif paths.endswith(("/up", "/gate")):
                     bias = spec.has_up_bias
                 elif paths.endswith("/down"):

@@ -134,6 +134,7 @@ def write_export(
     specs = {head: spec for head, (spec, _) in folded.items()}
     written = write_configs(specs, family, tokenizer.vocab)
     for head, (kind, config) in written.items():
+        kind.check_objective(task.plan.objective_name)
         spec, part = folded[head]
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
@@ -345,7 +346,7 @@ def write_notes(
             "ignore the field. Load it with AutoModelForCausalLM; generate() does not "
             "apply to it."
         )
-    if head == "causal" and form.mask_note:
+    if head == "causal" and form.mask_note and not kind.reads_ahead:
         notes.append(
             f"{form.mask_note} {name} reads every text causally{kind.mask_advice}."
         )

@@ -6,10 +6,10 @@ Each is one module of `jaxpt.hub.families`, and a line of the table there.
 import dataclasses
 import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from jaxpt.errors import DataError
+from jaxpt.errors import ConfigError, DataError, argument
 from jaxpt.hub.entries import Table
 from jaxpt.hub.families import FAMILIES, PURPOSES
 from jaxpt.hub.fields import Config, FieldRow, Values, check_type
@@ -68,6 +68,7 @@ class Family:
       inert: further fields that change no output, separated by spaces: those of other
         heads, of training and of initialization.
       complete: changes a config before defaults and aliases are applied.
+      restore: reverses that for an export, which has its purpose's fields.
       older_classes: names of its classes before transformers had them -> purposes.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
@@ -94,6 +95,10 @@ class Family:
         every text causally".
       freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
         (`nn.Embedding(padding_idx=...)`).
+      objective: the one that trained its models, if an import does not choose it by the
+        purpose.
+      reads_ahead: whether its class reads a text in both directions although it
+        predicts the next token (Dream): only runs of `objective` are exported as it.
     """
 
     name: str
@@ -105,6 +110,7 @@ class Family:
     aliases: dict[str, str] = _empty()
     inert: str = ""
     complete: Callable[[Config], Config] = lambda config: config
+    restore: Callable[[Config], Config] = lambda config: config
     older_classes: Mapping[str, str] = _empty()
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
@@ -124,6 +130,8 @@ class Family:
         "queries, keys], 0 where seen, torch.finfo(dtype).min elsewhere"
     )
     freezes_pad: bool = False
+    objective: str = ""
+    reads_ahead: bool = False
 
     @property
     def class_prefix(self) -> str:
@@ -173,6 +181,30 @@ class Family:
             kind = type(None) if name in nullable else type(default)
             check_type(names[name] or name, filled[name], *_TYPES[kind])
         return filled
+
+    def check_known(self, config: Config, idle: Collection[str]) -> Config:
+        """The config of code that is not run here, if all its fields are known.
+
+        Args:
+          idle: fields that change no number, in addition to `inert_names`.
+        """
+        known = {*self.defaults, *self.inert_names, *idle, "auto_map", "model_type"}
+        for name in sorted(config.keys() - known):
+            if name.endswith("_token_id"):  # an export has those of the tokenizer
+                continue
+            raise DataError(
+                f"config.json: {name}={config[name]!r}: is not known in a {self.name} "
+                "model, so it might change numbers"
+            )
+        return config
+
+    def check_objective(self, name: str) -> None:
+        """Raises UserError for a run whose network does not read as the class does."""
+        if self.reads_ahead and name != self.objective:
+            raise ConfigError(
+                f"{argument('family')}={self.name}: reads every text in both "
+                f"directions: must be another family for a run of {name}"
+            )
 
     def list_purposes(self, config: Config) -> list[str]:
         """The purposes that a model may have by the fields of its config.json."""

@@ -221,11 +221,12 @@ def _read_generation(
 def _find_objective(
     settings: ImportSettings, networks: Networks, origin: Origin | None, vocab: Vocab
 ) -> str:
-    """The objective of a flag, else of the export, else of `choose_objective`."""
+    """The objective of a flag, of the export, of the family, or the first that fits."""
     if "objective" not in settings:
         if origin:
             return origin.objective
-        return choose_objective(next(iter(networks)), vocab)
+        head, network = next(iter(networks.items()))
+        return network.family.objective or choose_objective(head, vocab)
     objective = settings.get("objective")
     names = [n for n, m in OBJECTIVES.items() if networks.keys() <= m.Spec.heads()]
     if objective in names:

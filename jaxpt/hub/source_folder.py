@@ -64,7 +64,7 @@ def read_networks(
         head = head or _find_head(family, config, tensors)
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")
-        without_head = not inner and is_body(config)
+        without_head = not inner and is_body(config, family)
         spec = refine_spec(spec, family, tensors)
         check_names(tensors, family, spec, head, is_body=without_head)
         networks[head] = SourceNetwork(family, spec, tensors, config, without_head)
@@ -77,10 +77,11 @@ def main_folder(folder: Path) -> Path:
     return inner if inner.is_dir() else folder
 
 
-def is_body(config: Config) -> bool:
+def is_body(config: Config, family: Family) -> bool:
     """Whether a folder's model has no language model's head."""
     names = config.get("architectures") or []
-    return any(BODY.fullmatch(name) for name in names)
+    classes = family.heads.values()  # Dream's model with a head is a DreamModel
+    return any(BODY.fullmatch(name) and name not in classes for name in names)
 
 
 def _find_head(
@@ -102,7 +103,7 @@ def _find_head(
     for head in possible:
         if family.heads[head] in names or head in older:
             return head
-    if is_body(config) and family.body:
+    if is_body(config, family) and family.body:
         has_pooler = any("pooler.dense." in name for name in tensors)
         if has_pooler and "pretraining" in family.heads:
             return "pretraining"

@@ -259,7 +259,8 @@ class Attention(nn.Module):
             flat = flat * kernels.activate("gelu", gate)
         if spec.attention_out_norm == "before":
             flat = Norm(spec, name="out_norm")(flat)
-        y = Dense(spec.d_model, spec, is_residual=True, name="out")(flat)
+        has_bias = spec.has_out_bias
+        y = Dense(spec.d_model, spec, has_bias, is_residual=True, name="out")(flat)
         if spec.attention_out_norm == "after":
             y = Norm(spec, has_scale=True, name="out_norm")(y)
         return y

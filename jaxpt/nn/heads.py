@@ -94,6 +94,8 @@ class Embedder(nn.Module):
             x = x + (table if position_ids is None else table[position_ids])
         if spec.num_types and self.encoders is None:
             x = x + (self.types[0] if types is None else self.types[types])
+        if spec.multipliers:
+            x = x * spec.multipliers[0]
         if spec.norms_embeddings:
             x = self.norm(x)
         x = keep_rows(x)

@@ -65,6 +65,11 @@ def _is_scaling(value: tuple[float, ...]) -> bool:
     return factor >= 1 and 0 < low < high and is_length and magnitude > 0
 
 
+def _are_multipliers(value: tuple[float, ...]) -> bool:
+    """Whether a value of `multipliers` is allowed."""
+    return len(value) in (0, 3) and all(factor > 0 for factor in value)
+
+
 # Fields for how a model is computed, not which model it is; no checkpoint has them.
 COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
 # Fields that determine the parameters and their shapes.
@@ -97,6 +102,7 @@ LAYOUT = (
     "disentangled_norm",
     "use_bias",
     "qkv_bias",
+    "out_bias",
     "up_bias",
     "down_bias",
     "tie_embeddings",
@@ -223,6 +229,8 @@ class ModelSpec(Settings):
       qkv_bias: the dense layers of queries, keys and values have biases: "yes" (Qwen 2,
         whose others have none), "no" (GPT-Neo, whose others have some), or "auto", as
         `use_bias`.
+      out_bias: the dense layers of attention's outputs have biases, likewise (GPT-J,
+        whose MLPs have some, has none there).
       up_bias: the dense layers of an MLP that read its input have biases, likewise
         (GTE, whose others have some, has none there).
       down_bias: the last dense layer of an MLP has a bias, likewise (LTG-BERT, whose
@@ -230,6 +238,10 @@ class ModelSpec(Settings):
       tie_embeddings: the vocabulary head reuses the token table.
       scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
+      multipliers: the sum of embeddings is multiplied by the first,
+        the outputs of attention and MLP by the second, and logits,
+        without their bias, are divided by the third (Granite 3.1: 12, 0.22, 8). (): by
+        1.
       head_bias: the vocabulary head has one (BERT).
       logit_softcap: c: the vocabulary's logits are c tanh(logits / c) (Gemma 2: 30;
         nanochat: 15); 0: they are not limited.
@@ -329,11 +341,15 @@ class ModelSpec(Settings):
     smear: bool = False
     use_bias: bool = True
     qkv_bias: Annotated[str, OneOf(*BIASES)] = "auto"
+    out_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     up_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     down_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     tie_embeddings: bool = True
     scale_embeddings: bool = False
     scale_logits: bool = False
+    multipliers: Annotated[
+        tuple[float, ...], Rule(_are_multipliers, "() or three numbers above 0")
+    ] = ()
     head_bias: bool = False
     head_transform: bool = False
     head_activation: Annotated[str, OneOf("auto", *ACTIVATIONS)] = "auto"
@@ -572,10 +588,20 @@ class ModelSpec(Settings):
         exponent = DEPTH_EXPONENTS[self.parametrization]
         return float((num_layers / self.base_depth) ** -exponent)
 
+    def branch_scale(self, num_layers: int) -> float:
+        """The factor of the branches of a stack, with that of `multipliers`."""
+        own = self.multipliers[1] if self.multipliers else 1.0
+        return self.residual_scale(num_layers) * own
+
     @property
     def has_qkv_bias(self) -> bool:
         """Whether the dense layers of queries, keys and values have biases."""
         return self.use_bias if self.qkv_bias == "auto" else self.qkv_bias == "yes"
+
+    @property
+    def has_out_bias(self) -> bool:
+        """Whether the dense layers of attention's outputs have biases."""
+        return self.use_bias if self.out_bias == "auto" else self.out_bias == "yes"
 
     @property
     def has_up_bias(self) -> bool:
@@ -726,9 +752,11 @@ def _normal(spec: ModelSpec) -> dict:
     if not spec.rotary_scaling:  # which a local base leaves out
         values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["attention_scalar"] = spec.attention_divisor
+    values["multipliers"] = spec.multipliers or (1.0, 1.0, 1.0)
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
+    values["out_bias"] = "yes" if spec.has_out_bias else "no"
     values["up_bias"] = "yes" if spec.has_up_bias else "no"
     values["down_bias"] = "yes" if spec.has_down_bias else "no"
     values["head_activation"] = spec.transform_activation

@@ -80,7 +80,7 @@ class Layer(nn.Module):
     spec: ModelSpec
     is_normed: bool = False  # the input is normed, so the first norm is omitted
     is_local: bool = False  # attention is limited to the spec's window
-    residual_scale: float = 1.0  # of f (`ModelSpec.residual_scale`)
+    residual_scale: float = 1.0  # of f (`ModelSpec.branch_scale`)
 
     @nn.compact
     def __call__(
@@ -236,7 +236,7 @@ class Stack(nn.Module):
             return layer(x, *rest, deterministic=deterministic)
 
         num_apart, now = self.num_layers, []
-        scale = spec.residual_scale(self.num_layers)
+        scale = spec.branch_scale(self.num_layers)
         states: tuple[Array, ...] = (x,)
         results: Results = (x,) if spec.depth_sums else ()
         if spec.scan_layers:  # a first layer without a norm precedes the loop

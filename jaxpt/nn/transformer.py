@@ -236,7 +236,9 @@ class Transformer(nn.Module):
         return sees_previous(attn_mask, ids.shape, first) if self.spec.smear else None
 
     def _scale(self, hidden: Array) -> Array:
-        return hidden * self.spec.d_model**-0.5 if self.spec.scale_logits else hidden
+        spec = self.spec
+        hidden = hidden * spec.d_model**-0.5 if spec.scale_logits else hidden
+        return hidden / spec.multipliers[2] if spec.multipliers else hidden
 
     def _project(self, x: Array) -> Array:
         return self.project(x) if self.spec.embedding_dim != self.spec.d_model else x

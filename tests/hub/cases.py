@@ -111,12 +111,20 @@ SMOL = LLAMA | SPECIALS | {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
 STABLE = LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}
 PARALLEL = {"use_parallel_residual": True, "use_qkv_bias": True}
 OLMO_3 = {"num_hidden_layers": 5, "sliding_window": 3, "rope_theta": 100.0}
+GPTJ = GPT2 | {"n_head": 2, "n_inner": 24, "rotary_dim": 4}
+FALCON = {name: value for name, value in BERT.items() if name != "intermediate_size"}
+FALCON |= {"ffn_hidden_size": 24}
+FALCON_NEW = {"new_decoder_architecture": True, "multi_query": False}
+FALCON_NEW |= {"num_kv_heads": 2}
+GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22}
+GRANITE |= {"attention_multiplier": 0.125, "logits_scaling": 3.0}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
 PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
 GEMMA = LLAMA | SPECIALS | {"num_hidden_layers": 3, "head_dim": 6}
 GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 # Of three layers, the last attends to everything.
 GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
+GEMMA_BOTH = {"use_bidirectional_attention": True, "sliding_window": 8}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
 ROTARY_BERTS = ("nomic_bert", "gte", "jina_embeddings_v3")
 # v3's form, with few buckets.
@@ -227,10 +235,20 @@ CASES = {
     "gemma": ("gemma", "causal", LLAMA | SPECIALS | {"head_dim": 6}),
     "gemma2": ("gemma2", "causal", GEMMA | {"attn_logit_softcapping": 2.0}),
     "gemma3_text": ("gemma3_text", "causal", GEMMA_3),
+    # Its window is of 4 tokens on either side.
+    "gemma3_text-masked": ("gemma3_text", "masked", GEMMA_3 | GEMMA_BOTH),
     "smollm3": ("smollm3", "causal", SMOL),
     "olmo2": ("olmo2", "causal", LLAMA | SPECIALS),
     # Of five layers, the fourth attends to everything.
     "olmo3": ("olmo3", "causal", LLAMA | SPECIALS | OLMO_3),
+    "gptj": ("gptj", "causal", GPTJ | SPECIALS),
+    "falcon": ("falcon", "causal", FALCON | SPECIALS | {"num_kv_heads": 1}),
+    "falcon-new": (
+        "falcon",
+        "causal",
+        FALCON | SPECIALS | FALCON_NEW,
+    ),
+    "granite": ("granite", "causal", LLAMA | SPECIALS | GRANITE),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
     "stablelm": ("stablelm", "causal", STABLE | SPECIALS),
@@ -300,6 +318,44 @@ def draw_settings(kind: str, seed: str) -> dict:
             "scale_attn_weights": pick(True, True, False),
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
+        }
+    if kind == "gptj":
+        width = pick(4, 7, 16)
+        return {
+            "n_layer": num_layers,
+            "n_head": heads,
+            "n_embd": heads * width,
+            "n_inner": pick(None, 1, 17),
+            "n_positions": settings["max_position_embeddings"],
+            "rotary_dim": pick(2, 4, 6 if width > 4 else 4),
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "activation_function": pick("gelu_new", "gelu", "relu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "falcon":
+        return {
+            "num_hidden_layers": num_layers,
+            "num_attention_heads": heads,
+            "hidden_size": settings["hidden_size"],
+            "ffn_hidden_size": pick(None, 17, 24),
+            "max_position_embeddings": settings["max_position_embeddings"],
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "activation": pick("gelu", "gelu", "relu"),
+            "bias": pick(False, True),
+            "tie_word_embeddings": pick(True, False),
+            "rope_parameters": pick(
+                {"rope_type": "default", "rope_theta": 100.0}, _draw_scaling(draw)
+            ),
+            **SPECIALS,
+            **pick(
+                {"multi_query": pick(True, False), "parallel_attn": pick(True, False)},
+                {
+                    "new_decoder_architecture": True,
+                    "num_kv_heads": pick(*(n for n in (1, 2, heads) if heads % n == 0)),
+                    "num_ln_in_parallel_attn": pick(None, 1, 2),
+                },
+            ),
         }
     if kind == "gpt_neo":
         every = pick(1, 0, 2, 3, num_layers)
@@ -431,6 +487,12 @@ def draw_settings(kind: str, seed: str) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
+    if kind == "granite":
+        del settings["head_dim"]
+        settings["embedding_multiplier"] = pick(1, 2.5, 12.0)
+        settings["residual_multiplier"] = pick(1.0, 0.22, 0.8)
+        settings["attention_multiplier"] = pick(1, 0.5, 0.125, 40**-0.5)
+        settings["logits_scaling"] = pick(1, 3.0, 8)
     if kind == "gemma":
         settings["hidden_act"] = pick("gelu", "gelu_pytorch_tanh", "relu", "silu")
     if kind in ("gemma2", "gemma3_text"):

@@ -54,8 +54,8 @@ def test_each_file_is_a_family_or_a_form_that_several_have():
 def test_a_file_describes_its_family(kind):
     family = find_family(kind)
     assert family.name == kind
-    assert FAMILIES[kind].endswith(f".{kind.replace('-', '_')}")
-    assert kind in list_strings(FILES[kind.replace("-", "_")])
+    assert FAMILIES[kind].endswith(f".{kind.replace('-', '_').lower()}")
+    assert kind in list_strings(FILES[kind.replace("-", "_").lower()])
     assert family.body == "" or family.body.endswith(".")
     assert family.buffers == NONE or "\\." in family.buffers
     assert family.marks.keys() <= family.heads.keys()

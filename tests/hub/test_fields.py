@@ -27,8 +27,10 @@ NEEDED = {
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
 }
 
-# All but families without a class of transformers (`test_neobert.py`, `test_ltg.py`).
-THEIRS = [kind for kind in FAMILIES if kind not in ("neobert", "ltgbert", "gpt_bert")]
+# All but families without a class of transformers, which have tests of their own:
+# `test_neobert.py`, `test_ltg.py`, `test_diffusion_families.py`.
+REMOTE = ("neobert", "ltgbert", "gpt_bert", "llada", "Dream")
+THEIRS = [kind for kind in FAMILIES if kind not in REMOTE]
 LENGTH = "original_max_position_embeddings"
 LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
 # Names that a class no longer has, but that its code or an older version reads.
@@ -100,6 +102,9 @@ OLDER = {
     "gemma3_text": ("is_causal", "attention_chunk_size", LENGTH),
     "olmo2": (*LLAMAS, "head_dim", LENGTH),
     "olmo3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
+    "gptj": ("is_causal", "sliding_window"),
+    "falcon": (*LLAMAS, LENGTH),
+    "granite": (*LLAMAS, "head_dim", LENGTH),
     "phi": (*LLAMAS, "head_dim", LENGTH),
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
     "opt": LLAMAS,
@@ -151,6 +156,13 @@ OTHERS = {
         {"rope_theta": 3e5},
     ],
     "rope_theta": [7e5, None, "x"],
+    "new_decoder_architecture": [True, None],
+    "num_ln_in_parallel_attn": [2, 3],
+    "num_kv_heads": [1, 3],
+    "embedding_multiplier": [12.0, 3, 0, "x"],
+    "residual_multiplier": [0.22, 0],
+    "attention_multiplier": [0.015625, 40**-0.5, 0.3, 0],
+    "logits_scaling": [8.0, 0],
     "global_rope_theta": [7e5, None],
     "partial_rotary_factor": [0.75],
     "tie_word_embeddings": [False, True],
@@ -251,10 +263,11 @@ def list_values(kind: str, name: str) -> list:
 
 
 # What a family lists as inert, of the fields that its class knows; without windows,
-# the options of windows are, too.
+# the options of windows are, too, and with one head of keys, their number.
 WINDOWS = {
     "modernbert": {"local_attention", "sliding_window", "local_rope_theta"},
     "modernbert-decoder": {"local_attention", "sliding_window", "local_rope_theta"},
+    "falcon": {"num_kv_heads"},
     "qwen2": {"sliding_window", "max_window_layers"},
     "qwen3": {"sliding_window", "max_window_layers"},
 }
@@ -590,7 +603,7 @@ def test_aliases_are_those_of_the_class(kind):
         ("gemma3_text", {"rope_scaling": DYNAMIC}, ["type='dynamic'", "rope_type"]),
         ("olmo3", {"rope_scaling": LINEAR}, ["rope_scaling.type='linear'"]),
         ("olmo3", {"rope_scaling": {"rope_type": "dynamic"}}, ["rope_type='dynamic'"]),
-        ("gemma3_text", {"use_bidirectional_attention": True}, ["=True", "false"]),
+        ("gemma3_text", {"use_bidirectional_attention": "x"}, ["x", "false"]),
         ("opt", {"word_embed_proj_dim": 512}, ["proj_dim=512", "hidden_size=768"]),
         ("opt", {"do_layer_norm_before": False}, ["norm_before=False", "True"]),
         ("smollm3", {"no_rope_layers": [0, 1] * 18}, ["no_rope_layers=", "last of"]),

@@ -141,6 +141,7 @@ def test_what_is_read_is_written(name, tmp_path):
         np.testing.assert_array_equal(back[key], value)
     family, written = write_config(ours.spec, "masked", "neobert")
     assert read_config(written) == (family, ours.spec)
+    assert read_config(written | {"cls_token_id": 3})[1] == ours.spec  # of an export
     (tmp_path / "config.json").write_text(json.dumps(written))
     save_file(back, tmp_path / "model.safetensors", {"format": "pt"})
     assert read_networks(tmp_path)["masked"].spec == ours.spec
@@ -158,7 +159,7 @@ def test_the_published_config():
 @pytest.mark.parametrize(
     "changes, parts",
     [
-        ({"rope": False}, ["rope=False", "is not known in a NeoBERT"]),
+        ({"rope": False}, ["rope=False", "is not known in a neobert"]),
         ({"hidden_act": "gelu"}, ["hidden_act='gelu'", "is not known"]),
         ({"ngpt": True}, ["ngpt=True", "is not known"]),
         ({"norm_eps": None}, ["norm_eps=None", "a number"]),

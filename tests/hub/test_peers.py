@@ -126,7 +126,8 @@ DRAWN += (
     "jina_embeddings_v3",
 )
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
-DRAWN += ("deberta-v2",)
+DRAWN += ("deberta-v2", "granite", "gptj", "falcon")
+DRAWN += ("gemma3_text-masked",)
 
 
 # Others on each day. A failure prints them: JAXPT_PEERS_DAY=2026-11-25 repeats it.
@@ -538,6 +539,10 @@ def test_presets_are_the_published_models(name):
         "smollm3",
         "olmo2",
         "olmo3",
+        "granite",
+        "gptj",
+        "falcon",
+        "falcon-new",
         "phi",
         "phi3",
         "stablelm",

@@ -358,6 +358,13 @@ def test_models_without_rules_are_refused(make, parts, refuses):
     check_refusal(make, parts, refuses)
 
 
+def test_multipliers_have_no_rules(refuses):
+    with refuses("model.multipliers=(12.0, 0.22, 8.0)", "must be ()", "completep"):
+        ModelSpec(parametrization="completep", multipliers=(12.0, 0.22, 8.0))
+    with refuses("model.multipliers", "three numbers above 0"):
+        ModelSpec(multipliers=(12.0, 0.0, 8.0))
+
+
 def test_a_parametrization_has_a_known_name(refuses):
     with refuses("model.parametrization=ntk", "standard, mup, depth_mup, completep"):
         ModelSpec(parametrization="ntk")

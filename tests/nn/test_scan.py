@@ -40,7 +40,9 @@ SHAPES = {
     "phi": {"parallel_residual": True, "shared_norm": True},
     "olmo2": {"norm_position": "output", "qk_norm": "width", "norm": "rmsnorm"},
     "gemma": {"norm_position": "both", "norm_offset": True, "scale_embeddings": True},
+    "granite": {"positions": "rotary", "multipliers": (12.0, 0.2, 8.0)},
     "qwen2": {"positions": "rotary", "use_bias": False, "qkv_bias": "yes"},
+    "gpt-j": {"positions": "rotary", "qkv_bias": "no", "out_bias": "no"},
     "gte": {"norm_position": "post", "gated_mlp": True, "up_bias": "no"},
     "local": {"positions": "rotary", "window": 1, "qk_norm": "scaled"},
     "modernbert": {

@@ -508,6 +508,7 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
 
 def live_bytes():
     """Bytes of all arrays; those of one buffer count once."""
+    gc.collect()  # those that earlier tests left behind
     buffers = {x.unsafe_buffer_pointer(): x.nbytes for x in jax.live_arrays()}
     return sum(buffers.values())
 

@@ -10,6 +10,8 @@ DECODERS = {
     "gpt_bigcode": f"{_HERE}.gpt_bigcode",
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",
+    "gptj": f"{_HERE}.gptj",
+    "falcon": f"{_HERE}.falcon",
     "opt": f"{_HERE}.opt",
     "llama": f"{_HERE}.llama",
     "mistral": f"{_HERE}.mistral",
@@ -23,10 +25,12 @@ DECODERS = {
     "olmo3": f"{_HERE}.olmo3",
     "phi": f"{_HERE}.phi",
     "phi3": f"{_HERE}.phi3",
+    "granite": f"{_HERE}.granite",
     "stablelm": f"{_HERE}.stablelm",
     "starcoder2": f"{_HERE}.starcoder2",
     "modernbert-decoder": f"{_HERE}.modernbert_decoder",
     "gpt_bert": f"{_HERE}.gpt_bert",
+    "Dream": f"{_HERE}.dream",
 }
 ENCODERS = {
     "bert": f"{_HERE}.bert",
@@ -48,6 +52,7 @@ ENCODERS = {
     "neobert": f"{_HERE}.neobert",
     "deberta-v2": f"{_HERE}.deberta_v2",
     "ltgbert": f"{_HERE}.ltgbert",
+    "llada": f"{_HERE}.llada",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -66,7 +71,7 @@ REMOTE_CLASSES = {
     "ElcBertForMaskedLM": "elc_bert",
 }
 # Decoders whose class can also read a text in both directions.
-BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox",)}
+BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox", "gemma3_text")}
 # The families that may have a model of a purpose, a key of `Family.heads`.
 PURPOSES = {
     "causal": DECODERS,

@@ -1,4 +1,8 @@
-"""Gemma 3's text models: as Gemma 2, with norms of queries and keys and two bases."""
+"""Gemma 3's text models: as Gemma 2, with norms of queries and keys and two bases.
+
+With `use_bidirectional_attention` (EmbeddingGemma) a token attends to all others, and
+in local layers to half of `sliding_window` on either side.
+"""
 
 from jaxpt.hub.families.gemma_form import (
     GEMMA_FORM,
@@ -10,10 +14,12 @@ from jaxpt.hub.families.gemma_form import (
 )
 from jaxpt.hub.families.llama_form import COPIES, RATE
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, FieldRow, Values, fixed
+from jaxpt.hub.fields import Config, FieldRow, Values, fixed, refusal
 from jaxpt.hub.rotary import MAX_LENGTH, read_layer_rope, write_layer_ropes
 from jaxpt.hub.windows import FULL, LOCAL
 from jaxpt.nn.model_spec import ModelSpec
+
+_BOTH = "use_bidirectional_attention"
 
 
 def _read_bases(config: Config) -> Values:
@@ -33,12 +39,35 @@ def _write_bases(spec: ModelSpec) -> Config:
     }
 
 
+def _read_sides(config: Config) -> Values:
+    """Nothing: whether a text is read in both directions is a model's purpose."""
+    if config.get(_BOTH) not in (None, False, True):
+        raise refusal(_BOTH, config[_BOTH], "true, false or null")
+    return {}
+
+
+def _halve(config: Config) -> Config:
+    """The config with the window that the class makes of its two sides."""
+    width = config.get("sliding_window", 4096)
+    if not config.get(_BOTH) or type(width) is not int:
+        return config
+    return config | {"sliding_window": width // 2 + 1}
+
+
+def _double(config: Config) -> Config:
+    """The reverse of `_halve`."""
+    if not config.get(_BOTH):
+        return config
+    return config | {"sliding_window": 2 * (config["sliding_window"] - 1)}
+
+
 FAMILY = Family(
     "gemma3_text",
-    {"causal": "Gemma3ForCausalLM"},
+    {"causal": "Gemma3ForCausalLM", "masked": "Gemma3ForCausalLM"},
     (
         *list_gemma_rows(
             FieldRow(_read_bases, _write_bases),
+            FieldRow(_read_sides, lambda spec: {_BOTH: False}),
             vocab_size=262208,
             max_position_embeddings=131072,
         ),
@@ -54,5 +83,8 @@ FAMILY = Family(
     copies=COPIES,
     freezes_pad=True,
     ids=IDS,
+    complete=_halve,
+    restore=_double,
+    purpose_fields={"masked": {_BOTH: True}},
     rate=RATE,
 )

@@ -71,12 +71,18 @@ def _read_causal(config: Config) -> Values:
 ONE_WAY = FieldRow(_read_causal, lambda _: {"use_bidirectional_attention": False})
 
 
-def list_gemma_rows(rotary: FieldRow, **defaults: Any) -> tuple[FieldRow, ...]:
-    """The rows that Gemma 2 and 3 share, without those of windows and caps."""
+def list_gemma_rows(
+    rotary: FieldRow, sides: FieldRow = ONE_WAY, **defaults: Any
+) -> tuple[FieldRow, ...]:
+    """The rows that Gemma 2 and 3 share, without those of windows and caps.
+
+    Args:
+      sides: that of `use_bidirectional_attention`.
+    """
     return (
         fixed(is_causal=True, attention_chunk_size=None),
         fixed(attention_bias=False, is_written=True),
-        ONE_WAY,
+        sides,
         *list_rows(
             rotary,
             activation("hidden_activation", "gelu_pytorch_tanh"),

@@ -13,9 +13,9 @@ Departure: as LTG-BERT (`jaxpt.hub.families.ltgbert`).
 
 from jaxpt.hub.entries import Table, TensorEntry, map_layers
 from jaxpt.hub.families.ltg_form import (
+    IDLE,
     LTG_FORM,
     MLP,
-    check_known,
     list_classes,
     list_embeddings,
     list_head,
@@ -49,10 +49,9 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 def _complete(config: Config) -> Config:
     """The config, if all its fields are known, with both names of `num_layers`."""
-    known = FAMILY.inert_names | FAMILY.defaults.keys()
     layers = config.get("num_layers", config.get("num_hidden_layers", 12))
     names = {"num_layers": layers, "num_hidden_layers": layers}
-    return names | check_known(config, known)
+    return names | FAMILY.check_known(config, IDLE)
 
 
 FAMILY = Family(

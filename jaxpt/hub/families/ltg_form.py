@@ -10,7 +10,6 @@ MLPs do not depend on the layer.
 
 import math
 
-from jaxpt.errors import DataError
 from jaxpt.hub.entries import Modules, Table, TensorEntry, map_linear, map_norm
 from jaxpt.hub.fields import Config, FieldRow, Values, field, fixed, refusal, size
 from jaxpt.nn.model_spec import ModelSpec
@@ -36,7 +35,7 @@ LTG_FORM = {
     "init": "truncated",
 }
 # Fields that change no number with given weights.
-_IDLE = set(
+IDLE = set(
     """
     auto_map classifier_dropout cls_dropout gradient_checkpointing is_decoder
     model_type output_all_encoded_layers temperature tie_word_embeddings
@@ -97,22 +96,6 @@ def list_classes(repository: str, config: str, **classes: str) -> FieldRow:
     names = {"AutoConfig": config, **classes}
     value = {name: f"{repository}--{each}" for name, each in names.items()}
     return FieldRow(lambda config: {}, lambda spec: {"auto_map": value})
-
-
-def check_known(config: Config, known: frozenset[str]) -> Config:
-    """The config; raises UserError for a field that might change numbers.
-
-    Args:
-      known: those of the family, used or not.
-    """
-    for name in sorted(config.keys() - known - _IDLE):
-        if name.endswith("_token_id"):  # of the tokenizer
-            continue
-        raise DataError(
-            f"config.json: {name}={config[name]!r}: is not known in an LTG-BERT or a "
-            "relative, so it might change numbers"
-        )
-    return config
 
 
 def list_embeddings(spec: ModelSpec, prefix: str) -> Table:

@@ -12,9 +12,9 @@ the class makes of its config.
 
 from jaxpt.hub.entries import Table, map_layers
 from jaxpt.hub.families.ltg_form import (
+    IDLE,
     LTG_FORM,
     MLP,
-    check_known,
     list_classes,
     list_embeddings,
     list_head,
@@ -44,7 +44,7 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
 
 def _complete(config: Config) -> Config:
     """The config, if all its fields are known."""
-    return check_known(config, FAMILY.inert_names | FAMILY.defaults.keys())
+    return FAMILY.check_known(config, IDLE)
 
 
 FAMILY = Family(

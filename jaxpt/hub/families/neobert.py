@@ -6,7 +6,6 @@ of a rotary pair next to each other.
 
 from dataclasses import replace
 
-from jaxpt.errors import DataError
 from jaxpt.hub.entries import (
     QKV,
     Table,
@@ -33,9 +32,8 @@ _MODULES = {
 # the class does not tie its head.
 _IDLE = set(
     """
-    auto_map classifier_dropout classifier_init_range decoder_init_range dim_head
-    embedding_init_range kwargs mask_token_id model_type tie_word_embeddings
-    tokenizer_class
+    classifier_dropout classifier_init_range decoder_init_range dim_head
+    embedding_init_range kwargs tie_word_embeddings tokenizer_class
     """.split()
 )
 _CODE = "chandar-lab/NeoBERT--model"
@@ -57,21 +55,14 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
     yield from map_linear(spec, "decoder", "head/out", bias=True)
 
 
-def _complete(config: Config) -> Config:
-    """The config, if all its fields are known."""
-    for name in sorted(
-        config.keys() - FAMILY.inert_names - _IDLE - set(FAMILY.defaults)
-    ):
-        raise DataError(
-            f"config.json: {name}={config[name]!r}: is not known in a NeoBERT, so it "
-            "might change numbers"
-        )
-    return config
-
-
 def _round_width(width: int, config: Config) -> int:
     """The width of the MLPs: two thirds, rounded up."""
     return -(-int(2 * width / 3) // _MULTIPLE) * _MULTIPLE
+
+
+def _complete(config: Config) -> Config:
+    """The config, if all its fields are known."""
+    return FAMILY.check_known(config, _IDLE)
 
 
 FAMILY = Family(

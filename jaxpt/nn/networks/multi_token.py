@@ -61,7 +61,7 @@ class ExtraHead(nn.Module):
             return layer(x, *rest, deterministic=deterministic)[0]
 
         is_local = spec.is_local(spec.num_layers - 1)
-        scale = spec.residual_scale(spec.num_layers)
+        scale = spec.branch_scale(spec.num_layers)
         layer = Layer(spec, is_local=is_local, residual_scale=scale, name="layer")
         x = remat(run, spec)(layer, x)
         return x, Norm(spec, name="norm")(x) if spec.has_last_norm else x

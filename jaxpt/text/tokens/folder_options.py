@@ -28,6 +28,8 @@ from jaxpt.text.tokens.post_processor import write_template
 from jaxpt.text.tokens.special_names import find_roles, find_unknown
 from jaxpt.text.tokens.transformers_classes import (
     CLASSES,
+    PLAIN_NAMES,
+    REMOTE,
     apply_class,
     choose_class,
 )
@@ -58,7 +60,7 @@ INERT = frozenset(
     return_token_type_ids spaces_between_special_tokens special_tokens_map_file stride
     tokenizer_class tokenizer_file tokenizer_type transformers_version trim_offsets
     truncation truncation_side truncation_strategy use_default_system_prompt use_fast
-    fast bos_token_id eos_token_id pad_token_id unk_token_id cls_token_id
+    fast fast_tokenizer bos_token_id eos_token_id pad_token_id unk_token_id cls_token_id
     sep_token_id mask_token_id verbose vocab_file vocab_size wordpieces_prefix
     add_prefix_space do_lower_case legacy split_by_punct strip_accents
     tokenize_chinese_chars
@@ -285,13 +287,16 @@ def read_options(folder: Path) -> FolderOptions | None:
 
 def _check(options: dict, where: str) -> None:
     """Refuses options that are unknown or that change ids."""
+    is_plain = options.get("tokenizer_class") in PLAIN_NAMES
     for name, value in options.items():
+        if name == "trust_remote_code" and is_plain:
+            continue  # the file is read as it is, anyway (LLaDA)
         if name in NEUTRAL:
             if value not in NEUTRAL[name]:
                 allowed = " or ".join(map(json.dumps, NEUTRAL[name]))
                 raise DataError(f"{where}: {name}={value!r}: must be {allowed}")
         elif name == "auto_map":
-            if not isinstance(value, dict) or value.get("AutoTokenizer"):
+            if not isinstance(value, dict) or not _is_known(value.get("AutoTokenizer")):
                 raise DataError(
                     f"{where}: auto_map={value!r}: is not supported: it names code of "
                     "the repository, which jaxpt does not run"
@@ -310,6 +315,17 @@ def _check(options: dict, where: str) -> None:
                 f"{where}: {name}={value!r}: is not known, so it might change ids; "
                 "remove it if it does not"
             )
+
+
+def _is_known(places: Any) -> bool:
+    """Whether classes of a repository's code are all in `REMOTE`, or none.
+
+    >>> _is_known(["tokenization_dream.DreamTokenizer", None]), _is_known("a.B")
+    (True, False)
+    """
+    places = places if isinstance(places, list) else [places]
+    names = [str(place).rpartition(".")[2] for place in places if place is not None]
+    return all(name in REMOTE for name in names)
 
 
 def _make_token(value: Any) -> AddedToken | None:

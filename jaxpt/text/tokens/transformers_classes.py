@@ -313,6 +313,7 @@ _ALIASES = {
     "BartTokenizer": "RobertaTokenizer",
     "LongformerTokenizer": "RobertaTokenizer",
     "CodeGenTokenizer": "GPT2Tokenizer",
+    "DreamTokenizer": "Qwen2Tokenizer",
     # Unknown to transformers 5, which reads the file as it is.
     "MT5Tokenizer": PLAIN,
     "GPTNeoTokenizer": PLAIN,
@@ -320,6 +321,8 @@ _ALIASES = {
     "PhiTokenizer": PLAIN,
 }
 PLAIN_NAMES = ("PreTrainedTokenizerFast", PLAIN)
+# Those that are code of a repository, which is not run: what they compute is known.
+REMOTE = ("DreamTokenizer",)
 # The class of a model_type; `PLAIN` there overrides the class that a folder names.
 KINDS: dict[str, str | None] = {
     **dict.fromkeys(("bert", "distilbert", "electra"), "BertTokenizer"),
@@ -328,15 +331,18 @@ KINDS: dict[str, str | None] = {
     "roberta-prelayernorm": "RobertaTokenizer",
     "nomic_bert": "BertTokenizer",
     **dict.fromkeys(("gte", "jina_embeddings_v3"), "XLMRobertaTokenizer"),
-    **dict.fromkeys(("gpt2", "gpt_neo", "opt", "phi", "starcoder2"), "GPT2Tokenizer"),
-    **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
+    **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt", "phi"), "GPT2Tokenizer"),
+    "starcoder2": "GPT2Tokenizer",
+    **dict.fromkeys(("qwen2", "qwen3", "Dream"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
+    "granite": PLAIN,
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
     **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
+    **dict.fromkeys(("llada", "falcon"), None),
     "gpt_neox": "GPTNeoXTokenizer",
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
