@@ -238,6 +238,7 @@ CASES = {
     # Its window is of 4 tokens on either side.
     "gemma3_text-masked": ("gemma3_text", "masked", GEMMA_3 | GEMMA_BOTH),
     "smollm3": ("smollm3", "causal", SMOL),
+    "olmo": ("olmo", "causal", LLAMA | SPECIALS),
     "olmo2": ("olmo2", "causal", LLAMA | SPECIALS),
     # Of five layers, the fourth attends to everything.
     "olmo3": ("olmo3", "causal", LLAMA | SPECIALS | OLMO_3),
@@ -487,6 +488,8 @@ def draw_settings(kind: str, seed: str) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
+    if kind == "olmo":
+        del settings["head_dim"], settings["rms_norm_eps"]
     if kind == "granite":
         del settings["head_dim"]
         settings["embedding_multiplier"] = pick(1, 2.5, 12.0)

@@ -126,7 +126,7 @@ DRAWN += (
     "jina_embeddings_v3",
 )
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
-DRAWN += ("deberta-v2", "granite", "gptj", "falcon")
+DRAWN += ("deberta-v2", "olmo", "granite", "gptj", "falcon")
 DRAWN += ("gemma3_text-masked",)
 
 
@@ -537,6 +537,7 @@ def test_presets_are_the_published_models(name):
         "blenderbot",
         "opt",
         "smollm3",
+        "olmo",
         "olmo2",
         "olmo3",
         "granite",

@@ -21,6 +21,7 @@ DECODERS = {
     "gemma2": f"{_HERE}.gemma2",
     "gemma3_text": f"{_HERE}.gemma3_text",
     "smollm3": f"{_HERE}.smollm3",
+    "olmo": f"{_HERE}.olmo",
     "olmo2": f"{_HERE}.olmo2",
     "olmo3": f"{_HERE}.olmo3",
     "phi": f"{_HERE}.phi",

@@ -70,13 +70,16 @@ def list_rows(
     Args:
       rotary: that of rotary positions; None for a family that rotates whole heads.
       activations: that of the activation; None for one named `hidden_act`.
-      defaults: of the class, where they differ from Llama's.
+      defaults: of the class, where they differ from Llama's; rms_norm_eps=None for one
+        whose norms have a constant.
     """
     values = _DEFAULTS | defaults
 
     def plain(name: str, spec_field: str) -> FieldRow:
         return field(name, spec_field, values[name])
 
+    is_read = values["rms_norm_eps"] is not None
+    epsilon = [plain("rms_norm_eps", "norm_epsilon")] if is_read else []
     return (
         fixed(is_encoder_decoder=False),
         plain("vocab_size", "vocab_size"),
@@ -85,7 +88,7 @@ def list_rows(
         *list_heads(values),
         plain("intermediate_size", "d_ff"),
         plain("max_position_embeddings", "max_len"),
-        plain("rms_norm_eps", "norm_epsilon"),
+        *epsilon,
         activations or activation("hidden_act", values["hidden_act"]),
         rotary or rope(),
         plain("tie_word_embeddings", "tie_embeddings"),

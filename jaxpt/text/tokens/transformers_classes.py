@@ -336,7 +336,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("qwen2", "qwen3", "Dream"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
-    **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
+    **dict.fromkeys(("mistral", "olmo", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
     "granite": PLAIN,
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
