@@ -759,7 +759,8 @@ def _normal(spec: ModelSpec) -> dict:
     values["out_bias"] = "yes" if spec.has_out_bias else "no"
     values["up_bias"] = "yes" if spec.has_up_bias else "no"
     values["down_bias"] = "yes" if spec.has_down_bias else "no"
-    values["head_activation"] = spec.transform_activation
+    if spec.head_activation == spec.activation:
+        values["head_activation"] = "auto"
     values["transform_bias"] = "yes" if spec.has_transform_bias else "no"
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
     has_buckets = spec.has_relative_bias or spec.is_disentangled

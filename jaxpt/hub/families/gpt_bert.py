@@ -59,7 +59,7 @@ FAMILY = Family(
     {"causal": "GPTBERTForCausalLM"},
     (
         list_classes(
-            "BabyLM-community/babylm-baseline-100m-gpt-bert-mixed",
+            "BabyLM-community/babylm-baseline-100m-gpt-bert-mixed--",
             "configuration_gpt_bert.ModelConfig",
             AutoModel=_FILE,
             AutoModelForCausalLM=f"{_FILE}ForCausalLM",

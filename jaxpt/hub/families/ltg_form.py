@@ -91,10 +91,11 @@ def list_classes(repository: str, config: str, **classes: str) -> FieldRow:
     """The row of an export's `auto_map`: the code with which transformers loads it.
 
     Args:
+      repository: its name and two hyphens.
       config: the class of the config, behind its file: `file.Class`, as `classes`.
     """
     names = {"AutoConfig": config, **classes}
-    value = {name: f"{repository}--{each}" for name, each in names.items()}
+    value = {name: f"{repository}{each}" for name, each in names.items()}
     return FieldRow(lambda config: {}, lambda spec: {"auto_map": value})
 
 

@@ -52,7 +52,7 @@ FAMILY = Family(
     {"masked": "LtgbertForMaskedLM"},
     (
         list_classes(
-            "HPLT/hplt_bert_base_2_0_eng-Latn",
+            "HPLT/hplt_bert_base_2_0_eng-Latn--",
             "configuration_ltgbert.LtgbertConfig",
             AutoModel="modeling_ltgbert.LtgbertModel",
             AutoModelForMaskedLM="modeling_ltgbert.LtgbertForMaskedLM",
