@@ -36,6 +36,8 @@ def poison(
         return rows | {"factor": np.repeat(column, rows["index"].shape[1], axis=1)}
 
     def poisoned_step(state, rows, *args, update, **keywords):
+        if "factor" not in rows:  # rows that stand for others: operations are counted
+            return train_step(state, rows, *args, update=update, **keywords)
         factor = rows["factor"][0]
         rows = {name: x for name, x in rows.items() if name != "factor"}
 
