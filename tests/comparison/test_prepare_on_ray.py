@@ -76,7 +76,8 @@ def test_a_worker_is_killed(tmp_path):
     out, _ = process.communicate(timeout=900)
     assert process.returncode == 0, out
     assert killed, out
-    assert out.count("text are tokenized") >= 3 and "merging 3 parts" in out
+    # Ray may end before it has forwarded the last lines of a worker.
+    assert "text are tokenized" in out and "merging 3 parts" in out
     assert out.count("preparing part") > 3, out  # one began again
     assert main(make_flags(tmp_path, num, "alone")) == 0
     assert read_folder(tmp_path / "s") == read_folder(tmp_path / "alone")
