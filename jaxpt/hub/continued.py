@@ -52,8 +52,10 @@ def suggest_settings(
         values["optim.warmup_steps"] = max(1, round(WARMUP * steps))
     if not settings.is_set("data.row_length"):
         values["data.seq_len"] = min(spec.max_len, MOST_POSITIONS)
-    needs = OBJECTIVES[settings.get("objective")].Spec.for_seq_len(ROW_LENGTH).needs
+    objective = OBJECTIVES[settings.get("objective")].Spec
+    needs = objective.for_seq_len(ROW_LENGTH).needs
     is_plain = settings.get("data.rows") in PLAIN and not needs.rows
+    is_plain = is_plain and not objective.ADDS_START  # before a second one
     if is_plain and not spec.num_decoder_layers and (form.before or form.after):
         values["data.add_special_tokens"] = True
     values |= family.settings

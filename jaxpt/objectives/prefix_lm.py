@@ -63,6 +63,7 @@ class PrefixSpec(ObjectiveSpec):
         "one_stack.PrefixLM",
         "encoder_decoder.EncoderDecoder",
     )
+    ADDS_START: ClassVar[bool] = True
     MIN_LENGTH: ClassVar[int] = 2
 
     _: dataclasses.KW_ONLY

@@ -173,6 +173,8 @@ class ObjectiveSpec(Settings):
     NETWORKS: ClassVar[tuple[Any, ...]]
     # Settings that do not define the loss: sizes of the network, its initial values.
     LOSS_FREE: ClassVar[frozenset[str]] = frozenset()
+    # Whether a network of one stack reads an id before each text, which `corrupt` adds.
+    ADDS_START: ClassVar[bool] = False
     # The fewest tokens of a row.
     MIN_LENGTH: ClassVar[int] = 1
 

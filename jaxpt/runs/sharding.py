@@ -10,6 +10,7 @@ tensor   devices with the same rows, each with a shard of the heads, of the MLP'
          hidden width and of the vocabulary (Shoeybi et al. 2019)
 """
 
+import dataclasses
 import math
 import operator
 import re
@@ -24,6 +25,7 @@ from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import DeviceError
 from jaxpt.nn.networks.network import Rules
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.ops.layout import LENGTH_AXIS, ROW_AXES
 from jaxpt.runs.task import Task
 
@@ -209,7 +211,21 @@ def _check_lengths(task: Task, context: int) -> None:
                 raise DeviceError(
                     f"train.context={context}: must divide the length of the {name}"
                     f"{where}, {length} tokens (data.seq_len, data.row_length)"
+                    f"{_suggest_length(phase.spec, context) if phase is task else ''}"
                 )
+
+
+REACH = 24  # tokens by which a suggested row is shorter or longer
+
+
+def _suggest_length(spec: ObjectiveSpec, context: int) -> str:
+    """Words about the rows, near those of `spec`, that `context` devices divide."""
+    own, least = spec.row_length, max(spec.row_length - REACH, spec.MIN_LENGTH)
+    for row_length in sorted(range(least, own + REACH + 1), key=lambda n: abs(n - own)):
+        lengths = dataclasses.replace(spec, row_length=row_length).lengths.values()
+        if not any(length % context for length in lengths):
+            return f"; it does with data.row_length={row_length}"
+    return f"; no data.row_length from {least} to {own + REACH} gives such lengths"
 
 
 # An array in a compiled program's text, "f32[64,192]", and a collective operation; of a

@@ -80,10 +80,8 @@ class Task:
         """
         vocab, spec, imported = self.vocab, self.model_spec, self.vocab.text_form
         form, eos = self.spec.text_form(vocab), _list_known(vocab.eos)
-        if imported is not None:
-            around = imported
-            form = dataclasses.replace(form, mode=(), lead=())
-        else:
+        around = imported
+        if around is None:
             rows = self.plan.rows.text_form(vocab)
             inner = form if form.before or form.after else rows
             around = TextForm(inner.before, inner.after, bos=rows.bos, ends=eos)

@@ -29,7 +29,7 @@ SCRIPT = ROOT / "tests" / "training" / "losses_by_devices.py"
 def check_shares(name, trees):
     """What each device truly holds of the parameters and of both Adam moments."""
     for shares in trees:
-        if name in ("data 8", "pmap 8", "data 2, context 4"):
+        if name in ("data 8", "pmap 8", "data 2, context 4", "data 4, context 2"):
             whole = 0.125 if name == "pmap 8" else 1.0  # pmap's have an axis of devices
             assert set(shares.values()) == {whole}
             continue
@@ -137,10 +137,12 @@ SPAN_FORMS = [
 def test_spans_of_rows_give_one_devices_numbers(objective, speech):
     data = run_script(speech, objective)
     one = data.pop("one")
-    assert set(data) == {"data 2, context 4", "fsdp 2, context 2, tensor 2"}
+    context, both = data  # four devices, or two where no rows divide over four
+    assert context in ("data 2, context 4", "data 4, context 2")
+    assert both == "fsdp 2, context 2, tensor 2"
     check_alike(one, data)
     # Keys and values go round.
-    assert "collective-permute" in data["data 2, context 4"]["collectives"]
+    assert "collective-permute" in data[context]["collectives"]
 
 
 @pytest.mark.parametrize("objective", NO_SPANS)

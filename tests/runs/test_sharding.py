@@ -70,7 +70,8 @@ def make_shapes():
         families.add(family)
     spec = get_preset("gpt2", vocab_size=VOCAB.size, num_layers=1)
     changes = {"disentangled": "both", "disentangled_projections": True}
-    spec = dataclasses.replace(spec, value_embeddings=True, smear=True, **changes)
+    changes |= {"value_embeddings": True, "smear": True, "depth_sums": True}
+    spec = dataclasses.replace(spec, **changes)
     model = OBJECTIVES["clm"].Spec.for_seq_len(32).make_network(spec, VOCAB)
     options = jax.eval_shape(model.init_params, jax.random.key(0))
     yield "gpt2 clm options", (model, options)
@@ -259,7 +260,17 @@ def test_what_a_mesh_does_not_divide_is_refused(shape, changes, words, speech):
     [
         ("mlm", {}, "context=5: must divide the length of the encoder, 24 tokens"),
         ("clm", {"data__row_length": 25}, "length of the decoder, 24 tokens"),
-        ("span_corruption", {"data__row_length": 30}, "length of the "),
+        (
+            "mlm",
+            {"data__row_length": 23},
+            r"23 tokens \(.*\); it does with data.row_length=25$",
+        ),
+        ("span_corruption", {"data__row_length": 30}, "length of the encoder, 28 "),
+        (
+            "ul2",
+            {"data__row_length": 32, "train__context": 4},
+            "encoder, .*; no data.row_length from 8 to 56 gives such lengths$",
+        ),
         ("mlm", {"train__batch_size": 7}, "batch_size=7: .* multiple of 2 groups of 5"),
         (
             "mlm",
@@ -277,6 +288,17 @@ def test_lengths_that_a_mesh_does_not_divide_are_refused(
     context = changes.get("train__context", 5)
     with pytest.raises(UserError, match=words):
         check(make_mlm(speech, objective, **changes), (2, 1, context, 1))
+
+
+@pytest.mark.parametrize("objective, length", [("clm", 25), ("span_corruption", 30)])
+def test_the_length_that_a_refusal_names_is_taken(objective, length, speech):
+    def try_length(length):
+        task = make_mlm(speech, objective, data__row_length=length)
+        check(task, (2, 1, 5, 1))
+
+    with pytest.raises(UserError) as caught:
+        try_length(length)
+    try_length(int(str(caught.value).rpartition("data.row_length=")[2]))
 
 
 def test_each_network_must_divide(speech):

@@ -10,6 +10,7 @@ of SPANS, rows have a length that divides over devices, and the meshes divide it
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -50,7 +51,13 @@ CASES = {
     "tensor 2, fsdp 4": (8, {"train__tensor": 2, "train__fsdp": 4}),
     "pmap 8": (8, {"train__backend": "pmap"}),
 }
-MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8", "data 2, context 4")
+MEASURED = (
+    "one",
+    "tensor 2, fsdp 4",
+    "pmap 8",
+    "data 2, context 4",
+    "data 4, context 2",
+)
 MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
 # Of 30 steps, 10 read half of the rows, and 20 read rows that are cut in two.
 SCHEDULES = {
@@ -71,8 +78,6 @@ SPANS = {
     "context_disentangled": {"model__disentangled": "both", "model__positions": "none"},
 }
 SPAN_CASES = {
-    "one": CASES["one"],
-    "data 2, context 4": (8, {"train__context": 4}),
     "fsdp 2, context 2, tensor 2": (
         8,
         {"train__fsdp": 2, "train__context": 2, "train__tensor": 2},
@@ -86,12 +91,15 @@ SMALL = {
 
 
 def find_row_length(path, objective, changes):
-    """The smallest row whose stacks read a multiple of 4 tokens."""
-    for length in range(24, 64):
+    """The smallest row whose stacks read a multiple of 4 tokens, or of 2.
+
+    No row of UL2, and none of T5's packed rows, has two stacks of a multiple of 4.
+    """
+    for context, length in itertools.product((4, 2), range(24, 64)):
         lengths = {**changes, "model__max_len": 96, "data__row_length": length}
         config = make_config(path, objective, **lengths)
-        if not any(n % 4 for n in make_plan(config).spec.lengths.values()):
-            return lengths
+        if not any(n % context for n in make_plan(config).spec.lengths.values()):
+            return lengths, context
     raise ValueError(f"{objective} has no such length")
 
 
@@ -172,7 +180,12 @@ if __name__ == "__main__":
     more = {f"{objective}__{field}": value for field, value in fields.items()}
     more |= FORMS.get(form, {})
     if form in SPANS:
-        more, cases = find_row_length(path, objective, more), SPAN_CASES
+        more, context = find_row_length(path, objective, more)
+        cases = {
+            "one": CASES["one"],
+            f"data {8 // context}, context {context}": (8, {"train__context": context}),
+            **SPAN_CASES,
+        }
     cases = {name: (num, changes | more) for name, (num, changes) in cases.items()}
     cases = {name: cases[name] for name in names or cases}
     first = None

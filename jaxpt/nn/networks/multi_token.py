@@ -120,7 +120,7 @@ class MultiTokenLM(CausalLM):
         the text; otherwise all start from the input of the last layer.
     """
 
-    RULES = ((r"merge/kernel", ("fsdp", None)), *TRANSFORMER_RULES)
+    RULES = ((r"merge/kernel", ("tensor", "fsdp")), *TRANSFORMER_RULES)
 
     num_extra: int = 1
     is_sequential: bool = True
