@@ -93,7 +93,7 @@ SMALL = {
 def find_row_length(path, objective, changes):
     """The smallest row whose stacks read a multiple of 4 tokens, or of 2.
 
-    No row of UL2, and none of T5's packed rows, has two stacks of a multiple of 4.
+    None of T5's packed rows has two stacks of a multiple of 4.
     """
     for context, length in itertools.product((4, 2), range(24, 64)):
         lengths = {**changes, "model__max_len": 96, "data__row_length": length}
