@@ -55,7 +55,7 @@ def list_requests(
             head_width=spec.head_width,
             num_spans=num_spans,
             has_segments=is_packed,
-            has_bias=spec.has_relative_bias or spec.is_disentangled,
+            has_bias=spec.has_distance_bias or spec.is_disentangled,
             # A bias that depends on the queries, or a causal mask of a span of them.
             is_array=spec.is_disentangled or (num_spans > 1 and not reads_ahead),
             has_dropout=spec.attention_dropout > 0,

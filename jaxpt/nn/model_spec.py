@@ -30,7 +30,7 @@ QK_NORMS = ("none", "unscaled", "scaled", "width")
 ATTENTION_NORMS = ("none", "before", "after")  # of the output layer
 BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
-POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
+POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "alibi", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
 # The products with embeddings of distances: of keys' contents, of queries', or of both.
@@ -158,7 +158,9 @@ class ModelSpec(Settings):
       inner_norm: an MLP's states between its layers are normed (LTG-BERT).
       positions: learned and sinusoidal are added to the embeddings, separately for an
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
-        rotary rotates queries and keys (Su et al. 2021, in Llama's halves).
+        rotary rotates queries and keys (Su et al. 2021, in Llama's halves); alibi adds
+        a slope of each head times minus the distance (Press et al. 2022), in both
+        directions where a token reads ahead (Jina 2).
       rotary_base: of the angles' frequencies.
       rotary_scaling: slower frequencies for texts longer than those of the pretraining
         (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
@@ -509,6 +511,11 @@ class ModelSpec(Settings):
                 not self.relative_bias or self.positions != "relative",
                 "False with model.positions=relative, which are that bias",
             ),
+            (
+                "relative_bias",
+                not self.relative_bias or self.positions != "alibi",
+                "False with model.positions=alibi, which are another bias",
+            ),
             *self._list_buckets(),
         ]
 
@@ -536,13 +543,15 @@ class ModelSpec(Settings):
             parts = "disentangled_projections", "disentangled_norm"
             allowed = "False with model.disentangled=none"
             return [(name, not getattr(self, name), allowed) for name in parts]
-        has_others = self.positions in ("relative", "rotary") or self.relative_bias
+        has_others = self.positions in ("relative", "rotary", "alibi")
+        has_others |= self.relative_bias
         what = f"with model.disentangled={self.disentangled}"
         return [
             (
                 "disentangled",
                 not has_others,
-                "none with model.positions=relative or rotary, or model.relative_bias",
+                "none with model.positions=relative, rotary or alibi, or "
+                "model.relative_bias",
             ),
             ("qk_norm", self.qk_norm == "none", f"none {what}"),
             ("attention_softcap", not self.attention_softcap, f"0 {what}"),
@@ -679,6 +688,11 @@ class ModelSpec(Settings):
         return self.positions == "relative" or self.relative_bias
 
     @property
+    def has_distance_bias(self) -> bool:
+        """Whether a bias by distance, the same for all queries, is added to logits."""
+        return self.has_relative_bias or self.positions == "alibi"
+
+    @property
     def is_disentangled(self) -> bool:
         """Whether attention multiplies with embeddings of distances."""
         return self.disentangled != "none"
@@ -775,7 +789,7 @@ def _normal(spec: ModelSpec) -> dict:
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",
-        "max_len": spec.positions in ("relative", "none"),
+        "max_len": spec.positions in ("relative", "alibi", "none"),
         "global_last": not values["window"] or values["global_every"] in (0, 1),
         "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",
