@@ -194,6 +194,12 @@ def write_activation(spec: ModelSpec) -> str:
     return ACTIVATION_NAMES[spec.activation]
 
 
+def name_width(config: Config) -> Config:
+    """The config with the class's name for the width, which older ones call n_embed."""
+    older = config.get("n_embed")
+    return config if older is None else config | {"hidden_size": older}
+
+
 def check_type(name: str, value: Any, kinds: Any, allowed: str) -> None:
     """Raises UserError for a value of a wrong type; a bool is not a number."""
     is_bool = isinstance(value, bool) and kinds is not bool

@@ -116,6 +116,8 @@ FALCON = {name: value for name, value in BERT.items() if name != "intermediate_s
 FALCON |= {"ffn_hidden_size": 24}
 FALCON_NEW = {"new_decoder_architecture": True, "multi_query": False}
 FALCON_NEW |= {"num_kv_heads": 2}
+BLOOM = {"vocab_size": V, "hidden_size": 18, "n_layer": 2, "n_head": 3}
+MPT = {"vocab_size": V, "d_model": 18, "n_layers": 2, "n_heads": 3, "max_seq_len": 20}
 GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22}
 GRANITE |= {"attention_multiplier": 0.125, "logits_scaling": 3.0}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
@@ -249,6 +251,8 @@ CASES = {
         "causal",
         FALCON | SPECIALS | FALCON_NEW,
     ),
+    "bloom": ("bloom", "causal", BLOOM | SPECIALS),
+    "mpt": ("mpt", "causal", MPT | SPECIALS),
     "granite": ("granite", "causal", LLAMA | SPECIALS | GRANITE),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
@@ -331,6 +335,25 @@ def draw_settings(kind: str, seed: str) -> dict:
             "rotary_dim": pick(2, 4, 6 if width > 4 else 4),
             "layer_norm_epsilon": pick(1e-5, 1e-3),
             "activation_function": pick("gelu_new", "gelu", "relu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "bloom":
+        return {
+            "n_layer": num_layers,
+            "n_head": heads,
+            "hidden_size": settings["hidden_size"],
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "mpt":
+        return {
+            "n_layers": num_layers,
+            "n_heads": heads,
+            "d_model": settings["hidden_size"],
+            "max_seq_len": settings["max_position_embeddings"],
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }

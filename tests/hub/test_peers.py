@@ -127,6 +127,7 @@ DRAWN += (
 )
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 DRAWN += ("deberta-v2", "olmo", "granite", "gptj", "falcon")
+DRAWN += ("bloom", "mpt")
 DRAWN += ("gemma3_text-masked",)
 
 
@@ -544,6 +545,8 @@ def test_presets_are_the_published_models(name):
         "gptj",
         "falcon",
         "falcon-new",
+        "bloom",
+        "mpt",
         "phi",
         "phi3",
         "stablelm",

@@ -13,6 +13,8 @@ DECODERS = {
     "gptj": f"{_HERE}.gptj",
     "falcon": f"{_HERE}.falcon",
     "opt": f"{_HERE}.opt",
+    "bloom": f"{_HERE}.bloom",
+    "mpt": f"{_HERE}.mpt",
     "llama": f"{_HERE}.llama",
     "mistral": f"{_HERE}.mistral",
     "qwen2": f"{_HERE}.qwen2",

@@ -17,6 +17,7 @@ from jaxpt.hub.fields import (
     activation,
     field,
     fixed,
+    name_width,
     refusal,
     size,
 )
@@ -57,12 +58,6 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
         yield replace(entry, num_heads=spec.kv_heads) if is_qkv else entry
     yield from map_norm(spec, "transformer.ln_f", "encoder/norm")
     yield from map_untied(spec)
-
-
-def _complete(config: Config) -> Config:
-    """The config with the class's name for the width, which older ones call n_embed."""
-    older = config.get("n_embed")
-    return config if older is None else config | {"hidden_size": older}
 
 
 def _read_form(config: Config) -> Values:
@@ -142,7 +137,7 @@ FAMILY = Family(
     list_tensors,
     body="transformer.",
     constants={"positions": "rotary"},
-    complete=_complete,
+    complete=name_width,
     copies={"lm_head.weight": "transformer.word_embeddings.weight"},
     buffers=r"transformer\.h\.\d+\.self_attention\.rotary_emb\.inv_freq",
     ids={"bos_token_id": 11, "eos_token_id": 11},
