@@ -175,10 +175,15 @@ def refusal(name: str, value: Any, allowed: str) -> UserError:
     return DataError(f"config.json: {name}={value!r}: must be {allowed}")
 
 
+def agrees(value: Any, expected: Any) -> bool:
+    """Whether a field has a value; null is False, as code asks whether it is true."""
+    return bool(value == expected) or (value is None and expected is False)
+
+
 def require(config: Config, **expected: Any) -> None:
     """Raises UserError for a field that is present with another value."""
     for name, value in expected.items():
-        if config.get(name, value) != value:
+        if not agrees(config.get(name, value), value):
             raise refusal(name, config[name], repr(value))
 
 

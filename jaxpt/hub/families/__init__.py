@@ -56,6 +56,7 @@ ENCODERS = {
     "deberta-v2": f"{_HERE}.deberta_v2",
     "ltgbert": f"{_HERE}.ltgbert",
     "llada": f"{_HERE}.llada",
+    "jina_bert": f"{_HERE}.jina_bert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -66,6 +67,8 @@ ENCODER_DECODERS = {
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
 OLDER_TYPES = {"new": "gte"}
+# (`model_type`, a field, its value) of the family's other networks -> their family.
+VARIANTS = {("bert", "position_embedding_type", "alibi"): "jina_bert"}
 # Classes of code in repositories whose configs have no `model_type` -> the family.
 REMOTE_CLASSES = {
     **dict.fromkeys(("LtgBertForMaskedLM", "LtgbertForMaskedLM"), "ltgbert"),
