@@ -275,6 +275,7 @@ WINDOWS = {
     "falcon": {"num_kv_heads"},
     "qwen2": {"sliding_window", "max_window_layers"},
     "qwen3": {"sliding_window", "max_window_layers"},
+    "ernie": {"use_task_id"},  # which only the tensors depend on
 }
 INERT = {
     kind: family.inert_names & list_fields(kind) | WINDOWS.get(kind, set())
