@@ -253,6 +253,7 @@ CASES = {
     ),
     "bloom": ("bloom", "causal", BLOOM | SPECIALS),
     "mpt": ("mpt", "causal", MPT | SPECIALS),
+    "nanochat": ("nanochat", "causal", LLAMA | SPECIALS | {"attention_bias": True}),
     "granite": ("granite", "causal", LLAMA | SPECIALS | GRANITE),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
@@ -511,6 +512,12 @@ def draw_settings(kind: str, seed: str) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
+    if kind == "nanochat":
+        theta = {"rope_type": "default", "rope_theta": pick(10.0, 1e4)}
+        settings["rope_parameters"] = theta
+        settings["hidden_act"] = pick("relu2", "relu2", "gelu", "silu")
+        settings["attention_bias"] = pick(True, False)
+        settings["final_logit_softcapping"] = pick(15.0, 3.0, None)
     if kind == "olmo":
         del settings["head_dim"], settings["rms_norm_eps"]
     if kind == "granite":

@@ -107,6 +107,7 @@ OLDER = {
     "falcon": (*LLAMAS, LENGTH),
     "bloom": (*LLAMAS, "n_embed"),
     "mpt": LLAMAS,
+    "nanochat": (*LLAMAS, "head_dim"),
     "granite": (*LLAMAS, "head_dim", LENGTH),
     "phi": (*LLAMAS, "head_dim", LENGTH),
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),

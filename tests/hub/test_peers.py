@@ -128,7 +128,7 @@ DRAWN += (
 )
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 DRAWN += ("deberta-v2", "olmo", "granite", "gptj", "falcon")
-DRAWN += ("bloom", "mpt")
+DRAWN += ("bloom", "mpt", "nanochat")
 DRAWN += ("gemma3_text-masked",)
 
 
@@ -563,6 +563,7 @@ def test_presets_are_the_published_models(name):
         "falcon-new",
         "bloom",
         "mpt",
+        "nanochat",
         "phi",
         "phi3",
         "stablelm",

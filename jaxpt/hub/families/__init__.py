@@ -15,6 +15,7 @@ DECODERS = {
     "opt": f"{_HERE}.opt",
     "bloom": f"{_HERE}.bloom",
     "mpt": f"{_HERE}.mpt",
+    "nanochat": f"{_HERE}.nanochat",
     "llama": f"{_HERE}.llama",
     "mistral": f"{_HERE}.mistral",
     "qwen2": f"{_HERE}.qwen2",
