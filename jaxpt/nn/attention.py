@@ -201,8 +201,10 @@ class Attention(nn.Module):
             attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
             base = spec.local_rotary_base or base
         scaling = spec.layer_scaling(self.is_local)
-        rates = rotary_rates(spec.rotary_width, base, scaling)
         magnitude = scaling[4] if len(scaling) == 5 else 1.0
+        _, magnitude, *divisors = spec.rotary_factors or (0, magnitude)
+        divisors = divisors[: len(divisors) // 2]  # `ModelSpec.choose_factors`
+        rates = rotary_rates(spec.rotary_width, base, scaling, tuple(divisors))
 
         to_query = make_heads(spec, "query", spec.num_heads)
         q_BTNH = to_query(x)

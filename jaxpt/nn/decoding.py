@@ -103,7 +103,7 @@ def make_decoder(model: Transformer, start_id: int | None = None) -> Decoder:
     def step(params: PyTree, ids: Array, cache: Cache) -> tuple[Array, Cache]:
         return _extend(model, params, ids[:, None], cache)
 
-    max_len = model.spec.max_len
+    max_len = model.spec.generation_len
     return Decoder(prefill, step, max_len, start_id, unstack_layers)
 
 

@@ -59,7 +59,10 @@ def relative_bucket(
 
 
 def rotary_rates(
-    width: int, base: float, scaling: tuple[float, ...] = ()
+    width: int,
+    base: float,
+    scaling: tuple[float, ...] = (),
+    divisors: tuple[float, ...] = (),
 ) -> Float[np.ndarray, "R/2"]:
     """Angles by which one position rotates each pair of a head: base^(-2i/R), float32.
 
@@ -67,6 +70,7 @@ def rotary_rates(
       width: R, the numbers of a head that are rotated (`ModelSpec.rotary_width`).
       scaling: `ModelSpec.rotary_scaling`. A rate makes length * rate / 2 pi turns in
         `length` tokens (Dubey et al. 2024, Llama 3.1; Peng et al. 2023, YaRN).
+      divisors: of each rate (`ModelSpec.rotary_factors`).
 
     >>> rotary_rates(4, 1e4).astype(float).round(6).tolist()
     [1.0, 0.01]
@@ -77,6 +81,8 @@ def rotary_rates(
     """
     half = width // 2
     rates = base ** (-np.arange(half, dtype=np.float32) / half)
+    if divisors:
+        return rates / np.array(divisors, np.float32)
     if not scaling:
         return rates
     if len(scaling) == 1:

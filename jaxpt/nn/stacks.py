@@ -205,6 +205,7 @@ class Stack(nn.Module):
         spec = self.spec
         length = x.shape[1] // num_copies
         num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else length
+        spec = spec.choose_factors(num_keys)
         bias = make_bias(
             spec, self.is_bidirectional, length, num_keys, cache_index, num_copies
         )

@@ -122,6 +122,10 @@ GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22}
 GRANITE |= {"attention_multiplier": 0.125, "logits_scaling": 3.0}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
 PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
+# Rows of 13 are longer than the pretraining's.
+LONG = {"original_max_position_embeddings": 9, "rope_parameters": {"rope_theta": 100.0}}
+LONG["rope_parameters"] |= {"rope_type": "longrope", "long_factor": [1.5, 4.0]}
+LONG["rope_parameters"]["short_factor"] = [1.0, 1.2]
 GEMMA = LLAMA | SPECIALS | {"num_hidden_layers": 3, "head_dim": 6}
 GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 # Of three layers, the last attends to everything.
@@ -257,6 +261,7 @@ CASES = {
     "granite": ("granite", "causal", LLAMA | SPECIALS | GRANITE),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
+    "phi3-long": ("phi3", "causal", PHI_3 | LONG),
     "stablelm": ("stablelm", "causal", STABLE | SPECIALS),
     "stablelm-parallel": ("stablelm", "causal", STABLE | SPECIALS | PARALLEL),
     "starcoder2": ("starcoder2", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
@@ -570,6 +575,17 @@ def draw_settings(kind: str, seed: str) -> dict:
         rope = {"rope_theta": pick(10.0, 1e4), "partial_rotary_factor": pick(*parts)}
         settings["rope_parameters"] = {"rope_type": "default"} | rope
         settings["sliding_window"] = pick(None, 2, 3, 8)
+        num = round(width * rope["partial_rotary_factor"]) // 2
+        lists = {
+            f"{name}_factor": [pick(1.0, 1.3, 4.0) for _ in range(num)]
+            for name in ("short", "long")
+        }
+        magnitude = pick({}, {"attention_factor": 1.3})
+        # Rows are of 13: those of the pretraining, or longer ones.
+        if pick(True, False):
+            settings["rope_parameters"] = {"rope_type": "longrope"} | rope
+            settings["rope_parameters"] |= lists | magnitude
+            settings["original_max_position_embeddings"] = pick(5, 12, 13, 20)
     if kind.startswith("olmo"):
         # A norm of what one number makes is a step, its sign times a constant, and
         # what two make is near one.

@@ -125,6 +125,7 @@ DYNAMIC = {"type": "dynamic", "factor": 2.0}
 YARN = {"rope_type": "yarn", "factor": 8.0, LENGTH: 64}
 SCALED = {"rope_type": "llama3", "factor": 8.0}
 SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 # Values to try, for fields whose type does not give any.
 OTHERS = {
     "activation_function": ["relu", "gelu_new", "tanh", None],
@@ -155,6 +156,8 @@ OTHERS = {
     ],
     "rope_scaling": [
         LINEAR,
+        LONG,
+        LONG | {"attention_factor": 1.5, "factor": 2},
         {"rope_type": "dynamic", "factor": 2.0},
         SCALED | {LENGTH: 128},
         {"rope_theta": 3e5},
@@ -628,7 +631,16 @@ def test_aliases_are_those_of_the_class(kind):
         ("olmo", {"clip_qkv": 8.0}, ["clip_qkv=8.0", "None"]),
         ("olmo2", {"attention_bias": True}, ["attention_bias=True", "False"]),
         ("phi", {"qk_layernorm": True}, ["qk_layernorm=True", "False"]),
-        ("phi3", {"rope_scaling": {"type": "longrope"}}, ["'longrope'", "'default'"]),
+        ("phi3", {"rope_scaling": DYNAMIC}, ["rope_type='dynamic'", "'default'"]),
+        ("phi3", {"rope_scaling": {"type": "longrope"}}, ["short_factor=None"]),
+        ("phi3", {"rope_scaling": LONG | {"long_factor": [2]}}, ["long_factor=", "48"]),
+        ("phi3", {"rope_scaling": LONG | {"beta": 2}}, ["rope_parameters.beta"]),
+        ("phi3", {"rope_scaling": LONG, LENGTH: 0}, [f"{LENGTH}=0", "at least 1"]),
+        (
+            "phi3",
+            {"rope_scaling": LONG, "num_attention_heads": 16},
+            ["rotary_factors=", "194 numbers"],
+        ),
         ("t5", {"feed_forward_proj": "x-relu"}, ["feed_forward_proj='x-relu'"]),
         ("t5", {"num_decoder_layers": 0}, ["num_decoder_layers=0", "at least 1"]),
         ("roberta", {"pad_token_id": None}, ["pad_token_id=None", "integer"]),

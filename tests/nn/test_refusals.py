@@ -46,6 +46,9 @@ MODEL = """
     rotary_scaling=(8.0, 0.0, 4.0, 64.0); rotary_scaling=(8.0, 4.0, 4.0, 64.0)
     rotary_scaling=(8.0, 1.0, 4.0, 0.0); rotary_scaling=(8.0, 1.0, 4.0, 64.5)
     rotary_scaling=(inf, 1.0, 4.0, 64.0); rotary_scaling=(8.0, 1.0, inf, 64.0)
+    rotary_factors=(8.0, 1.0, 2.0) & positions=rotary; rotary_factors=(8.0, 1.0)
+    rotary_factors=(8.5, 1.0, 2.0, 2.0); rotary_factors=(8.0, 0.0, 2.0, 2.0)
+    rotary_factors=(8.0, 1.0, 2.0, 2.0) & positions=rotary: must be () or 34 numbers
     scan_layers=True & unrotated_every=2
     local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
     scan_layers=True & value_embeddings=True: must be False with
