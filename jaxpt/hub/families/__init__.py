@@ -96,6 +96,14 @@ REFUSED = {
     "mobilebert": "layers are bottlenecks with several MLPs each",
     "rembert": "head has another width than its token table",
     "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
+    "big_bird": "attention is of random blocks and of tokens that see all others",
+    "convbert": "layers have convolutions with kernels that depend on the tokens",
+    "longformer": "global tokens have separate projections of attention",
+    "xlnet": "attention has two streams and multiplies with embeddings of positions",
+    **dict.fromkeys(("mamba", "rwkv"), "layers are recurrent, without attention"),
+    "qwen3_5_text": "layers are recurrent, but for every fourth",
+    **dict.fromkeys(("mixtral", "olmoe"), "MLPs are mixtures of experts"),
+    **dict.fromkeys(("mdlm", "bd3lm"), "norms depend on an embedding of the noise"),
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
 }

@@ -2,10 +2,14 @@
 
 The 7b has one such head and one norm for both parts; the new decoder (40b, 180b) has
 groups of heads and two norms, or one (Falcon 2).
+
+ALiBi (Falcon-RW) is refused: the class rounds slope times position to bfloat16, so that
+its bias is not one of distances, and its eager attention adds it twice (5.23).
 """
 
 from dataclasses import replace
 
+from jaxpt.errors import DataError
 from jaxpt.hub.entries import QKV, Table, TensorEntry, map_layers, map_norm, map_untied
 from jaxpt.hub.families.llama_form import RATE
 from jaxpt.hub.family import Family
@@ -35,6 +39,16 @@ _NORMS = {
 }
 _NEW, _MULTI, _NUM = "new_decoder_architecture", "multi_query", "num_kv_heads"
 _PARALLEL, _NUM_NORMS = "parallel_attn", "num_ln_in_parallel_attn"
+
+
+def _read_alibi(config: Config) -> Values:
+    """Nothing, if positions are rotary."""
+    if config["alibi"]:
+        raise DataError(
+            "config.json: alibi=True: must be false, as the class rounds this bias to "
+            "bfloat16 at each position"
+        )
+    return {}
 
 
 def _count_norms(spec: ModelSpec) -> int:
@@ -107,7 +121,7 @@ FAMILY = Family(
     (
         CAUSAL,
         fixed(is_encoder_decoder=False),
-        fixed(alibi=False, is_written=True),
+        FieldRow(_read_alibi, lambda spec: {"alibi": False}, {"alibi": False}),
         field("vocab_size", "vocab_size", 65024),
         field("num_hidden_layers", "num_layers", 32),
         field("hidden_size", "d_model", 4544),
