@@ -176,7 +176,7 @@ def refusal(name: str, value: Any, allowed: str) -> UserError:
 
 
 def agrees(value: Any, expected: Any) -> bool:
-    """Whether a field has a value; null is False, as code asks whether it is true."""
+    """Whether a field has a value; null is False, as code tests its truth."""
     return bool(value == expected) or (value is None and expected is False)
 
 

@@ -583,6 +583,8 @@ def draw_settings(kind: str, seed: str) -> dict:
         magnitude = pick({}, {"attention_factor": 1.3})
         # Rows are of 13: those of the pretraining, or longer ones.
         if pick(True, False):
+            # By which the class counts the numbers of a list.
+            settings["hidden_size"] = heads * settings.pop("head_dim")
             settings["rope_parameters"] = {"rope_type": "longrope"} | rope
             settings["rope_parameters"] |= lists | magnitude
             settings["original_max_position_embeddings"] = pick(5, 12, 13, 20)

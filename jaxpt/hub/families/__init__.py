@@ -99,6 +99,7 @@ REFUSED = {
     "big_bird": "attention is of random blocks and of tokens that see all others",
     "convbert": "layers have convolutions with kernels that depend on the tokens",
     "longformer": "global tokens have separate projections of attention",
+    "roformer": "tokenizer (words of jieba, then WordPiece) is not supported",
     "xlnet": "attention has two streams and multiplies with embeddings of positions",
     **dict.fromkeys(("mamba", "rwkv"), "layers are recurrent, without attention"),
     "qwen3_5_text": "layers are recurrent, but for every fourth",

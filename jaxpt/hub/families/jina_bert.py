@@ -1,7 +1,7 @@
 """Jina Embeddings 2 (Günther et al. 2023): BERT's form with ALiBi and gated MLPs.
 
 transformers loads it with the code of jinaai/jina-bert-implementation, which is not run
-here. Its configs have BERT's `model_type`, so that `position_embedding_type` tells the
+here. Its configs have BERT's `model_type`; `position_embedding_type` determines the
 family.
 """
 
