@@ -55,12 +55,31 @@ YARN = {
     "attention_factor": 1.2079441541679836,
     "original_max_position_embeddings": 8192,
 }
+MPT = {"d_model": 4096, "n_heads": 32, "n_layers": 32, "vocab_size": 50432}
+MPT |= {"expansion_ratio": 4, "no_bias": True, "learned_pos_emb": True}
+MPT_ATTENTION = {
+    "alibi": True,
+    "alibi_bias_max": 8,
+    "attn_impl": "torch",
+    "attn_pdrop": 0,
+    "attn_type": "multihead_attention",
+    "attn_uses_sequence_id": False,
+    "clip_qkv": None,
+    "prefix_lm": False,
+    "qk_ln": False,
+    "softmax_scale": None,
+}
 LLAMA_3 = {
     "rope_type": "llama3",
     "factor": 32.0,
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
+}
+LONGROPE = {  # whose numbers are left out here
+    "type": "longrope",
+    "long_factor": [1.0] * 48,
+    "short_factor": [1.0] * 48,
 }
 LLADA = {
     "activation_type": "silu",
@@ -329,6 +348,21 @@ PARTS: dict[str, dict[str, Config]] = {
             max_position_embeddings=8192,
             vocab_size=30528,
         ),
+        "jinaai/jina-embeddings-v2-base-code": {
+            **of(
+                "bert",
+                "JinaBertForMaskedLM",
+                position_embedding_type="alibi",
+                feed_forward_type="geglu",
+                emb_pooler="mean",
+                max_position_embeddings=8192,
+                vocab_size=61056,
+            ),
+            "auto_map": {
+                "AutoModel": "jinaai/jina-bert-v2-qk-post-norm--"
+                "modeling_bert.JinaBertModel"
+            },
+        },
         "jinaai/jina-embeddings-v3": remote(
             "XLMRobertaModel",
             "xlm-roberta",
@@ -652,11 +686,23 @@ PARTS: dict[str, dict[str, Config]] = {
         "microsoft/Phi-3-mini-128k-instruct": of(
             "phi3",
             "Phi3ForCausalLM",
-            rope_scaling={
-                "type": "longrope",
-                "long_factor": [1.0] * 48,
-                "short_factor": [1.0] * 48,
-            },
+            max_position_embeddings=131072,
+            original_max_position_embeddings=4096,
+            rope_scaling=LONGROPE,
+            sliding_window=262144,
+        ),
+        "microsoft/Phi-4-mini-instruct": of(
+            "phi3",
+            "Phi3ForCausalLM",
+            max_position_embeddings=131072,
+            original_max_position_embeddings=4096,
+            num_attention_heads=24,
+            num_key_value_heads=8,
+            partial_rotary_factor=0.75,
+            rope_scaling=LONGROPE,
+            sliding_window=262144,
+            tie_word_embeddings=True,
+            vocab_size=200064,
         ),
         "stabilityai/stablelm-2-1_6b": of(
             "stablelm",
@@ -696,7 +742,16 @@ PARTS: dict[str, dict[str, Config]] = {
             num_kv_heads=8,
         ),
         "tiiuae/falcon-rw-1b": of("falcon", alibi=True),
-        "mosaicml/mpt-7b": of("mpt"),
+        "mosaicml/mpt-7b": remote(
+            "MPTForCausalLM", "mpt", **MPT, attn_config=MPT_ATTENTION, max_seq_len=2048
+        ),
+        "mosaicml/mpt-7b-storywriter": remote(
+            "MPTForCausalLM",
+            "mpt",
+            **MPT,
+            attn_config=MPT_ATTENTION | {"alibi_bias_max": 16, "clip_qkv": 6},
+            max_seq_len=65536,
+        ),
     },
     "Encoders with a decoder": {
         "google-t5/t5-small": of("t5", "T5ForConditionalGeneration", d_kv=64),

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, UserError, argument
-from jaxpt.hub.families import FAMILIES, OLDER_TYPES, REFUSED, REMOTE_CLASSES
+from jaxpt.hub.families import (
+    FAMILIES,
+    OLDER_TYPES,
+    REFUSED,
+    REMOTE_CLASSES,
+    VARIANTS,
+)
 from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
@@ -36,6 +42,8 @@ def read_config(config: Config) -> tuple[Family, ModelSpec]:
     """The family and the spec of a `config.json`."""
     classes = config.get("architectures")
     kind = _find_type(config.get("model_type"), classes, config.get("auto_map"))
+    for (name, field, value), variant in VARIANTS.items():
+        kind = variant if kind == name and config.get(field) == value else kind
     if isinstance(kind, str) and kind in REFUSED:
         raise DataError(
             f"config.json: model_type={kind!r}: is not supported: its {REFUSED[kind]}"

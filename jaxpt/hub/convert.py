@@ -78,6 +78,7 @@ def join(entry: TensorEntry, flat: Mapping[str, Any]) -> np.ndarray:
             _turn(pair_neighbours, part, entry) if path in entry.paired else part
             for path, part in zip(entry.paths, parts, strict=True)
         ]
+        parts = [_swap(part) if entry.is_swapped else part for part in parts]
     value = np.concatenate(parts, -1)
     if entry.num_heads:
         value = value.reshape(*value.shape[:-2], -1)
@@ -102,6 +103,11 @@ def pair_halves(x: Float[np.ndarray, "*B H"]) -> Float[np.ndarray, "*B H"]:
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     """
     return x.reshape(*x.shape[:-1], -1, 2).swapaxes(-1, -2).reshape(x.shape)
+
+
+def _swap(heads: np.ndarray) -> np.ndarray:
+    """Heads [..., H] with their halves in the other order."""
+    return np.roll(heads, heads.shape[-1] // 2, -1)
 
 
 def _turn(
@@ -241,6 +247,7 @@ def _split(
         value = value.reshape(*value.shape[:-1], entry.num_heads, -1)
         sizes //= entry.num_heads
     parts = np.split(value, np.cumsum(sizes)[:-1], -1)
+    parts = [_swap(part) if entry.is_swapped else part for part in parts]
     parts = [
         _turn(pair_halves, part, entry) if path in entry.paired else part
         for path, part in zip(entry.paths, parts, strict=True)

@@ -19,6 +19,8 @@ class TensorEntry:
         as a whole.
       paired: those of the paths whose heads have the two numbers of a rotary pair next
         to each other in the tensor, as in Su et al. 2021; needs `num_heads`.
+      is_swapped: whether the halves of each head change places in the tensor, as for a
+        rotation by minus the angles; needs `num_heads`.
       num_paired: how many numbers of a head are pairs, from its first on; 0 is all.
     """
 
@@ -29,6 +31,7 @@ class TensorEntry:
     num_heads: int = 0
     paired: tuple[str, ...] = ()
     num_paired: int = 0
+    is_swapped: bool = False
 
 
 Table = Iterator[TensorEntry]

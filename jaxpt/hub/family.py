@@ -76,6 +76,8 @@ class Family:
         to.
       renamed: how the names of tensors begin in other checkpoints -> how they begin in
         this class.
+      fold: (config, tensors) -> the tensors, without those that the one Transformer has
+        no place for and that can be added to another one.
       buffers: a pattern of tensors that no model uses, such as masks and counters.
       unused: a pattern of weights that a language model does not use but another class
         of the family reads, without `body`; an import reports them.
@@ -115,6 +117,7 @@ class Family:
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
     renamed: Mapping[str, str] = _empty()
+    fold: Callable[[Config, Mapping[str, Any]], Mapping[str, Any]] = lambda _, x: x
     buffers: str = NONE
     unused: str = NONE
     zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}

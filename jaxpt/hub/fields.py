@@ -175,10 +175,15 @@ def refusal(name: str, value: Any, allowed: str) -> UserError:
     return DataError(f"config.json: {name}={value!r}: must be {allowed}")
 
 
+def agrees(value: Any, expected: Any) -> bool:
+    """Whether a field has a value; null is False, as code tests its truth."""
+    return bool(value == expected) or (value is None and expected is False)
+
+
 def require(config: Config, **expected: Any) -> None:
     """Raises UserError for a field that is present with another value."""
     for name, value in expected.items():
-        if config.get(name, value) != value:
+        if not agrees(config.get(name, value), value):
             raise refusal(name, config[name], repr(value))
 
 
@@ -192,6 +197,12 @@ def read_activation(name: str, value: Any) -> str:
 def write_activation(spec: ModelSpec) -> str:
     """transformers' name of a spec's activation."""
     return ACTIVATION_NAMES[spec.activation]
+
+
+def name_width(config: Config) -> Config:
+    """The config with the class's name for the width, which older ones call n_embed."""
+    older = config.get("n_embed")
+    return config if older is None else config | {"hidden_size": older}
 
 
 def check_type(name: str, value: Any, kinds: Any, allowed: str) -> None:

@@ -55,7 +55,7 @@ def list_requests(
             head_width=spec.head_width,
             num_spans=num_spans,
             has_segments=is_packed,
-            has_bias=spec.has_relative_bias or spec.is_disentangled,
+            has_bias=spec.has_distance_bias or spec.is_disentangled,
             # A bias that depends on the queries, or a causal mask of a span of them.
             is_array=spec.is_disentangled or (num_spans > 1 and not reads_ahead),
             has_dropout=spec.attention_dropout > 0,
@@ -201,8 +201,10 @@ class Attention(nn.Module):
             attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
             base = spec.local_rotary_base or base
         scaling = spec.layer_scaling(self.is_local)
-        rates = rotary_rates(spec.rotary_width, base, scaling)
         magnitude = scaling[4] if len(scaling) == 5 else 1.0
+        _, magnitude, *divisors = spec.rotary_factors or (0, magnitude)
+        divisors = divisors[: len(divisors) // 2]  # `ModelSpec.choose_factors`
+        rates = rotary_rates(spec.rotary_width, base, scaling, tuple(divisors))
 
         to_query = make_heads(spec, "query", spec.num_heads)
         q_BTNH = to_query(x)

@@ -1,7 +1,7 @@
 """Autoregressive decoding with a key-value cache, so that a step costs one token.
 
 Prompts of different lengths are padded on the left: all rows then write the same slot
-of the cache, and distances between slots equal those that T5's relative bias counts.
+of the cache, and distances between slots equal those that a bias by distance counts.
 
     slot     0 1 2 3 | 4 5 ...
     row 0    a b c d | e f          first slot 0, position ids 0 1 2 3 | 4 5
@@ -103,7 +103,7 @@ def make_decoder(model: Transformer, start_id: int | None = None) -> Decoder:
     def step(params: PyTree, ids: Array, cache: Cache) -> tuple[Array, Cache]:
         return _extend(model, params, ids[:, None], cache)
 
-    max_len = model.spec.max_len
+    max_len = model.spec.generation_len
     return Decoder(prefill, step, max_len, start_id, unstack_layers)
 
 

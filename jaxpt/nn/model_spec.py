@@ -5,7 +5,7 @@ is one that a named family needs.
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from jaxpt.by_name import load_place
 from jaxpt.ops.kernel_choice import KERNELS, has_bfloat16
@@ -30,7 +30,7 @@ QK_NORMS = ("none", "unscaled", "scaled", "width")
 ATTENTION_NORMS = ("none", "before", "after")  # of the output layer
 BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
-POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
+POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "alibi", "none")
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
 # The products with embeddings of distances: of keys' contents, of queries', or of both.
@@ -53,6 +53,8 @@ SCALING = (
     "magnitude > 0; length whole"
 )
 
+FACTORS = "() or a whole length, a magnitude and two lists of divisors, above 0"
+
 
 def _is_scaling(value: tuple[float, ...]) -> bool:
     """Whether a value of `rotary_scaling` is allowed."""
@@ -63,6 +65,14 @@ def _is_scaling(value: tuple[float, ...]) -> bool:
     factor, low, high, length, magnitude = (*value, 1.0)[:5]
     is_length = length >= 1 and length == int(length)
     return factor >= 1 and 0 < low < high and is_length and magnitude > 0
+
+
+def _are_factors(value: tuple[float, ...]) -> bool:
+    """Whether a value of `rotary_factors` is allowed, but for its length."""
+    if not value:
+        return True
+    is_whole = len(value) >= 4 and len(value) % 2 == 0 and value[0] == int(value[0])
+    return is_whole and value[0] >= 1 and all(0 < x < float("inf") for x in value)
 
 
 def _are_multipliers(value: tuple[float, ...]) -> bool:
@@ -158,7 +168,9 @@ class ModelSpec(Settings):
       inner_norm: an MLP's states between its layers are normed (LTG-BERT).
       positions: learned and sinusoidal are added to the embeddings, separately for an
         encoder and a decoder; relative is T5's bucketed bias, one table per stack;
-        rotary rotates queries and keys (Su et al. 2021, in Llama's halves).
+        rotary rotates queries and keys (Su et al. 2021, in Llama's halves); alibi adds
+        a slope of each head times minus the distance (Press et al. 2022), in both
+        directions where a token reads ahead (Jina 2).
       rotary_base: of the angles' frequencies.
       rotary_scaling: slower frequencies for texts longer than those of the pretraining
         (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
@@ -168,6 +180,11 @@ class ModelSpec(Settings):
         8192, 1.2079); it interpolates by the frequency's place among the frequencies.
         (factor,) divides all (Gemma 3). (): none is changed. Local layers with
         `local_rotary_base` are not scaled.
+      rotary_factors: other frequencies for rows longer than those of the pretraining
+        (LongRoPE, Ding et al. 2024; Phi-3's 128k). The numbers are a length, the
+        magnitude (as YaRN's), what divides each frequency in rows of at most that
+        length, and what does in longer ones. All positions of a row have the same, and
+        generation stays within that length.
       rotary_fraction: the part of each head, from its first number on, that is rotated
         (GPT-NeoX: 0.25).
       unrotated_every: with rotary positions, the last of every n layers has none
@@ -317,6 +334,7 @@ class ModelSpec(Settings):
     position_offset: NonNegativeInt = 0
     rotary_base: PositiveFloat = 10000.0
     rotary_scaling: Annotated[tuple[float, ...], Rule(_is_scaling, SCALING)] = ()
+    rotary_factors: Annotated[tuple[float, ...], Rule(_are_factors, FACTORS)] = ()
     rotary_fraction: PositiveFraction = 1.0
     unrotated_every: NonNegativeInt = 0
     window: NonNegativeInt = 0
@@ -500,6 +518,17 @@ class ModelSpec(Settings):
                 f"{self.head_width}, a head's width, rounded down, even and at least 2",
             ),
             (
+                "rotary_factors",
+                not self.rotary_factors
+                or (
+                    is_rotary
+                    and len(self.rotary_factors) == 2 + self.rotary_width
+                    and not self.rotary_scaling
+                ),
+                f"() or {2 + self.rotary_width} numbers, and () with positions that "
+                "are not rotary or with model.rotary_scaling",
+            ),
+            (
                 table,
                 self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
                 "even with sinusoidal positions",
@@ -508,6 +537,11 @@ class ModelSpec(Settings):
                 "relative_bias",
                 not self.relative_bias or self.positions != "relative",
                 "False with model.positions=relative, which are that bias",
+            ),
+            (
+                "relative_bias",
+                not self.relative_bias or self.positions != "alibi",
+                "False with model.positions=alibi, which are another bias",
             ),
             *self._list_buckets(),
         ]
@@ -536,13 +570,15 @@ class ModelSpec(Settings):
             parts = "disentangled_projections", "disentangled_norm"
             allowed = "False with model.disentangled=none"
             return [(name, not getattr(self, name), allowed) for name in parts]
-        has_others = self.positions in ("relative", "rotary") or self.relative_bias
+        has_others = self.positions in ("relative", "rotary", "alibi")
+        has_others |= self.relative_bias
         what = f"with model.disentangled={self.disentangled}"
         return [
             (
                 "disentangled",
                 not has_others,
-                "none with model.positions=relative or rotary, or model.relative_bias",
+                "none with model.positions=relative, rotary or alibi, or "
+                "model.relative_bias",
             ),
             ("qk_norm", self.qk_norm == "none", f"none {what}"),
             ("attention_softcap", not self.attention_softcap, f"0 {what}"),
@@ -636,6 +672,34 @@ class ModelSpec(Settings):
         """`rotary_scaling` of a global or of a local layer."""
         return () if is_local and self.local_rotary_base else self.rotary_scaling
 
+    @property
+    def generation_len(self) -> int:
+        """The longest sequence that is generated with a cache."""
+        if not self.rotary_factors:
+            return self.max_len
+        return min(self.max_len, int(self.rotary_factors[0]))
+
+    def choose_factors(self, length: Any) -> "ModelSpec":
+        """The spec whose `rotary_factors` are those of rows of this length for any row.
+
+        >>> spec = ModelSpec(positions="rotary", num_heads=1, d_model=2, d_ff=2)
+        >>> spec = dataclasses.replace(spec, rotary_factors=(8.0, 1.5, 2.0, 4.0))
+        >>> [spec.choose_factors(i).rotary_factors for i in (8, 9)]
+        [(8.0, 1.5, 2.0, 2.0), (8.0, 1.5, 4.0, 4.0)]
+        """
+        if not self.rotary_factors:
+            return self
+        if not isinstance(length, int):
+            raise refuse(
+                self.full_name("rotary_factors"),
+                self.rotary_factors[:1],
+                "() in a function for rows of any length",
+            )
+        first, magnitude, *both = self.rotary_factors
+        half = len(both) // 2
+        own = both[half:] if length > first else both[:half]
+        return dataclasses.replace(self, rotary_factors=(first, magnitude, *own, *own))
+
     def is_rotated(self, layer: int) -> bool:
         """Whether a layer of a stack, counted from 0, has rotary positions.
 
@@ -677,6 +741,11 @@ class ModelSpec(Settings):
     def has_relative_bias(self) -> bool:
         """Whether T5's bias is added to the logits of attention."""
         return self.positions == "relative" or self.relative_bias
+
+    @property
+    def has_distance_bias(self) -> bool:
+        """Whether a bias by distance, the same for all queries, is added to logits."""
+        return self.has_relative_bias or self.positions == "alibi"
 
     @property
     def is_disentangled(self) -> bool:
@@ -770,12 +839,13 @@ def _normal(spec: ModelSpec) -> dict:
         "relative_directions": not spec.has_relative_bias,
         "rotary_base": spec.positions != "rotary",
         "rotary_scaling": spec.positions != "rotary",
+        "rotary_factors": spec.positions != "rotary",
         "rotary_fraction": spec.positions != "rotary",
         "unrotated_every": spec.positions != "rotary",
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",
-        "max_len": spec.positions in ("relative", "none"),
+        "max_len": spec.positions in ("relative", "alibi", "none"),
         "global_last": not values["window"] or values["global_every"] in (0, 1),
         "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",

@@ -1,4 +1,4 @@
-"""Positions: tables, T5's relative bias, disentangled attention, rotary embeddings."""
+"""Positions: tables, rotary embeddings, biases by distance, disentangled attention."""
 
 from typing import NamedTuple
 
@@ -59,7 +59,10 @@ def relative_bucket(
 
 
 def rotary_rates(
-    width: int, base: float, scaling: tuple[float, ...] = ()
+    width: int,
+    base: float,
+    scaling: tuple[float, ...] = (),
+    divisors: tuple[float, ...] = (),
 ) -> Float[np.ndarray, "R/2"]:
     """Angles by which one position rotates each pair of a head: base^(-2i/R), float32.
 
@@ -67,6 +70,7 @@ def rotary_rates(
       width: R, the numbers of a head that are rotated (`ModelSpec.rotary_width`).
       scaling: `ModelSpec.rotary_scaling`. A rate makes length * rate / 2 pi turns in
         `length` tokens (Dubey et al. 2024, Llama 3.1; Peng et al. 2023, YaRN).
+      divisors: of each rate (`ModelSpec.rotary_factors`).
 
     >>> rotary_rates(4, 1e4).astype(float).round(6).tolist()
     [1.0, 0.01]
@@ -77,6 +81,8 @@ def rotary_rates(
     """
     half = width // 2
     rates = base ** (-np.arange(half, dtype=np.float32) / half)
+    if divisors:
+        return rates / np.array(divisors, np.float32)
     if not scaling:
         return rates
     if len(scaling) == 1:
@@ -177,6 +183,41 @@ class RelativeBias(nn.Module):
             spec.relative_max_distance,
         )
         return jnp.transpose(table[bucket], (2, 0, 1))[None]
+
+
+def alibi_slopes(num_heads: int) -> Float[np.ndarray, "N"]:
+    """The slope of each head: 2^(-8 i / N) for i = 1, ..., N, if N is a power of two.
+
+    Press et al. 2022. For another N, as in their code: the slopes of the largest power
+    of two n below N, then every other slope of 2 n heads, from the first on.
+
+    >>> alibi_slopes(4).tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    >>> alibi_slopes(3).tolist()
+    [0.0625, 0.00390625, 0.25]
+    """
+    power = 2 ** (num_heads.bit_length() - 1)
+    exponents = [8 * i / power for i in range(1, power + 1)]
+    exponents += [4 * i / power for i in range(1, 2 * power + 1, 2)]
+    return np.exp2(-np.array(exponents[:num_heads])).astype(np.float32)
+
+
+def alibi_bias(
+    num_heads: int, num_queries: int, num_keys: int, first: Int[Array, ""] | int = 0
+) -> Float[Array, "1 N T S"]:
+    """Minus a slope times the distance, of queries at `first` and later ones.
+
+    It is symmetric: a causal mask leaves the side of the paper. Decoders of
+    transformers add the slope times the key's position instead, which is the same but
+    for a constant of each query.
+
+    >>> alibi_bias(2, 2, 3)[0, 0].tolist()
+    [[-0.0, -0.0625, -0.125], [-0.0625, -0.0, -0.0625]]
+    """
+    query = first + jax.lax.iota(jnp.int32, num_queries)
+    distance = jnp.abs(jax.lax.iota(jnp.int32, num_keys)[None, :] - query[:, None])
+    slopes = jnp.asarray(-alibi_slopes(num_heads))
+    return (slopes[:, None, None] * distance)[None]
 
 
 def disentangled_rows(num_buckets: int, max_distance: int) -> Int[np.ndarray, "L"]:

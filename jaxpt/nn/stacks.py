@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.nn.attention import Attention, KVCache
 from jaxpt.nn.layers import Dropout, Mlp, Norm
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.positions import Disentangled, Distances, RelativeBias
+from jaxpt.nn.positions import Disentangled, Distances, RelativeBias, alibi_bias
 from jaxpt.nn.scan import KEYS
 from jaxpt.ops.kernel_choice import is_attention
 from jaxpt.ops.layout import keep_rows
@@ -205,6 +205,7 @@ class Stack(nn.Module):
         spec = self.spec
         length = x.shape[1] // num_copies
         num_keys = kv_cache[0].self_attn.keys.shape[2] if kv_cache else length
+        spec = spec.choose_factors(num_keys)
         bias = make_bias(
             spec, self.is_bidirectional, length, num_keys, cache_index, num_copies
         )
@@ -276,16 +277,19 @@ def make_bias(
 ) -> Float[Array, "1 N T S"] | Distances | None:
     """What the spec's relative positions add to the logits of all layers of a stack.
 
-    T5's bias, or what attention makes a bias of (`Attention`). To be called in the
-    stack's module; arguments as of `Disentangled`.
+    T5's bias, ALiBi's, or what attention makes a bias of (`Attention`). To be called in
+    the stack's module; arguments as of `Disentangled`.
     """
     if spec.is_disentangled:
         distances = Disentangled(spec, name="disentangled")
         return distances(num_queries, num_keys, first, num_copies)
-    if not spec.has_relative_bias:
+    if not spec.has_distance_bias:
         return None
-    relative = RelativeBias(spec, is_bidirectional, name="relative")
-    bias = relative(num_queries, num_keys, first)
+    if spec.positions == "alibi":
+        bias = alibi_bias(spec.num_heads, num_queries, num_keys, first)
+    else:
+        relative = RelativeBias(spec, is_bidirectional, name="relative")
+        bias = relative(num_queries, num_keys, first)
     return jnp.tile(bias, (1, 1, num_copies, num_copies))
 
 

@@ -28,8 +28,8 @@ class Transformer(nn.Module):
     With `num_decoder_layers=0` the model is one stack: a decoder-only model is `encode`
     under a causal mask. `position_ids` [B, T] are the positions of tokens within the
     documents packed into a row; without them a row is one text. T5's relative bias
-    needs none, as it depends on distances only. `types` [B, T] are segment types, if
-    the spec has a table of them.
+    and ALiBi need none, as they depend on distances only. `types` [B, T] are segment
+    types, if the spec has a table of them.
     """
 
     spec: ModelSpec

@@ -9,8 +9,8 @@ values:
 | key lengths, or causal + them| cuDNN, lengths   | splash, segments | XLA       |
 | segments, or causal + them   | cuDNN, array     | splash, segments | XLA       |
 | prefix, or a bool array      | cuDNN, array     | XLA              | XLA       |
-| T5's bias, with the first two| cuDNN, bfloat16  | XLA              | XLA       |
-| T5's bias, with the others   | XLA              | XLA              | XLA       |
+| bias, with the first two     | cuDNN, bfloat16  | XLA              | XLA       |
+| bias, with the others        | XLA              | XLA              | XLA       |
 | dropout of weights, training | XLA              | XLA              | XLA       |
 | soft cap of logits           | XLA              | XLA              | XLA       |
 | window, causal, no array     | cuDNN            | splash           | blocks    |
@@ -24,10 +24,10 @@ width that is a multiple of 64, and rows and heads that divide evenly among the 
 `jit` cannot partition it, so it is sharded by the mesh in context.
 
 "cuDNN, array" means that the mask is materialised as a bool array [B, 1, T, S], which
-cuDNN adds to the logits; causality remains a flag, which skips half of the work. cuDNN
-takes T5's bias in bfloat16 (float32 gives NaN, jax#32242) and as [1, N, T, S], whose
-gradient is correct (jax#30593). With an array the bias would be [B, N, T, S], as large
-as the logits that a fused kernel avoids, hence XLA.
+cuDNN adds to the logits; causality remains a flag, which skips half of the work. A bias
+is T5's or ALiBi's. cuDNN takes it in bfloat16 (float32 gives NaN, jax#32242) and as
+[1, N, T, S], whose gradient is correct (jax#30593). With an array the bias would be
+[B, N, T, S], as large as the logits that a fused kernel avoids, hence XLA.
 
 "blocks" is XLA in blocks: queries attend to their own and the neighbouring blocks, so
 that memory and compute are linear in the length. With a prefix, a bias or an array the

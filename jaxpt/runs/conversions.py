@@ -82,7 +82,7 @@ def check_split(task: Task, name: str) -> None:
         (
             "positions",
             spec.positions in LIMITED,
-            "rotary, relative or none",
+            "rotary, relative, alibi or none",
             "the positions of a decoder begin at 0 again",
         ),
         (

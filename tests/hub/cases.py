@@ -116,10 +116,16 @@ FALCON = {name: value for name, value in BERT.items() if name != "intermediate_s
 FALCON |= {"ffn_hidden_size": 24}
 FALCON_NEW = {"new_decoder_architecture": True, "multi_query": False}
 FALCON_NEW |= {"num_kv_heads": 2}
+BLOOM = {"vocab_size": V, "hidden_size": 18, "n_layer": 2, "n_head": 3}
+MPT = {"vocab_size": V, "d_model": 18, "n_layers": 2, "n_heads": 3, "max_seq_len": 20}
 GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.22}
 GRANITE |= {"attention_multiplier": 0.125, "logits_scaling": 3.0}
 PHI = BERT | SPECIALS | {"hidden_size": 32, "num_key_value_heads": 2}
 PHI_3 = LLAMA | SPECIALS | {"sliding_window": 3}
+# Rows of 13 are longer than the pretraining's.
+LONG = {"original_max_position_embeddings": 9, "rope_parameters": {"rope_theta": 100.0}}
+LONG["rope_parameters"] |= {"rope_type": "longrope", "long_factor": [1.5, 4.0]}
+LONG["rope_parameters"]["short_factor"] = [1.0, 1.2]
 GEMMA = LLAMA | SPECIALS | {"num_hidden_layers": 3, "head_dim": 6}
 GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 # Of three layers, the last attends to everything.
@@ -249,9 +255,13 @@ CASES = {
         "causal",
         FALCON | SPECIALS | FALCON_NEW,
     ),
+    "bloom": ("bloom", "causal", BLOOM | SPECIALS),
+    "mpt": ("mpt", "causal", MPT | SPECIALS),
+    "nanochat": ("nanochat", "causal", LLAMA | SPECIALS | {"attention_bias": True}),
     "granite": ("granite", "causal", LLAMA | SPECIALS | GRANITE),
     "phi": ("phi", "causal", PHI),
     "phi3": ("phi3", "causal", PHI_3),
+    "phi3-long": ("phi3", "causal", PHI_3 | LONG),
     "stablelm": ("stablelm", "causal", STABLE | SPECIALS),
     "stablelm-parallel": ("stablelm", "causal", STABLE | SPECIALS | PARALLEL),
     "starcoder2": ("starcoder2", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
@@ -331,6 +341,25 @@ def draw_settings(kind: str, seed: str) -> dict:
             "rotary_dim": pick(2, 4, 6 if width > 4 else 4),
             "layer_norm_epsilon": pick(1e-5, 1e-3),
             "activation_function": pick("gelu_new", "gelu", "relu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "bloom":
+        return {
+            "n_layer": num_layers,
+            "n_head": heads,
+            "hidden_size": settings["hidden_size"],
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "mpt":
+        return {
+            "n_layers": num_layers,
+            "n_heads": heads,
+            "d_model": settings["hidden_size"],
+            "max_seq_len": settings["max_position_embeddings"],
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }
@@ -488,6 +517,12 @@ def draw_settings(kind: str, seed: str) -> dict:
         "head_dim": pick(settings["hidden_size"] // heads, 2, 8, 14),
         **SPECIALS,
     }
+    if kind == "nanochat":
+        theta = {"rope_type": "default", "rope_theta": pick(10.0, 1e4)}
+        settings["rope_parameters"] = theta
+        settings["hidden_act"] = pick("relu2", "relu2", "gelu", "silu")
+        settings["attention_bias"] = pick(True, False)
+        settings["final_logit_softcapping"] = pick(15.0, 3.0, None)
     if kind == "olmo":
         del settings["head_dim"], settings["rms_norm_eps"]
     if kind == "granite":
@@ -540,6 +575,19 @@ def draw_settings(kind: str, seed: str) -> dict:
         rope = {"rope_theta": pick(10.0, 1e4), "partial_rotary_factor": pick(*parts)}
         settings["rope_parameters"] = {"rope_type": "default"} | rope
         settings["sliding_window"] = pick(None, 2, 3, 8)
+        num = round(width * rope["partial_rotary_factor"]) // 2
+        lists = {
+            f"{name}_factor": [pick(1.0, 1.3, 4.0) for _ in range(num)]
+            for name in ("short", "long")
+        }
+        magnitude = pick({}, {"attention_factor": 1.3})
+        # Rows are of 13: those of the pretraining, or longer ones.
+        if pick(True, False):
+            # By which the class counts the numbers of a list.
+            settings["hidden_size"] = heads * settings.pop("head_dim")
+            settings["rope_parameters"] = {"rope_type": "longrope"} | rope
+            settings["rope_parameters"] |= lists | magnitude
+            settings["original_max_position_embeddings"] = pick(5, 12, 13, 20)
     if kind.startswith("olmo"):
         # A norm of what one number makes is a step, its sign times a constant, and
         # what two make is near one.

@@ -28,8 +28,8 @@ NEEDED = {
 }
 
 # All but families without a class of transformers, which have tests of their own:
-# `test_neobert.py`, `test_ltg.py`, `test_diffusion_families.py`.
-REMOTE = ("neobert", "ltgbert", "gpt_bert", "llada", "Dream")
+# `test_neobert.py`, `test_ltg.py`, `test_diffusion_families.py`, `test_jina_bert.py`.
+REMOTE = ("neobert", "ltgbert", "gpt_bert", "llada", "Dream", "jina_bert")
 THEIRS = [kind for kind in FAMILIES if kind not in REMOTE]
 LENGTH = "original_max_position_embeddings"
 LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
@@ -105,6 +105,9 @@ OLDER = {
     "olmo3": ("is_causal", "attention_chunk_size", "head_dim", LENGTH),
     "gptj": ("is_causal", "sliding_window"),
     "falcon": (*LLAMAS, LENGTH),
+    "bloom": (*LLAMAS, "n_embed"),
+    "mpt": LLAMAS,
+    "nanochat": (*LLAMAS, "head_dim"),
     "granite": (*LLAMAS, "head_dim", LENGTH),
     "phi": (*LLAMAS, "head_dim", LENGTH),
     "phi3": ("is_causal", "attention_chunk_size", "layer_types", "head_dim"),
@@ -122,6 +125,7 @@ DYNAMIC = {"type": "dynamic", "factor": 2.0}
 YARN = {"rope_type": "yarn", "factor": 8.0, LENGTH: 64}
 SCALED = {"rope_type": "llama3", "factor": 8.0}
 SCALED |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 # Values to try, for fields whose type does not give any.
 OTHERS = {
     "activation_function": ["relu", "gelu_new", "tanh", None],
@@ -152,6 +156,8 @@ OTHERS = {
     ],
     "rope_scaling": [
         LINEAR,
+        LONG,
+        LONG | {"attention_factor": 1.5, "factor": 2},
         {"rope_type": "dynamic", "factor": 2.0},
         SCALED | {LENGTH: 128},
         {"rope_theta": 3e5},
@@ -219,6 +225,8 @@ OTHERS = {
     "use_bidirectional_attention": [True],
     "rope_local_base_freq": [5e5, None],
     "no_rope_layers": [[1, 0] * 18, [1] * 36, [0, 1] * 18, [0], 3],
+    "attn_config": [{"attn_pdrop": 1}, {"alibi": False}, {"clip_qkv": 6.0}, 3],
+    "logit_scale": [0.5, "inv_sqrt_d_model"],
     "word_embed_proj_dim": [768, 512],
 }
 
@@ -271,6 +279,7 @@ WINDOWS = {
     "falcon": {"num_kv_heads"},
     "qwen2": {"sliding_window", "max_window_layers"},
     "qwen3": {"sliding_window", "max_window_layers"},
+    "ernie": {"use_task_id"},  # which only the tensors depend on
 }
 INERT = {
     kind: family.inert_names & list_fields(kind) | WINDOWS.get(kind, set())
@@ -612,10 +621,26 @@ def test_aliases_are_those_of_the_class(kind):
         ("smollm3", {"no_rope_layer_interval": 0}, ["interval=0", "at least 1"]),
         ("smollm3", {"layer_types": [LOCAL] * 36}, ["layer_types=", "all 36"]),
         ("smollm3", {"use_sliding_window": True}, ["use_sliding_window=True"]),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, ["norm=True"]),
+        ("bloom", {"slow_but_exact": True}, ["slow_but_exact=True", "False"]),
+        ("mpt", {"attn_config": {"clip_qkv": 6}}, ["attn_config.clip_qkv=6", "None"]),
+        ("mpt", {"attn_config": {"alibi_bias_max": 16}}, ["alibi_bias_max=16", "8"]),
+        ("mpt", {"attn_config": {"rope": True}}, ["attn_config.rope=True", "known"]),
+        ("mpt", {"attn_config": [1]}, ["attn_config=[1]", "an object"]),
+        ("mpt", {"expansion_ratio": 2}, ["expansion_ratio=2", "4"]),
         ("olmo", {"clip_qkv": 8.0}, ["clip_qkv=8.0", "None"]),
         ("olmo2", {"attention_bias": True}, ["attention_bias=True", "False"]),
         ("phi", {"qk_layernorm": True}, ["qk_layernorm=True", "False"]),
-        ("phi3", {"rope_scaling": {"type": "longrope"}}, ["'longrope'", "'default'"]),
+        ("phi3", {"rope_scaling": DYNAMIC}, ["rope_type='dynamic'", "'default'"]),
+        ("phi3", {"rope_scaling": {"type": "longrope"}}, ["short_factor=None"]),
+        ("phi3", {"rope_scaling": LONG | {"long_factor": [2]}}, ["long_factor=", "48"]),
+        ("phi3", {"rope_scaling": LONG | {"beta": 2}}, ["rope_parameters.beta"]),
+        ("phi3", {"rope_scaling": LONG, LENGTH: 0}, [f"{LENGTH}=0", "at least 1"]),
+        (
+            "phi3",
+            {"rope_scaling": LONG, "num_attention_heads": 16},
+            ["rotary_factors=", "194 numbers"],
+        ),
         ("t5", {"feed_forward_proj": "x-relu"}, ["feed_forward_proj='x-relu'"]),
         ("t5", {"num_decoder_layers": 0}, ["num_decoder_layers=0", "at least 1"]),
         ("roberta", {"pad_token_id": None}, ["pad_token_id=None", "integer"]),

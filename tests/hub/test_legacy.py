@@ -13,6 +13,7 @@ from jaxpt.hub.convert import from_hf, modernise
 from jaxpt.hub.export import export_run
 from jaxpt.hub.files import read_tensors, write_tensors
 from jaxpt.hub.imports import import_run
+from jaxpt.hub.source_folder import read_networks
 from jaxpt.runs.workdir import load_run
 
 OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
@@ -156,3 +157,21 @@ def test_transformers_reads_the_same(tmp_path):
         expected = reference(input_ids=torch.tensor(ids)).logits.numpy()
     result = run.program.task.model.fill_logits(run.params, ids)
     np.testing.assert_allclose(result, expected, atol=1e-4)
+
+
+def test_ernies_task_0_is_added_to_its_segment_types(tmp_path, refuses):
+    fixture, names = Fixture("ernie"), "ernie.embeddings.{}_type_embeddings.weight"
+    table = np.arange(48.0, dtype=np.float32).reshape(3, 16)
+    plain = dict(fixture.tensors)
+    fixture.config["use_task_id"] = True
+    fixture.tensors[names.format("task")] = table
+    write_folder(tmp_path / "tasks", fixture)
+    network = read_networks(tmp_path / "tasks")["masked"]
+    assert set(network.tensors) == set(plain)
+    for name, value in network.tensors.items():
+        added = table[0] if name == names.format("token") else 0
+        np.testing.assert_array_equal(value, plain[name] + added)
+    fixture.tensors = plain
+    write_folder(tmp_path / "none", fixture)
+    with refuses("embeddings.task_type_embeddings.weight: is missing"):
+        read_networks(tmp_path / "none")

@@ -25,4 +25,6 @@ def test_a_config_is_judged_by_its_fields(names):
     assert names.judge(names.of("olmo3", rope_scaling=names.YARN))[0]
     is_read, reason = names.judge(names.of("olmo3", attention_bias=True))
     assert not is_read and "attention_bias=True" in reason
-    assert names.judge(names.of("mixtral")) == (False, "model_type='mixtral'")
+    assert names.judge(names.of("other")) == (False, "model_type='other'")
+    reason = "model_type='mixtral': is not supported: its MLPs are mixtures of experts"
+    assert names.judge(names.of("mixtral")) == (False, reason)

@@ -80,6 +80,7 @@ OTHER = {
     "activation": "relu",
     "positions": "none",
     "rotary_scaling": (8.0, 1.0, 4.0, 64.0),
+    "rotary_factors": (8.0, 1.2, *[1.0] * 16, *[2.0] * 16),
     "relative_directions": "past",
     "disentangled": "both",
     "multipliers": (12.0, 0.25, 8.0),
@@ -95,6 +96,7 @@ WHERE = {
     "max_len": {"positions": "learned"},
     "rotary_base": {"positions": "rotary"},
     "rotary_scaling": {"positions": "rotary"},
+    "rotary_factors": {"positions": "rotary"},
     "rotary_fraction": {"positions": "rotary", "head_dim": 20},
     "positions": {"positions": "learned"},
     "relative_buckets": {"relative_max_distance": 256},
@@ -171,3 +173,15 @@ def test_a_local_base_differs_from_none_if_positions_are_scaled(scaling):
 def test_what_nothing_depends_on_makes_no_difference(shared, one, two):
     specs = [ModelSpec(**shared | values) for values in (one, two)]
     assert specs[0] != specs[1] and find_differences(*specs) == []
+
+
+def test_rows_of_any_length_have_no_one_list_of_factors(refuses):
+    """And generation, whose rows grow, stays within the first."""
+    spec = ModelSpec(positions="rotary", max_len=64)
+    assert spec.generation_len == 64 and spec.choose_factors("any") is spec
+    factors = (8.0, 1.2, *[1.0] * 16, *[2.0] * 16)
+    spec = dataclasses.replace(spec, rotary_factors=factors)
+    assert spec.generation_len == 8
+    assert spec.choose_factors(9).rotary_factors[2:] == (2.0,) * 32
+    with refuses("model.rotary_factors=(8.0,)", "any length"):
+        spec.choose_factors("any")

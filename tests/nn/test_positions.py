@@ -65,6 +65,25 @@ def test_the_bias_depends_on_distance_alone_and_reads_its_table(make_spec):
             np.testing.assert_array_equal(bias[0, :, t, s], expected)
 
 
+def halve(num_heads):
+    """The slopes of Press et al.'s code, which divides the heads by recursion."""
+    power = 2 ** int(np.log2(num_heads))
+    if power == num_heads:
+        start = 2 ** -(2 ** -(np.log2(num_heads) - 3))
+        return [start ** (i + 1) for i in range(num_heads)]
+    return halve(power) + halve(2 * power)[0::2][: num_heads - power]
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 6, 7, 8, 12, 20, 32, 40, 71, 112])
+def test_alibis_slopes_are_those_of_the_paper(num_heads):
+    slopes = positions.alibi_slopes(num_heads)
+    np.testing.assert_allclose(slopes, halve(num_heads), rtol=1e-6)
+    bias = np.asarray(positions.alibi_bias(num_heads, 3, 5, 2))
+    distance = np.abs(np.arange(5) - np.arange(2, 5)[:, None])
+    expected = -slopes[:, None, None] * distance
+    np.testing.assert_allclose(bias[0], expected, rtol=1e-6)
+
+
 def test_learned_positions_are_the_tables_first_rows(make_spec):
     module = positions.LearnedPositions(make_spec(max_len=9, embedding_size=6))
     params = module.init(jax.random.key(0), 4)

@@ -11,10 +11,11 @@ MODEL = """
     num_decoder_layers=-1; embedding_size=-8; num_heads=4 & d_model=30
     d_model=33 & num_heads=3 & positions=sinusoidal
     embedding_size=33 & positions=sinusoidal
-    relative_bias=True & positions=relative
+    relative_bias=True & positions=relative; relative_bias=True & positions=alibi
     relative_buckets=30; relative_buckets=0; relative_max_distance=16
     disentangled=p2p; disentangled=both & positions=rotary
-    disentangled=both & positions=relative; disentangled=c2p & relative_bias=True
+    disentangled=both & positions=relative; disentangled=p2c & positions=alibi
+    disentangled=c2p & relative_bias=True
     disentangled_norm=True; disentangled_projections=True: must be False with
     qk_norm=scaled & disentangled=p2c; attention_softcap=2.0 & disentangled=both
     relative_max_distance=15 & disentangled=both ... or equal to it
@@ -25,7 +26,7 @@ MODEL = """
     attention_out_norm=inside; down_bias=True; head_activation=tanh
     dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
     norm=batchnorm; norm_position=middle; norm_epsilon=-1.0; init=xavier; init_std=-1.0
-    activation=tanh; positions=alibi; relative_directions=ahead; dtype=fp16
+    activation=tanh; positions=t5; relative_directions=ahead; dtype=fp16
     remat=some; attention=flash; loss_chunk=-1; window=-1; global_every=2
     rotary_fraction=0.0; rotary_fraction=1.1; rotary_fraction=nan
     rotary_fraction=0.3 & positions=rotary & d_model=40
@@ -45,6 +46,9 @@ MODEL = """
     rotary_scaling=(8.0, 0.0, 4.0, 64.0); rotary_scaling=(8.0, 4.0, 4.0, 64.0)
     rotary_scaling=(8.0, 1.0, 4.0, 0.0); rotary_scaling=(8.0, 1.0, 4.0, 64.5)
     rotary_scaling=(inf, 1.0, 4.0, 64.0); rotary_scaling=(8.0, 1.0, inf, 64.0)
+    rotary_factors=(8.0, 1.0, 2.0) & positions=rotary; rotary_factors=(8.0, 1.0)
+    rotary_factors=(8.5, 1.0, 2.0, 2.0); rotary_factors=(8.0, 0.0, 2.0, 2.0)
+    rotary_factors=(8.0, 1.0, 2.0, 2.0) & positions=rotary: must be () or 34 numbers
     scan_layers=True & unrotated_every=2
     local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
     scan_layers=True & value_embeddings=True: must be False with

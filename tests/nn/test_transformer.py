@@ -214,7 +214,9 @@ def test_queries_and_keys_are_normed(qk_norm, make_spec):
 
 
 @pytest.mark.slow_except("sinusoidal")
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "relative", "none"])
+@pytest.mark.parametrize(
+    "positions", ["learned", "sinusoidal", "relative", "alibi", "none"]
+)
 def test_a_causal_model_does_not_see_what_comes_after(
     positions, make_spec, make_params
 ):
@@ -282,7 +284,8 @@ def test_packed_documents_are_isolated(make_spec, make_params):
 @pytest.mark.slow_except("none-False")
 @pytest.mark.parametrize(
     "positions, is_causal",
-    [("learned", True), ("sinusoidal", False), ("relative", True), ("none", False)],
+    [("learned", True), ("sinusoidal", False), ("relative", True), ("none", False)]
+    + [("alibi", True), ("alibi", False)],
 )
 def test_a_packed_document_is_read_as_if_alone(
     positions, is_causal, make_spec, make_params
@@ -335,6 +338,7 @@ def test_no_position_means_a_bag_of_words(make_spec, make_params):
         ("none", True),
         ("learned", False),
         ("relative", False),
+        ("alibi", False),
     ):
         spec = make_spec(positions=positions, init_std=0.5)
         model, params = make_params(spec)

@@ -157,12 +157,17 @@ def test_without_its_cross_attention_the_decoder_is_the_causal_model(source, spe
 @pytest.mark.parametrize(
     "objective, held, settings, output",
     [
-        ("clm", LEARNED, TWO, ("model.positions=learned must be rotary, relative or",)),
+        (
+            "clm",
+            LEARNED,
+            TWO,
+            ("model.positions=learned must be rotary, relative, alibi or",),
+        ),
         (
             "clm",
             ROTARY | {"model__positions": "sinusoidal"},
             TWO,
-            ("model.positions=sinusoidal must be rotary, relative or none",),
+            ("model.positions=sinusoidal must be rotary, relative, alibi or none",),
         ),
         (
             "clm",

@@ -13,6 +13,9 @@ DECODERS = {
     "gptj": f"{_HERE}.gptj",
     "falcon": f"{_HERE}.falcon",
     "opt": f"{_HERE}.opt",
+    "bloom": f"{_HERE}.bloom",
+    "mpt": f"{_HERE}.mpt",
+    "nanochat": f"{_HERE}.nanochat",
     "llama": f"{_HERE}.llama",
     "mistral": f"{_HERE}.mistral",
     "qwen2": f"{_HERE}.qwen2",
@@ -54,6 +57,7 @@ ENCODERS = {
     "deberta-v2": f"{_HERE}.deberta_v2",
     "ltgbert": f"{_HERE}.ltgbert",
     "llada": f"{_HERE}.llada",
+    "jina_bert": f"{_HERE}.jina_bert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -64,6 +68,8 @@ ENCODER_DECODERS = {
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
 OLDER_TYPES = {"new": "gte"}
+# (`model_type`, a field, its value) of the family's other networks -> their family.
+VARIANTS = {("bert", "position_embedding_type", "alibi"): "jina_bert"}
 # Classes of code in repositories whose configs have no `model_type` -> the family.
 REMOTE_CLASSES = {
     **dict.fromkeys(("LtgBertForMaskedLM", "LtgbertForMaskedLM"), "ltgbert"),
@@ -90,6 +96,15 @@ REFUSED = {
     "mobilebert": "layers are bottlenecks with several MLPs each",
     "rembert": "head has another width than its token table",
     "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
+    "big_bird": "attention is of random blocks and of tokens that see all others",
+    "convbert": "layers have convolutions with kernels that depend on the tokens",
+    "longformer": "global tokens have separate projections of attention",
+    "roformer": "tokenizer (words of jieba, then WordPiece) is not supported",
+    "xlnet": "attention has two streams and multiplies with embeddings of positions",
+    **dict.fromkeys(("mamba", "rwkv"), "layers are recurrent, without attention"),
+    "qwen3_5_text": "layers are recurrent, but for every fourth",
+    **dict.fromkeys(("mixtral", "olmoe"), "MLPs are mixtures of experts"),
+    **dict.fromkeys(("mdlm", "bd3lm"), "norms depend on an embedding of the noise"),
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
 }

@@ -45,12 +45,17 @@ def list_rows(
     layers: int = 12,
     has_types: bool = True,
     epsilon: float = 1e-12,
+    positions: str = "absolute",
 ) -> tuple[FieldRow, ...]:
-    """The rows that all share, with the defaults of a class."""
+    """The rows that all share, with the defaults of a class.
+
+    Args:
+      positions: `position_embedding_type`, a field of the classes' older versions.
+    """
     types = (_TYPES,) if has_types else ()
     return (
+        fixed(position_embedding_type=positions, is_written=positions != "absolute"),
         fixed(
-            position_embedding_type="absolute",  # of the class's older versions
             is_decoder=False,
             is_encoder_decoder=False,
             add_cross_attention=False,

@@ -2,10 +2,14 @@
 
 The 7b has one such head and one norm for both parts; the new decoder (40b, 180b) has
 groups of heads and two norms, or one (Falcon 2).
+
+ALiBi (Falcon-RW) is refused: the class rounds slope times position to bfloat16, so that
+its bias is not one of distances, and its eager attention adds it twice (5.23).
 """
 
 from dataclasses import replace
 
+from jaxpt.errors import DataError
 from jaxpt.hub.entries import QKV, Table, TensorEntry, map_layers, map_norm, map_untied
 from jaxpt.hub.families.llama_form import RATE
 from jaxpt.hub.family import Family
@@ -17,6 +21,7 @@ from jaxpt.hub.fields import (
     activation,
     field,
     fixed,
+    name_width,
     refusal,
     size,
 )
@@ -34,6 +39,16 @@ _NORMS = {
 }
 _NEW, _MULTI, _NUM = "new_decoder_architecture", "multi_query", "num_kv_heads"
 _PARALLEL, _NUM_NORMS = "parallel_attn", "num_ln_in_parallel_attn"
+
+
+def _read_alibi(config: Config) -> Values:
+    """Nothing, if positions are rotary."""
+    if config["alibi"]:
+        raise DataError(
+            "config.json: alibi=True: must be false, as the class rounds this bias to "
+            "bfloat16 at each position"
+        )
+    return {}
 
 
 def _count_norms(spec: ModelSpec) -> int:
@@ -57,12 +72,6 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
         yield replace(entry, num_heads=spec.kv_heads) if is_qkv else entry
     yield from map_norm(spec, "transformer.ln_f", "encoder/norm")
     yield from map_untied(spec)
-
-
-def _complete(config: Config) -> Config:
-    """The config with the class's name for the width, which older ones call n_embed."""
-    older = config.get("n_embed")
-    return config if older is None else config | {"hidden_size": older}
 
 
 def _read_form(config: Config) -> Values:
@@ -112,7 +121,7 @@ FAMILY = Family(
     (
         CAUSAL,
         fixed(is_encoder_decoder=False),
-        fixed(alibi=False, is_written=True),
+        FieldRow(_read_alibi, lambda spec: {"alibi": False}, {"alibi": False}),
         field("vocab_size", "vocab_size", 65024),
         field("num_hidden_layers", "num_layers", 32),
         field("hidden_size", "d_model", 4544),
@@ -142,7 +151,7 @@ FAMILY = Family(
     list_tensors,
     body="transformer.",
     constants={"positions": "rotary"},
-    complete=_complete,
+    complete=name_width,
     copies={"lm_head.weight": "transformer.word_embeddings.weight"},
     buffers=r"transformer\.h\.\d+\.self_attention\.rotary_emb\.inv_freq",
     ids={"bos_token_id": 11, "eos_token_id": 11},

@@ -13,7 +13,14 @@ from jaxpt.hub.entries import QKV, Table, TensorEntry, map_linear, map_norm
 from jaxpt.hub.families.bert_form import name_copies
 from jaxpt.hub.families.rotary_bert_form import ROTARY_BERT_FORM, list_body, list_rows
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import Config, activation, check_type, field, refusal
+from jaxpt.hub.fields import (
+    Config,
+    activation,
+    agrees,
+    check_type,
+    field,
+    refusal,
+)
 from jaxpt.nn.model_spec import ModelSpec
 
 _HEAD = "cls.predictions"
@@ -94,7 +101,7 @@ def _complete(config: Config) -> Config:
             "might change numbers"
         )
     for name, (allowed, default) in _FIXED.items():
-        if config.get(name, default) != allowed:
+        if not agrees(config.get(name, default), allowed):
             raise refusal(name, config.get(name, default), repr(allowed))
     act = config.get("activation_function", "gelu_new")
     if act not in _ACTIVATIONS:

@@ -1,4 +1,4 @@
-"""Phi 3: Llama's form, with merged projections and a window in every layer."""
+"""Phi 3, 3.5 and 4 mini: Llama's form, merged projections, a window in every layer."""
 
 from jaxpt.hub.entries import QKV, Table
 from jaxpt.hub.families.llama_form import (
@@ -11,7 +11,7 @@ from jaxpt.hub.families.llama_form import (
 )
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import field, fixed
-from jaxpt.hub.rotary import rope
+from jaxpt.hub.long_rope import long_rope
 from jaxpt.hub.windows import decode_window
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -35,7 +35,7 @@ FAMILY = Family(
     (
         fixed(is_causal=True, attention_chunk_size=None, layer_types=None),
         *list_rows(
-            rope(fraction_name="partial_rotary_factor", fraction=1.0, is_scaled=False),
+            long_rope(4096, fraction_name="partial_rotary_factor", fraction=1.0),
             vocab_size=32064,
             hidden_size=3072,
             intermediate_size=8192,
@@ -54,7 +54,7 @@ FAMILY = Family(
     list_tensors,
     body="model.",
     constants=LLAMA_FORM,
-    # Without scaled frequencies, the original length has no effect.
+    # Without LongRoPE, the original length has no effect.
     inert="embd_pdrop original_max_position_embeddings",
     freezes_pad=True,
     copies=COPIES,

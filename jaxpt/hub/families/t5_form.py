@@ -22,7 +22,6 @@ from jaxpt.hub.fields import (
     fixed,
     read_activation,
     refusal,
-    require,
     size,
 )
 from jaxpt.nn.model_spec import ModelSpec
@@ -101,7 +100,8 @@ def _read_mlp(config: Config) -> Values:
     }
     derived |= {key: config[key] for key in derived if key in config}
     is_gated = bool(derived["is_gated_act"])
-    require(derived, is_gated_act=is_gated)
+    if derived["is_gated_act"] != is_gated:
+        raise refusal("is_gated_act", derived["is_gated_act"], repr(is_gated))
     our_name = read_activation("dense_act_fn", derived["dense_act_fn"])
     return {"activation": our_name, "gated_mlp": is_gated}
 

@@ -93,7 +93,8 @@ class ExtraHeads(nn.Module):
           x: the state from which the extra layers start.
           embedded: the embeddings of the row's tokens, as its first layer reads them.
         """
-        spec, length = self.spec, x.shape[1]
+        length = x.shape[1]
+        spec = self.spec.choose_factors(length)
         bias = make_bias(spec, spec.is_bidirectional, length, length)
         position_ids = None
         if spec.positions == "rotary":  # of which only distances matter

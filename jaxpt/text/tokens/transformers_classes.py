@@ -342,8 +342,8 @@ KINDS: dict[str, str | None] = {
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
     **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
-    **dict.fromkeys(("llada", "Dream", "falcon"), None),
-    **dict.fromkeys(("gpt_neox", "olmo"), "GPTNeoXTokenizer"),
+    **dict.fromkeys(("llada", "Dream", "falcon", "bloom", "nanochat"), None),
+    **dict.fromkeys(("gpt_neox", "olmo", "mpt"), "GPTNeoXTokenizer"),
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
