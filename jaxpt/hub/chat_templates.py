@@ -27,7 +27,7 @@ DEFAULT, FILE, FOLDER = "default", "chat_template.jinja", "additional_chat_templ
 
 
 def read_templates(folder: Path) -> dict[str, str]:
-    """The chat templates of a checkpoint by name; {} if it has none."""
+    """The chat templates of a checkpoint by name; {} without any."""
     files = {path.stem: path for path in sorted((folder / FOLDER).glob("*.jinja"))}
     if (folder / FILE).is_file():
         files[DEFAULT] = folder / FILE

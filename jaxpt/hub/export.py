@@ -337,8 +337,14 @@ def write_tokenizer(
 def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
-    """Notes for users of an export: attention masks and starts that differ."""
+    """Notes for users of an export: code it needs, masks and starts that differ."""
     notes, form, name = [], task.text_form, config["architectures"][0]
+    if code := config.get("auto_map"):
+        repository = next(iter(code.values())).partition("--")[0]
+        notes.append(
+            f"transformers has no class {name}: trust_remote_code=True lets it run the "
+            f"code of {repository} (auto_map in config.json)."
+        )
     if head in kind.purpose_fields:
         fields = ", ".join(f"{k}={v}" for k, v in kind.purpose_fields[head].items())
         notes.append(

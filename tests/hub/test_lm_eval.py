@@ -161,14 +161,14 @@ def test_without_the_harness(monkeypatch, refuses, capsys):
     assert capsys.readouterr().err.startswith("jaxpt: error: ")
 
 
-def make_both(run, folder, rule="auto"):
+def make_both(run, folder):
     """Our class of a run, and the harness's own of its export."""
     pytest.importorskip("lm_eval")
     huggingface = importlib.import_module("lm_eval.models.huggingface")
     reference = huggingface.HFLM(
         pretrained=str(folder), device="cpu", dtype="float32", batch_size=4
     )
-    return register()(workdir=str(run), batch_size=3, rule=rule), reference
+    return register()(workdir=str(run), batch_size=3), reference
 
 
 def check_same(ours, reference, pairs, texts, tolerance=1e-4):
@@ -302,29 +302,41 @@ def test_a_run_of_each_causal_objective(objective, tmp_path, monkeypatch):
     text = tmp_path / "text.txt"
     text.write_text("The cat sat. A dog ran home again.\n" * 90)
     config = run_config(text, objective)
-    config.tokenizer.kind, known = "byte", {}
+    config.tokenizer.kind, config.model.num_layers, known = "byte", 2, {}
     if teacher := OBJECTIVES[objective].Spec(row_length=24).needs.teacher:
         other = run_config(text, teacher.objective)
         other.tokenizer.kind = "byte"
         known["teacher"] = make_run(tmp_path / "teacher", other)
         config[objective].teacher = str(tmp_path / "teacher")
     make_run(tmp_path / "run", config, **known)
-    export_run(tmp_path / "run", tmp_path / "out")
-    ours, reference = make_both(tmp_path / "run", tmp_path / "out", "causal")
+    lines = export_run(tmp_path / "run", tmp_path / "out")
+    ours, reference = make_both(tmp_path / "run", tmp_path / "out")
+    alone = ours.tok_encode("\n men", add_special_tokens=False)
+    pairs = [(None, context, alone) for context in ([], [ours.prefix_token_id])]
+    assert len(set(ours._loglikelihood_tokens(pairs))) == 1
+    if ours.rule != "causal":  # its context is read in both directions
+        assert objective == "prefix_lm" and ours.rule == "prefix"
+        assert any("reads every text causally" in line for line in lines)
+        pair = make_requests("loglikelihood", [("The cat", " sat.")])
+        (result,), (expected,) = (m.loglikelihood(pair) for m in (ours, reference))
+        assert abs(result[0] - expected[0]) > 0.1
+        return
     long = "A dog ran home. " * 9  # than the 48 positions
     pairs = [("The cat", " sat."), ("The cat ", "sat."), ("", "A dog"), ("", " A dog")]
-    pairs += [(long, " home again."), (long, long[:40]), ("a", "b"), ("\n\n", "\tx")]
+    pairs += [(long, " home again."), (long, long[:40]), ("a", "b"), ("a\n\n", "\tx")]
     check_same(ours, reference, pairs, [long, "A", "The cat sat.", " home\n"], 1e-5)
     write_tasks(tmp_path)
     manager = TaskManager(include_path=str(tmp_path), include_defaults=False)
+    named = [
+        (task, each["metric"]) for task in TASKS for each in TASKS[task]["metric_list"]
+    ]
     results = []
     for model in (ours, reference):
         result = harness.simple_evaluate(
             model=model, tasks=list(TASKS), task_manager=manager, bootstrap_iters=0
         )["results"]
-        numbers = [result[task] for task in TASKS]
-        results.append([x for each in numbers for k, x in each.items() if ",none" in k])
-    assert len(results[0]) >= 5 and results[0] == pytest.approx(results[1], rel=1e-4)
+        results.append([result[task][f"{name},none"] for task, name in named])
+    assert results[0] == pytest.approx(results[1], rel=1e-5)
 
 
 def test_a_masked_run_is_scored_by_its_rule(speech, tmp_path, refuses):

@@ -19,7 +19,7 @@ def merge_specials(options: dict, special_map: dict | None) -> dict:
     """The options with special_tokens_map.json, merged as in transformers' base class.
 
     Returns:
-      the options; `SPECIFIC` has the special tokens whose names are no roles. If they
+      the options; `SPECIFIC` has the special tokens whose names are not roles. If they
       have `extra_special_tokens`, `additional_special_tokens` does not count.
     """
     options = dict(options)
