@@ -340,7 +340,7 @@ def write_notes(
     """Notes for users of an export: code it needs, masks and starts that differ."""
     notes, form, name = [], task.text_form, config["architectures"][0]
     if code := config.get("auto_map"):
-        repository = next(iter(code.values())).partition("--")[0]
+        repository, _ = next(iter(code.values())).split(2 * "-")  # and its module
         notes.append(
             f"transformers has no class {name}: trust_remote_code=True lets it run the "
             f"code of {repository} (auto_map in config.json)."

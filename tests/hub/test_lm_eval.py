@@ -319,7 +319,7 @@ def test_a_run_of_each_causal_objective(objective, tmp_path, monkeypatch):
         assert any("reads every text causally" in line for line in lines)
         pair = make_requests("loglikelihood", [("The cat", " sat.")])
         (result,), (expected,) = (m.loglikelihood(pair) for m in (ours, reference))
-        assert abs(result[0] - expected[0]) > 0.1
+        assert abs(result[0] - expected[0]) > 0.01
         return
     long = "A dog ran home. " * 9  # than the 48 positions
     pairs = [("The cat", " sat."), ("The cat ", "sat."), ("", "A dog"), ("", " A dog")]
@@ -336,7 +336,8 @@ def test_a_run_of_each_causal_objective(objective, tmp_path, monkeypatch):
             model=model, tasks=list(TASKS), task_manager=manager, bootstrap_iters=0
         )["results"]
         results.append([result[task][f"{name},none"] for task, name in named])
-    assert results[0] == pytest.approx(results[1], rel=1e-5)
+    # A perplexity is e to a score of about 90.
+    assert results[0] == pytest.approx(results[1], rel=1e-4)
 
 
 def test_a_masked_run_is_scored_by_its_rule(speech, tmp_path, refuses):

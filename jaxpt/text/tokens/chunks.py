@@ -117,7 +117,7 @@ class ChunkEncoder:
 
 
 def replace_surrogates(text: str) -> str:
-    """A text that the library accepts: U+FFFD replaces lone surrogates, byte for byte."""
+    """A text that the library accepts: U+FFFD for lone surrogates, byte for byte."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
