@@ -27,6 +27,21 @@ def of(kind: str, architecture: str = "", **fields: Any) -> Config:
     return {"model_type": kind, **classes, **fields}
 
 
+def sized(
+    kind: str,
+    architecture: str,
+    width: int,
+    depth: int,
+    heads: int,
+    inner: int,
+    **fields: Any,
+) -> Config:
+    """A config.json with the four sizes by their usual names."""
+    sizes = {"hidden_size": width, "num_hidden_layers": depth}
+    sizes |= {"num_attention_heads": heads, "intermediate_size": inner}
+    return of(kind, architecture, **sizes, **fields)
+
+
 def remote(architecture: str, kind: str = "", **fields: Any) -> Config:
     """A config.json whose classes are code in the repository, which is never run."""
     code = {"auto_map": {"AutoModel": f"modeling.{architecture}"}}
@@ -97,6 +112,19 @@ LLADA = {
     "rope_theta": 500000.0,
     "vocab_size": 126464,
     "weight_tying": False,
+}
+ROBERTA = {
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+}
+POOLER = {
+    "directionality": "bidi",
+    "pooler_fc_size": 768,
+    "pooler_num_attention_heads": 12,
+    "pooler_num_fc_layers": 3,
+    "pooler_size_per_head": 128,
+    "pooler_type": "first_token_transform",
 }
 PARTS: dict[str, dict[str, Config]] = {
     "Encoders": {
@@ -416,6 +444,90 @@ PARTS: dict[str, dict[str, Config]] = {
         "google/bigbird-roberta-base": of("big_bird", "BigBirdForPreTraining"),
         "allenai/longformer-base-4096": of("longformer", attention_window=[512] * 12),
         "junnyu/roformer_chinese_base": of("roformer", "RoFormerForMaskedLM"),
+        "google-bert/bert-base-chinese": of(
+            "bert", "BertForMaskedLM", vocab_size=21128, **POOLER
+        ),
+        "google-bert/bert-large-uncased-whole-word-masking": of(
+            "bert", "BertForMaskedLM", **LARGE
+        ),
+        "emilyalsentzer/Bio_ClinicalBERT": of("bert", vocab_size=28996),
+        "dmis-lab/biobert-base-cased-v1.2": of("bert", vocab_size=28996),
+        "deepset/gbert-base": of("bert", "BertForMaskedLM", vocab_size=31102),
+        "hfl/chinese-roberta-wwm-ext": of(
+            "bert", "BertForMaskedLM", vocab_size=21128, output_past=True, **POOLER
+        ),
+        "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2": sized(
+            "bert", "BertModel", 384, 12, 12, 1536, vocab_size=250037
+        ),
+        "BAAI/bge-small-en-v1.5": sized("bert", "BertModel", 384, 12, 12, 1536),
+        "mixedbread-ai/mxbai-embed-large-v1": of("bert", "BertModel", **LARGE),
+        "FacebookAI/roberta-large": of(
+            "roberta", "RobertaForMaskedLM", vocab_size=50265, **LARGE, **ROBERTA
+        ),
+        "FacebookAI/xlm-roberta-large": of(
+            "xlm-roberta",
+            "XLMRobertaForMaskedLM",
+            vocab_size=250002,
+            output_past=True,
+            **LARGE,
+            **ROBERTA,
+        ),
+        "intfloat/multilingual-e5-base": of(
+            "xlm-roberta",
+            "XLMRobertaModel",
+            vocab_size=250002,
+            output_past=True,
+            **ROBERTA,
+        ),
+        "facebook/xlm-v-base": of(
+            "xlm-roberta", "XLMRobertaForMaskedLM", vocab_size=901629, **ROBERTA
+        ),
+        "microsoft/codebert-base": of(
+            "roberta", "RobertaModel", vocab_size=50265, output_past=True, **ROBERTA
+        ),
+        "google/electra-small-generator": sized(
+            "electra",
+            "ElectraForMaskedLM",
+            256,
+            12,
+            4,
+            1024,
+            embedding_size=128,
+            generator_size="0.25",
+        ),
+        "microsoft/deberta-v3-small": sized(
+            "deberta-v2", "", 768, 6, 12, 3072, **DEBERTA
+        ),
+        "jhu-clsp/ettin-encoder-17m": sized(
+            "modernbert", "ModernBertForMaskedLM", 256, 7, 4, 384
+        ),
+        "jhu-clsp/ettin-encoder-400m": sized(
+            "modernbert", "ModernBertForMaskedLM", 1024, 28, 16, 2624
+        ),
+        "jhu-clsp/mmBERT-small": sized(
+            "modernbert",
+            "ModernBertForMaskedLM",
+            384,
+            22,
+            6,
+            1152,
+            vocab_size=256000,
+            local_rope_theta=160000.0,
+        ),
+        "EuroBERT/EuroBERT-2.1B": sized(
+            "eurobert",
+            "EuroBertForMaskedLM",
+            2304,
+            32,
+            18,
+            6144,
+            hidden_act="silu",
+            num_key_value_heads=6,
+            rope_theta=250000,
+        ),
+        "squeezebert/squeezebert-uncased": of("squeezebert"),
+        "google/canine-s": of("canine", "CanineModel"),
+        "google/fnet-base": of("fnet", "FNetForPreTraining"),
     },
     "BabyLM": {
         "babylm/babyllama-10m-2024": of(
@@ -482,6 +594,19 @@ PARTS: dict[str, dict[str, Config]] = {
             type_vocab_size=2,
             layer_norm_eps=1e-5,
             vocab_size=8192,
+        ),
+        "timinar/baby-llama-58m": sized(
+            "llama",
+            "LlamaForCausalLM",
+            512,
+            16,
+            8,
+            1024,
+            max_position_embeddings=256,
+            vocab_size=16000,
+        ),
+        "BabyLM-community/babylm-baseline-100m-gpt2": of(
+            "gpt2", "GPT2LMHeadModel", vocab_size=16384
         ),
     },
     "Decoders": {
@@ -752,6 +877,210 @@ PARTS: dict[str, dict[str, Config]] = {
             attn_config=MPT_ATTENTION | {"alibi_bias_max": 16, "clip_qkv": 6},
             max_seq_len=65536,
         ),
+        "openai-community/gpt2-medium": of(
+            "gpt2", "GPT2LMHeadModel", n_embd=1024, n_layer=24, n_head=16
+        ),
+        "openai-community/gpt2-large": of(
+            "gpt2", "GPT2LMHeadModel", n_embd=1280, n_layer=36, n_head=20
+        ),
+        "EleutherAI/pythia-14m": sized(
+            "gpt_neox", "GPTNeoXForCausalLM", 128, 6, 4, 512, vocab_size=50304
+        ),
+        "EleutherAI/pythia-70m": sized(
+            "gpt_neox", "GPTNeoXForCausalLM", 512, 6, 8, 2048, vocab_size=50304
+        ),
+        "EleutherAI/pythia-410m": sized(
+            "gpt_neox", "GPTNeoXForCausalLM", 1024, 24, 16, 4096, vocab_size=50304
+        ),
+        "EleutherAI/pythia-1b": sized(
+            "gpt_neox", "GPTNeoXForCausalLM", 2048, 16, 8, 8192, vocab_size=50304
+        ),
+        "roneneldan/TinyStories-1M": of(
+            "gpt_neo",
+            "GPTNeoForCausalLM",
+            hidden_size=64,
+            num_layers=8,
+            num_heads=16,
+            attention_types=[[["global", "local"], 4]],
+        ),
+        "facebook/opt-1.3b": of(
+            "opt",
+            "OPTForCausalLM",
+            hidden_size=2048,
+            num_hidden_layers=24,
+            num_attention_heads=32,
+            ffn_dim=8192,
+            word_embed_proj_dim=2048,
+        ),
+        "bigscience/bloom-1b1": of(
+            "bloom",
+            "BloomForCausalLM",
+            n_embed=1536,
+            n_layer=24,
+            num_attention_heads=16,
+        ),
+        "HuggingFaceTB/SmolLM2-360M": sized(
+            "llama",
+            "LlamaForCausalLM",
+            960,
+            32,
+            15,
+            2560,
+            num_key_value_heads=5,
+            rope_interleaved=False,
+            rope_theta=100000,
+            tie_word_embeddings=True,
+            is_llama_config=True,
+        ),
+        "HuggingFaceTB/SmolLM2-1.7B": sized(
+            "llama",
+            "LlamaForCausalLM",
+            2048,
+            24,
+            32,
+            8192,
+            num_key_value_heads=32,
+            rope_theta=130000,
+            tie_word_embeddings=True,
+        ),
+        "meta-llama/Llama-2-7b-hf": sized(
+            "llama",
+            "LlamaForCausalLM",
+            4096,
+            32,
+            32,
+            11008,
+        ),
+        "meta-llama/Llama-3.1-8B": sized(
+            "llama",
+            "LlamaForCausalLM",
+            4096,
+            32,
+            32,
+            14336,
+            num_key_value_heads=8,
+            rope_scaling=LLAMA_3 | {"factor": 8.0},
+            rope_theta=500000.0,
+            vocab_size=128256,
+        ),
+        "openlm-research/open_llama_3b_v2": sized(
+            "llama",
+            "LlamaForCausalLM",
+            3200,
+            26,
+            32,
+            8640,
+        ),
+        "princeton-nlp/Sheared-LLaMA-1.3B": sized(
+            "llama",
+            "LlamaForCausalLM",
+            2048,
+            24,
+            16,
+            5504,
+            max_position_embeddings=4096,
+        ),
+        "deepseek-ai/deepseek-llm-7b-base": sized(
+            "llama",
+            "LlamaForCausalLM",
+            4096,
+            30,
+            32,
+            11008,
+            vocab_size=102400,
+            max_position_embeddings=4096,
+        ),
+        "utter-project/EuroLLM-1.7B": sized(
+            "llama",
+            "LlamaForCausalLM",
+            2048,
+            24,
+            16,
+            5632,
+            num_key_value_heads=8,
+            vocab_size=128000,
+        ),
+        "01-ai/Yi-6B": sized(
+            "llama",
+            "LlamaForCausalLM",
+            4096,
+            32,
+            32,
+            11008,
+            num_key_value_heads=4,
+            vocab_size=64000,
+            rope_theta=5000000.0,
+        ),
+        "Qwen/Qwen2.5-1.5B": sized(
+            "qwen2",
+            "Qwen2ForCausalLM",
+            1536,
+            28,
+            12,
+            8960,
+            num_key_value_heads=2,
+            max_window_layers=28,
+            rope_theta=1000000.0,
+            tie_word_embeddings=True,
+            use_sliding_window=False,
+            vocab_size=151936,
+        ),
+        "Qwen/Qwen3-1.7B-Base": sized(
+            "qwen3",
+            "Qwen3ForCausalLM",
+            2048,
+            28,
+            16,
+            6144,
+            num_key_value_heads=8,
+            head_dim=128,
+            attention_bias=False,
+            max_window_layers=28,
+        ),
+        "google/gemma-3-1b-pt": sized(
+            "gemma3_text",
+            "Gemma3ForCausalLM",
+            1152,
+            26,
+            4,
+            6912,
+            num_key_value_heads=1,
+            head_dim=256,
+            query_pre_attn_scalar=256,
+            rope_local_base_freq=10000,
+            rope_theta=1000000,
+            sliding_window=512,
+            sliding_window_pattern=6,
+            vocab_size=262144,
+        ),
+        "mistralai/Mistral-Nemo-Base-2407": sized(
+            "mistral",
+            "MistralForCausalLM",
+            5120,
+            40,
+            32,
+            14336,
+            num_key_value_heads=8,
+            head_dim=128,
+            rope_theta=1000000.0,
+            sliding_window=None,
+            vocab_size=131072,
+        ),
+        "allenai/OLMo-2-1124-7B": sized(
+            "olmo2", "Olmo2ForCausalLM", 4096, 32, 32, 11008
+        ),
+        "allenai/OLMo-7B-0424-hf": of("olmo", "OlmoForCausalLM", clip_qkv=8.0),
+        "microsoft/phi-2": sized(
+            "phi", "PhiForCausalLM", 2560, 32, 32, 10240, partial_rotary_factor=0.4
+        ),
+        "stabilityai/stablelm-3b-4e1t": sized(
+            "stablelm", "StableLmForCausalLM", 2560, 32, 32, 6912, vocab_size=50304
+        ),
+        "Salesforce/codegen-350M-mono": of("codegen", "CodeGenForCausalLM"),
+        "openai-community/openai-gpt": of("openai-gpt", "OpenAIGPTLMHeadModel"),
+        "baidu/ERNIE-4.5-0.3B-PT": of("ernie4_5", "Ernie4_5ForCausalLM"),
+        "swiss-ai/Apertus-8B-2509": of("apertus", "ApertusForCausalLM"),
+        "nvidia/Minitron-4B-Base": of("nemotron", "NemotronForCausalLM"),
     },
     "Encoders with a decoder": {
         "google-t5/t5-small": of("t5", "T5ForConditionalGeneration", d_kv=64),
@@ -805,6 +1134,38 @@ PARTS: dict[str, dict[str, Config]] = {
             encoder_layers=2,
             decoder_layers=12,
         ),
+        "google-t5/t5-base": of(
+            "t5",
+            "T5ForConditionalGeneration",
+            d_model=768,
+            d_ff=3072,
+            num_layers=12,
+            num_heads=12,
+            n_positions=512,
+        ),
+        "google/t5-v1_1-small": of(
+            "t5",
+            "T5ForConditionalGeneration",
+            d_ff=1024,
+            num_layers=8,
+            num_decoder_layers=8,
+            num_heads=6,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
+        ),
+        "Salesforce/codet5-base": of(
+            "t5",
+            "T5ForConditionalGeneration",
+            d_model=768,
+            d_ff=3072,
+            num_layers=12,
+            num_heads=12,
+            vocab_size=32100,
+        ),
+        "facebook/nllb-200-distilled-600M": of(
+            "m2m_100", "M2M100ForConditionalGeneration"
+        ),
+        "allenai/led-base-16384": of("led", "LEDForConditionalGeneration"),
     },
     "Diffusion": {
         "GSAI-ML/LLaDA-8B-Base": remote(
@@ -827,6 +1188,9 @@ PARTS: dict[str, dict[str, Config]] = {
         ),
         "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm"),
         "kuleshov-group/bd3lm-owt-block_size16": remote("BD3LM", "bd3lm"),
+        "GSAI-ML/LLaDA-8B-Instruct": remote(
+            "LLaDAModelLM", "llada", **LLADA, mask_token_id=126336
+        ),
     },
     "Other networks (out of scope)": {
         "mistralai/Mixtral-8x7B-v0.1": of("mixtral"),
@@ -834,6 +1198,9 @@ PARTS: dict[str, dict[str, Config]] = {
         "state-spaces/mamba-130m-hf": of("mamba"),
         "xlnet/xlnet-base-cased": of("xlnet"),
         "RWKV/rwkv-4-169m-pile": of("rwkv"),
+        "Qwen/Qwen3-30B-A3B-Base": of("qwen3_moe"),
+        "LiquidAI/LFM2-350M": of("lfm2"),
+        "tiiuae/Falcon-H1-0.5B-Base": of("falcon_h1"),
     },
 }
 

@@ -131,7 +131,13 @@ RARE = {
         "branch.json",
         "critical_differences.svg",
     ),
-    *("generation.json", "base_model.json", "diverged.json", "words/1M/"),
+    *(
+        "chat_templates.json",
+        "generation.json",
+        "base_model.json",
+        "diverged.json",
+        "words/1M/",
+    ),
     *("evaluations/", "babylm/"),
 }
 

@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 
 from jaxpt.errors import DataError, UserError, argument
 from jaxpt.files.remote import fetch
+from jaxpt.hub import chat_templates
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.files import ADAPTER, INDEX, MODEL, PICKLES, find_other, read_json
 from jaxpt.hub.origin import FOLDER, RUN, BaseModel
@@ -38,7 +39,10 @@ from jaxpt.hub.source_folder import PARTS
 from jaxpt.text.tokens.folder_options import NAMES as OPTIONS
 from jaxpt.text.tokens.published import FOLDERS
 
-CONFIGS = ("config.json", "generation_config.json", INDEX)
+CONFIGS = (
+    *("config.json", "generation_config.json", INDEX),
+    *(chat_templates.FILE, f"{chat_templates.FOLDER}/*.jinja"),
+)
 ADAPTERS = (ADAPTER_CONFIG, ADAPTER)  # of PEFT, in a repository without a model
 TOKENIZERS = (
     *itertools.chain.from_iterable(FOLDERS),

@@ -13,6 +13,7 @@ from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder
 from jaxpt.hub.card import TASKS, Card, format_card
+from jaxpt.hub.chat_templates import export_templates
 from jaxpt.hub.configs import write_configs
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.family import Family
@@ -166,6 +167,7 @@ def write_export(
             comparison=comparison,
         )
         facts = write_model(model, tokenizer, card, place / inner, options)
+        export_templates(workdir, place / inner)
         lines += [f"{folder / inner}: {fact}" for fact in facts]
     if len(models) > 1:  # the Hub shows the card at the top
         write_file(place, "README.md", (main_folder(place) / "README.md").read_bytes())
@@ -335,8 +337,14 @@ def write_tokenizer(
 def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
-    """Notes for users of an export: attention masks and starts that differ."""
+    """Notes for users of an export: code it needs, masks and starts that differ."""
     notes, form, name = [], task.text_form, config["architectures"][0]
+    if code := config.get("auto_map"):
+        repository, _ = next(iter(code.values())).split(2 * "-")  # and its module
+        notes.append(
+            f"transformers has no class {name}: trust_remote_code=True lets it run the "
+            f"code of {repository} (auto_map in config.json)."
+        )
     if head in kind.purpose_fields:
         fields = ", ".join(f"{k}={v}" for k, v in kind.purpose_fields[head].items())
         notes.append(

@@ -17,6 +17,7 @@ from jaxpt.errors import DataError, argument
 from jaxpt.files import checksums
 from jaxpt.files.folder import new_folder, write_config
 from jaxpt.files.remote import fetch
+from jaxpt.hub.chat_templates import keep_templates, read_templates
 from jaxpt.hub.continued import suggest_settings
 from jaxpt.hub.convert import flatten, from_hf, list_unread
 from jaxpt.hub.download import find_folder
@@ -125,6 +126,9 @@ def _import(
     _write_run(place, task, params, tokenizer)
     write_random_parts(place, random_parts)
     write_defaults(place, dict(defaults))
+    templates = read_templates(main_folder(folder))
+    if not new_tokenizer:  # they have special tokens of the old one
+        keep_templates(place, templates)
     if known_base := base or (origin and origin.base):
         write_base_model(place, known_base)
     for head in filter(None, heads):
@@ -138,6 +142,11 @@ def _import(
         *_list_random(workdir, random_parts, source),
         *_list_unread(networks, source),
         *ignored,
+        *(
+            [f"{source}: chat templates are left out"]
+            if new_tokenizer and templates
+            else []
+        ),
         f"{workdir}: {source_name}, {size:,} parameters",
         *(advice if networks.keys() == _list_parts(program).keys() else ()),
     ]

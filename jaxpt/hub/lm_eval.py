@@ -124,6 +124,9 @@ class RunLM:
         for _, context, continuation in requests:
             if not self.is_bare and context == [self.prefix_token_id]:
                 context = []  # the rule adds the ids before a text
+            elif self.is_bare and not context:
+                # Of white space alone, which the harness moves to the continuation.
+                context = [self.prefix_token_id]
             ids = np.array([*context, *continuation], np.int32)[-limit:]
             if len(continuation) > limit - self.is_bare:
                 raise DataError(

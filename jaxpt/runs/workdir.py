@@ -55,6 +55,7 @@ DIVERGENCE |= {
 } | {"train_seconds?": float}
 DIVERGED = "diverged.json"  # of a run whose loss was not finite
 BASE_MODEL = "base_model.json"  # of a run imported from the Hugging Face Hub
+CHAT_TEMPLATES = "chat_templates.json"  # of an imported run
 # Files that say what a run is.
 IDENTITY_NAMES = (
     "config.json",
@@ -65,6 +66,7 @@ IDENTITY_NAMES = (
     random_parts.NAME,
     generation_defaults.NAME,
     BASE_MODEL,
+    CHAT_TEMPLATES,
 )
 # Files whose checksums are recorded; that of the log is, too.
 NAMES = (*IDENTITY_NAMES, "result.json", DIVERGED, EXAMPLES)

@@ -91,6 +91,57 @@ def test_options_of_generation_are_applied(is_old, make_checkpoint, tmp_path):
     assert "do_sample" not in again
 
 
+CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}[EOS]{% endfor %}"
+TALK = [{"role": "user", "content": " a b"}]
+
+
+@pytest.mark.slow_except("files")
+@pytest.mark.parametrize("place", ["option", "list", "files"])
+def test_chat_templates_and_added_tokens_come_through(place, make_checkpoint, tmp_path):
+    """Into the run, and out of it for `AutoTokenizer`, with the same ids."""
+    from transformers import AutoTokenizer
+
+    folder, run, config = make_checkpoint("gpt2", 29)
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text())
+    options["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if place == "option":
+        options["chat_template"] = CHAT
+    elif place == "list":
+        named = {"default": CHAT, "tool_use": "{{ messages }}"}
+        named = [{"name": name, "template": text} for name, text in named.items()]
+        options["chat_template"] = named
+    else:  # the files count
+        options["chat_template"] = "none"
+        (folder / "chat_template.jinja").write_text(CHAT)
+        (folder / "additional_chat_templates").mkdir()
+        more = folder / "additional_chat_templates/tool_use.jinja"
+        more.write_text("{{ messages }}")
+    options["added_tokens_decoder"] = {
+        "29": {"content": "a  b", "lstrip": True, "normalized": False}
+    }
+    path.write_text(json.dumps(options))
+    theirs = AutoTokenizer.from_pretrained(folder)
+    import_run(folder, run, config)
+    export_run(run, tmp_path / "again")
+    again = AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again.chat_template == theirs.chat_template
+    assert CHAT == again.get_chat_template()
+    for text in ("a  b", "x a  b c", "a b[EOS]"):
+        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        assert again(text, add_special_tokens=False)["input_ids"] == expected
+        assert load_run(run).tokenizer.encode_prompt(text).tolist() == expected
+    ids = [each.apply_chat_template(TALK)["input_ids"] for each in (again, theirs)]
+    assert ids[0] == ids[1]
+
+
+def test_a_chat_template_of_another_form_is_refused(make_checkpoint, refuses):
+    folder, run, config = make_checkpoint("gpt2")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": [1]}))
+    with refuses("tokenizer_config.json: chat_template", "name and template"):
+        import_run(folder, run, config)
+
+
 def test_options_of_sampling_need_do_sample(make_checkpoint, tmp_path):
     folder, run, config = make_checkpoint("llama")
     options = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 50}

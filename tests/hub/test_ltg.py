@@ -10,17 +10,22 @@ import json
 import jax
 import numpy as np
 import pytest
+import tiny
 from hub.cases import Ours, check, compare, pad_before
 from hub.ltg_cases import CASES, ODD, SMALL, make_batch, make_config, read_fixture
 from safetensors.numpy import save_file
 
+from jaxpt.config.plan import make_plan
 from jaxpt.hub.configs import read_config, write_config
 from jaxpt.hub.convert import check_names, from_hf, modernise, to_hf
+from jaxpt.hub.export import write_notes
 from jaxpt.hub.family import find_family
 from jaxpt.hub.source_folder import read_networks
 from jaxpt.nn.scan import stack_layers
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
+from jaxpt.runs.task import make_task
+from jaxpt.text.tokens.vocab import Vocab
 
 every = pytest.mark.parametrize("name", CASES)
 KINDS = sorted({kind for kind, _, _ in CASES.values()})
@@ -102,6 +107,19 @@ def test_what_is_read_is_written(name, tmp_path):
 def test_a_model_is_exported_as_its_family_without_its_name(name):
     ours, _, _, _ = read_ours(name)
     assert write_config(ours.spec, next(iter(ours.family.heads)))[0] is ours.family
+
+
+@every
+def test_an_export_says_whose_code_it_needs(name):
+    ours, _, _, _ = read_ours(name)
+    head = next(iter(ours.family.heads))
+    kind, config = write_config(ours.spec, head)
+    vocab = Vocab(size=9, pad=0, eos=1)
+    task = make_task(make_plan(tiny.make_config("no.txt", "clm")), vocab)
+    notes = write_notes(task, vocab, head, kind, config)
+    code = config["auto_map"]["AutoConfig"].partition("--")[0]
+    assert "/" in code
+    assert any("trust_remote_code=True" in n and f" {code} " in n for n in notes)
 
 
 @every

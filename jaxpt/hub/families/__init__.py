@@ -103,7 +103,14 @@ REFUSED = {
     "xlnet": "attention has two streams and multiplies with embeddings of positions",
     **dict.fromkeys(("mamba", "rwkv"), "layers are recurrent, without attention"),
     "qwen3_5_text": "layers are recurrent, but for every fourth",
-    **dict.fromkeys(("mixtral", "olmoe"), "MLPs are mixtures of experts"),
+    **dict.fromkeys(("mixtral", "olmoe", "qwen3_moe"), "MLPs are mixtures of experts"),
+    **dict.fromkeys(
+        ("lfm2", "falcon_h1"), "layers are in part convolutions or recurrent"
+    ),
+    "canine": "tokens are characters, which are hashed and shortened by convolutions",
+    "fnet": "layers mix tokens by Fourier transforms, without attention",
+    "squeezebert": "layers are grouped convolutions",
+    "led": "global tokens have separate projections of attention",
     **dict.fromkeys(("mdlm", "bd3lm"), "norms depend on an embedding of the noise"),
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",

@@ -98,8 +98,8 @@ class ChunkEncoder:
         """Pairs of uint32, id and number of bytes, which add up to the text's."""
         try:
             encoding = self._core.encode(text, add_special_tokens=False)
-        except TypeError:  # a lone surrogate; U+FFFD has the same number of bytes
-            text = re.sub("[\ud800-\udfff]", "\ufffd", text)
+        except TypeError:
+            text = replace_surrogates(text)
             encoding = self._core.encode(text, add_special_tokens=False)
         # The bytes of a character that tokens share count for the last token: in the
         # library, a T5 word's "▁" covers the word's first letter.
@@ -114,6 +114,11 @@ class ChunkEncoder:
             pairs.append(end - done if is_ascii else len(text[done:end].encode()))
             done = end
         return (pairs if pairs[-1] else pairs[:-2]).tobytes()
+
+
+def replace_surrogates(text: str) -> str:
+    """A text that the library accepts: U+FFFD for lone surrogates, byte for byte."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 class _Cache(dict):

@@ -11,12 +11,6 @@ from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
 _log = logging.getLogger(__name__)
 
-# Unicode's White_Space, which the library strips; `str.isspace` adds \x1c to \x1f.
-WHITESPACE = (
-    "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
-    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-)
-
 
 class Tokenizer(Protocol):
     """The interface of tokenizers, which each kind inherits.
@@ -82,9 +76,9 @@ class Tokenizer(Protocol):
         """The int32 ids [n] of a prompt, in which names of specials are recognized.
 
         A special may have its name in the vocabulary (`<mask>`) or in `SPECIALS`
-        (`[MASK]`). If tokens include the space before a word (bpe), whitespace before a
-        mask or sentinel is removed, as the `tokenizers` library does with `lstrip`.
-        A character outside the vocabulary is read as [UNK], with a warning.
+        (`[MASK]`). Subwords are encoded as the `tokenizers` library encodes the prompt:
+        a mask with `lstrip` removes the whitespace before it. A character
+        outside the vocabulary is read as [UNK], with a warning.
         """
         vocab = self.vocab
         ids = {SPECIALS[role]: getattr(vocab, role) for role in SPECIALS}
@@ -93,11 +87,6 @@ class Tokenizer(Protocol):
         names = "|".join(map(re.escape, sorted(ids, key=len, reverse=True)))
         parts = re.split(f"({names})", text) if names else [text]
         # re.split alternates: plain text, a special, plain text, ...
-        for i in range(1, len(parts), 2):
-            if ids[parts[i]] in self.strips_left:
-                parts[i - 1] = parts[i - 1].rstrip(WHITESPACE)
-            if ids[parts[i]] in self.strips_right:
-                parts[i + 1] = parts[i + 1].lstrip(WHITESPACE)
         # A character may be known only with its neighbour, as an accent with a letter.
         texts = [part for part in parts[::2] if self.count_unknown(part)]
         unknown = {c for part in texts for c in part if self.count_unknown(c)}
@@ -107,6 +96,10 @@ class Tokenizer(Protocol):
                 raise DataError(f"{line}the tokenizer's vocabulary")
             name = vocab.special_names.get(vocab.unk, SPECIALS["unk"])
             _log.warning(f"{line}the tokenizer's vocabulary, read as {name}")
+        return self._join_parts(parts, ids)
+
+    def _join_parts(self, parts: list[str], ids: dict[str, int]) -> np.ndarray:
+        """The int32 ids [n] of plain texts with names of specials between them."""
         pieces = [
             np.array([ids[part]]) if i % 2 else self.encode(part)
             for i, part in enumerate(parts)

@@ -22,6 +22,15 @@ from tokenizers import AddedToken
 from jaxpt.errors import DataError
 from jaxpt.files import disk, schema
 from jaxpt.text.tokens import special_names
+from jaxpt.text.tokens.added_tokens import (
+    EXTRA_LISTS,
+    ROLES,
+    SPECIFIC,
+    make_token,
+    merge_specials,
+    read_added,
+    read_decoder,
+)
 from jaxpt.text.tokens.core import check_ids
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.post_processor import write_template
@@ -30,6 +39,7 @@ from jaxpt.text.tokens.transformers_classes import (
     CLASSES,
     PLAIN_NAMES,
     REMOTE,
+    TokenizerClass,
     apply_class,
     choose_class,
 )
@@ -43,8 +53,6 @@ CONFIG, MAP, ADDED = (
     "added_tokens.json",
 )
 NAMES = (CONFIG, MAP, ADDED)
-ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-EXTRA = ("additional_special_tokens", "extra_special_tokens")
 # Options of tokenizer_config.json that change no ids of a text: what it is decoded to,
 # its length, padding, conversation, the names of files, and what transformers ignores.
 INERT = frozenset(
@@ -73,7 +81,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "trust_remote_code": (False, None),  # tokenizer.json as it is, for any class
     "sp_model_kwargs": ({}, None),
     "init_inputs": ([], None),
-    "model_specific_special_tokens": ({}, None),
+    SPECIFIC: ({}, None),
 }
 
 
@@ -84,8 +92,8 @@ class FolderOptions:
     Attributes:
       folder: where they are.
       options: of tokenizer_config.json, with the tokens of special_tokens_map.json.
-      added: added tokens in the order of their ids, which they must get; None if no
-        file lists them.
+      added: added tokens by their ids, which they must get.
+      has_all: whether these are all of them, and those of tokenizer.json do not count.
       name: a key of `CLASSES`, or None.
       is_named: whether a file names the class, not only the model's type.
       ids: ids of special tokens by role, of generation_config.json and config.json.
@@ -95,7 +103,8 @@ class FolderOptions:
 
     folder: Path
     options: dict[str, Any]
-    added: dict[int, AddedToken] | None
+    added: dict[int, AddedToken]
+    has_all: bool
     name: str | None
     is_named: bool
     ids: dict[str, int]
@@ -134,19 +143,48 @@ class FolderOptions:
         data = json.loads(core.to_str())
         where = str(self.folder / CONFIG)
         own = {token.pop("id"): AddedToken(**token) for token in data["added_tokens"]}
-        kind = CLASSES[self.name].model
-        is_class = kind == data["model"].get("type") or bool(kind and self.is_named)
-        if is_class:
+        if is_class := self._has_class(data["model"]):
             data = apply_class(self.name, data, self.options, where)
+            self._check_unknown(data["model"])
             data["added_tokens"] = []
-            own = own if self.added is None else {}
+            own = {} if self.has_all else own
             core = _parse(data)
-        self._add(core, own | (self.added or {}))
-        self._add_named(core, is_class)
+        named, listed = self._list_specials(is_class)
+        added = own | self.added if self.has_all else self.added | own
+        self._add(core, added, {token.content for token in named})
+        self._add_named(core, [*named, *listed])
+        if is_class and CLASSES[self.name].drops_flags:
+            names = {token.content for token in (*named, *listed)}
+            core.add_special_tokens(sorted(names & core.get_vocab().keys()))
         return core, self._find_roles(core)
 
-    def _add(self, core: tokenizers.Tokenizer, tokens: dict[int, AddedToken]) -> None:
+    def _has_class(self, model: dict) -> bool:
+        """Whether the class is one that rebuilds a model of this type."""
+        kind = CLASSES[self.name or ""].model
+        return kind == model.get("type") or bool(kind and self.is_named)
+
+    def _check_unknown(self, model: dict) -> None:
+        """Refuses an `unk_token` that is not what the class makes of unknown text."""
+        named = self.options.get("unk_token", CLASSES[self.name or ""].names.get("unk"))
+        is_unigram = model["type"] == "Unigram"
+        unk = model["vocab"][model["unk_id"]][0] if is_unigram else model["unk_token"]
+        token = make_token(named)
+        if unk is not None and (token is None or token.content != unk):
+            raise DataError(
+                f"{self.folder / CONFIG}: unk_token={named!r}: must be {unk!r}, which "
+                f"{self.name} gives for unknown text"
+            )
+        if not is_unigram and unk is not None and unk not in model["vocab"]:
+            raise DataError(
+                f"{self.folder / CONFIG}: unk_token={named!r}: is not in the vocabulary"
+            )
+
+    def _add(
+        self, core: tokenizers.Tokenizer, tokens: dict[int, AddedToken], named: set[str]
+    ) -> None:
+        """Adds tokens that have ids; those that the files name become special."""
         for id_, token in sorted(tokens.items()):
+            token.special = token.special or token.content in named
             core.add_tokens([token])
             if (given := core.token_to_id(token.content)) != id_:
                 raise DataError(
@@ -154,56 +192,67 @@ class FolderOptions:
                     f"folder's files, but transformers gives it {given}"
                 )
 
-    def _add_named(self, core: tokenizers.Tokenizer, is_class: bool) -> None:
-        """Adds the special tokens that the files name and that are not added yet."""
-        defaults = CLASSES[self.name or ""].names if is_class else {}
-        names = [
-            self.options.get(f"{role}_token", defaults.get(role)) for role in ROLES
+    def _list_specials(
+        self, is_class: bool
+    ) -> tuple[list[AddedToken], list[AddedToken]]:
+        """The tokens that the files or the class name, and those that they list."""
+        each = CLASSES[self.name or ""]
+        defaults = each.names if is_class else {}
+        values = [
+            _flag(self.options.get(f"{role}_token", defaults.get(role)), each, role)
+            for role in ROLES
         ]
-        names += [
-            value
-            for key, value in self.options.items()
-            if key.endswith("_token")
-            and key.removesuffix("_token") not in ROLES
-            and key not in INERT
-        ]
-        lists = [self.options.get(key) for key in EXTRA]
-        named = [given for given in lists if isinstance(given, dict)]
-        names += [token for given in named for token in given.values()]
-        if is_class:
-            each = CLASSES[self.name or ""]
-            is_listed = any(isinstance(given, list) for given in lists)
-            names += [*each.more, *([] if is_listed else each.extra(self.options))]
-        names += [
-            token for given in lists if isinstance(given, list) for token in given
-        ]
+        values += each.more if is_class else ()
+        values += self.options.get(SPECIFIC, {}).values()
+        more = self.options.get("additional_special_tokens")
+        if "extra_special_tokens" in self.options:
+            more = self.options["extra_special_tokens"]
+        elif is_class:
+            more = each.extra(more, self.options)
+        named, listed = (
+            [
+                token
+                for i, value in enumerate(part)
+                if value not in part[:i] and (token := make_token(value)) is not None
+            ]
+            for part in (values, list(more or []))
+        )
+        for token in named:
+            token.special = True
+        return named, listed
+
+    def _add_named(self, core: tokenizers.Tokenizer, tokens: list[AddedToken]) -> None:
+        """Adds the tokens that are not added yet, and for which the model has an id."""
+        defaults = CLASSES[self.name or ""].names.values()
         known = {token.content for token in core.get_added_tokens_decoder().values()}
         vocab = core.get_vocab(with_added_tokens=True)
-        for value in names:
-            if (token := _make_token(value)) is None or token.content in known:
+        for token in tokens:
+            if token.content in known:
                 continue
             if token.content not in vocab and len(vocab) == self.size:
-                if value not in defaults.values():
+                if token.content not in defaults:
                     _log.warning(
                         f"{self.folder}: the special token {token.content!r} is not in "
                         f"the vocabulary, and the model has no id for it (vocab_size="
                         f"{self.size}): left out"
                     )
                 continue
-            core.add_tokens([token])
-            known.add(token.content)
+            core.add_tokens([token])  # the flags of a later one of the name count
             vocab = core.get_vocab(with_added_tokens=True)
 
     def _find_roles(self, core: tokenizers.Tokenizer) -> dict[str, int]:
         """The ids by role: those of the files, the class, and the model's config."""
         defaults = CLASSES[self.name].names if self.name else {}
+        added = core.get_added_tokens_decoder().items()
+        special = {id_ for id_, token in added if token.special}
         roles = {}
         for role in ROLES:
             value = self.options.get(f"{role}_token", defaults.get(role))
-            token = _make_token(value)
+            token = make_token(value)
             id_ = None if token is None else core.token_to_id(token.content)
             if id_ is None and (id_ := self.ids.get(role)) is not None:
-                id_ = id_ if core.id_to_token(id_) is not None else None
+                # Ids in copied configs are often those of another vocabulary.
+                id_ = id_ if id_ in special else None
             if id_ is not None:
                 roles[role] = id_
         model = json.loads(core.to_str())["model"]
@@ -224,13 +273,21 @@ class FolderOptions:
             has_file = (self.folder / "tokenizer.json").exists()
             if has_file or data["post_processor"] is not None:
                 return
-            flags = [self.options.get(f"add_{role}_token") for role in ("bos", "eos")]
-            around = ("bos" if flags[0] else None, "eos" if flags[1] else None)
+            flags = {role: self.options.get(f"add_{role}_token") for role in roles}
+            bos, eos = (role if flags.get(role) else None for role in ("bos", "eos"))
+            around = (bos, eos)
+        for role in filter(None, around if self._has_class(data["model"]) else ()):
+            value = self.options.get(f"{role}_token", each.names.get(role))
+            if value is None or role not in roles:
+                raise DataError(
+                    f"{self.folder / CONFIG}: {role}_token={value!r}: must be a token "
+                    f"that has an id: {self.name} puts it around a text"
+                )
         before, after = (
             tuple(id_ for role, id_ in roles.items() if role == name) for name in around
         )
         names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
-        between = after * 2 if each.is_double else after
+        between = after * 2 if each.is_double else after or before
         if each.around is None:
             between = after + before
         form = TextForm(before, after, between=between, second_type=int(each.has_types))
@@ -261,13 +318,14 @@ def read_options(folder: Path) -> FolderOptions | None:
     options = files[CONFIG] or {}
     _check(options, str(folder / CONFIG))
     listed = options.get("added_tokens_decoder")
-    added = None
+    special_map = None if listed is not None else files[MAP]
+    _check(special_map or {}, str(folder / MAP))
+    options = merge_specials(options, special_map)
+    added = {}
     if listed is not None:
-        added = _read_decoder(listed, str(folder / CONFIG))
-    else:
-        options = options | (files[MAP] or {})
-        if files[ADDED] is not None:
-            added = _read_added(files[ADDED] or {}, options, str(folder / ADDED))
+        added = read_decoder(listed, str(folder / CONFIG))
+    elif files[ADDED] is not None:
+        added = read_added(files[ADDED] or {}, options, str(folder / ADDED))
     where = str(folder / CONFIG)
     named = options.get("tokenizer_class") or general.get("tokenizer_class")
     name = choose_class(named, kind, _has_bytes(folder), where)
@@ -282,7 +340,10 @@ def read_options(folder: Path) -> FolderOptions | None:
     size = size if type(size) is int else None
     is_given = any(files[each] is not None for each in NAMES)
     is_named = named is not None
-    return FolderOptions(folder, options, added, name, is_named, ids, size, is_given)
+    has_all = listed is not None
+    return FolderOptions(
+        folder, options, added, has_all, name, is_named, ids, size, is_given
+    )
 
 
 def _check(options: dict, where: str) -> None:
@@ -301,14 +362,14 @@ def _check(options: dict, where: str) -> None:
                     f"{where}: auto_map={value!r}: is not supported: it names code of "
                     "the repository, which jaxpt does not run"
                 )
-        elif name in EXTRA:
+        elif name in EXTRA_LISTS:
             tokens = value.values() if isinstance(value, dict) else value or []
             if not isinstance(value, list | dict | None) or not all(
-                map(_make_token, tokens)
+                map(make_token, tokens)
             ):
                 raise DataError(f"{where}: {name}={value!r}: must be a list of tokens")
         elif name.endswith("_token") and name not in INERT:
-            if value is not None and _make_token(value) is None:
+            if value is not None and make_token(value) is None:
                 raise DataError(f"{where}: {name}={value!r}: must be a token or null")
         elif name not in INERT:
             raise DataError(
@@ -328,45 +389,10 @@ def _is_known(places: Any) -> bool:
     return all(name in REMOTE for name in names)
 
 
-def _make_token(value: Any) -> AddedToken | None:
-    """A special token of a file: a string, or its fields."""
-    if isinstance(value, str):
-        return AddedToken(value, special=True, normalized=False)
-    if isinstance(value, dict) and isinstance(value.get("content"), str):
-        flags = {
-            flag: value[flag]
-            for flag in ("single_word", "lstrip", "rstrip", "normalized")
-            if type(value.get(flag)) is bool
-        }
-        return AddedToken(value["content"], special=True, **flags)
-    return None
-
-
-def _read_decoder(listed: Any, where: str) -> dict[int, AddedToken]:
-    tokens = {}
-    try:
-        for id_, token in listed.items():
-            known = {k: v for k, v in token.items() if k != "__type"}
-            tokens[int(id_)] = AddedToken(**known)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{where}: added_tokens_decoder: must map ids to tokens: {error}"
-        ) from error
-    return tokens
-
-
-def _read_added(ids: dict, options: dict, where: str) -> dict[int, AddedToken]:
-    names = [options.get(f"{role}_token") for role in ROLES]
-    for key in EXTRA:
-        names += list(options.get(key) or [])
-    special = {t.content for value in names if (t := _make_token(value))}
-    tokens = {}
-    for name, id_ in ids.items():
-        if type(id_) is not int:
-            raise DataError(f"{where}: {name}={id_!r}: must be an id")
-        is_special = name in special
-        tokens[id_] = AddedToken(name, normalized=not is_special, special=is_special)
-    return tokens
+def _flag(value: Any, kind: TokenizerClass, role: str) -> Any:
+    """A special token with the flags that a class gives to a plain string."""
+    flags = kind.flags.get(role)
+    return {"content": value, **flags} if isinstance(value, str) and flags else value
 
 
 def _has_bytes(folder: Path) -> bool:

@@ -5,6 +5,7 @@ GPT-2: Radford et al. 2019; WordPiece as in BERT, arXiv:1810.04805; Unigram,
 arXiv:1804.10959, as in T5.
 """
 
+import functools
 import itertools
 import json
 from dataclasses import replace
@@ -14,7 +15,7 @@ import numpy as np
 import tokenizers
 
 from jaxpt.errors import DataError
-from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut
+from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, replace_surrogates
 from jaxpt.text.tokens.core import check_ids, is_byte_level
 from jaxpt.text.tokens.encoding import Tokenizer, list_byte_chars, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
@@ -52,6 +53,7 @@ class SubwordTokenizer(Tokenizer):
         id_of = core.get_vocab(with_added_tokens=True)
         names = sorted(id_of, key=lambda name: id_of[name])
         special = {token["id"] for token in data["added_tokens"] if token["special"]}
+        self._names = {id_: names[id_] for id_ in special}
         self._bytes = self._list_bytes(names, special, data["model"])
         self.vocab = self._make_vocab(names, special, roles, sentinels, data)
         self._encoder = _make_encoder(data)
@@ -76,6 +78,26 @@ class SubwordTokenizer(Tokenizer):
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         return self._encoder.encode_sized(text)
+
+    def _join_parts(self, parts: list[str], ids: dict[str, int]) -> np.ndarray:
+        """Encodes the prompt whole: text after a special may be split otherwise."""
+        text = "".join(
+            self._names[ids[part]] if i % 2 else part for i, part in enumerate(parts)
+        )
+        encoding = self._whole.encode(
+            replace_surrogates(text), add_special_tokens=False
+        )
+        return np.array(encoding.ids, np.int32)
+
+    @functools.cached_property
+    def _whole(self) -> tokenizers.Tokenizer:
+        """The library's tokenizer, without what cuts a text off or pads it."""
+        if self._core.truncation is None and self._core.padding is None:
+            return self._core
+        core = tokenizers.Tokenizer.from_str(self._core.to_str())
+        core.no_truncation()
+        core.no_padding()
+        return core
 
     def count_unknown(self, text: str) -> int:
         if self.vocab.unk is None:
@@ -193,10 +215,18 @@ def check_core(core: tokenizers.Tokenizer, data: dict[str, Any]) -> str:
             f"its model is {name!r}: must be one of {', '.join(KINDS)}, or a WordLevel "
             "model of characters as jaxpt writes it"
         )
+    for id_, token in core.get_added_tokens_decoder().items():
+        # The library panics where it looks for an empty token.
+        if token.normalized and core.normalizer is not None:
+            if not core.normalizer.normalize_str(token.content):
+                raise DataError(
+                    f"its added token {token.content!r} (id {id_}) is empty after "
+                    "normalization: must have normalized=false"
+                )
     if model.get("dropout"):
         raise DataError(f"its model has dropout={model['dropout']}: must be null")
     vocab = core.get_vocab(with_added_tokens=True)
-    if name == "WordPiece" and model["unk_token"] not in vocab:
+    if name == "WordPiece" and model["unk_token"] not in model["vocab"]:
         raise DataError(f"its vocabulary lacks {model['unk_token']}")
     if name == "Unigram" and model["unk_id"] is None:
         raise DataError("its vocabulary has no token for the unknown (unk_id)")

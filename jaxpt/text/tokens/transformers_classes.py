@@ -43,9 +43,11 @@ class TokenizerClass:
       around: the roles of the ids before and after a text; None keeps the file's.
       is_double: whether two separators are between two texts, as in RoBERTa.
       has_types: whether the second of two texts has type ids 1.
-      extra: options -> the names of further special tokens, which it adds at the end
-        if tokenizer_config.json lists none.
+      extra: (additional_special_tokens, options) -> what it makes of that list, unless
+        the files have `extra_special_tokens`.
       more: of special tokens that it always adds.
+      flags: by role, those of a special token that the files name without any.
+      drops_flags: whether special tokens lose `lstrip` and all other flags.
     """
 
     model: str = ""
@@ -55,8 +57,10 @@ class TokenizerClass:
     around: tuple[str | None, str | None] | None = None
     is_double: bool = False
     has_types: bool = False
-    extra: Callable[[Options], list[str]] = lambda options: []
+    extra: Callable[[list | None, Options], list | None] = lambda more, options: more
     more: tuple[str, ...] = ()
+    flags: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    drops_flags: bool = False
 
 
 def _describe(component: Any) -> dict:
@@ -186,11 +190,19 @@ def _make_t5(data: dict, options: Options) -> dict:
     return _make_unigram(data, "always", 2)
 
 
-def _list_sentinels(options: Options) -> list[str]:
+def _add_sentinels(more: list | None, options: Options) -> list:
+    """T5's sentinels, behind other special tokens, unless these contain some."""
     num = options.get("extra_ids", 100)
     if type(num) is not int or not 0 <= num <= 1000:
         raise DataError(f"extra_ids={num!r}: must be from 0 to 1000")
-    return [f"<extra_id_{i}>" for i in range(num)]
+    more = more or []
+    num_listed = sum("<extra_id_" in (_name(token) or "") for token in more)
+    if num_listed and num not in (0, num_listed):
+        raise DataError(
+            f"extra_ids={num}: must be the number of <extra_id_*> in "
+            f"additional_special_tokens, {num_listed}"
+        )
+    return more if num_listed else [*more, *(f"<extra_id_{i}>" for i in range(num))]
 
 
 def _make_xlm_roberta(data: dict, options: Options) -> dict:
@@ -218,11 +230,14 @@ def _make_deberta(data: dict, options: Options) -> dict:
     is_split = _flag(options, "split_by_punct", False)
     splits: list[Any] = [pre_tokenizers.Punctuation("isolated")] * is_split
     splits += [pre_tokenizers.Metaspace(prepend_scheme=scheme)]
+    # By name and score, else id 1.
+    vocab, unk = data["model"]["vocab"], _name(options.get("unk_token", "[UNK]"))
+    unk_id = next((i for i, piece in enumerate(vocab) if piece == [unk, 0.0]), 1)
     return {
         "normalizer": _describe(normalizers.Sequence(steps)),
         "pre_tokenizer": _describe(pre_tokenizers.Sequence(splits)),
         "decoder": _describe(decoders.Metaspace(prepend_scheme=scheme)),
-        "model": data["model"] | {"byte_fallback": False},
+        "model": data["model"] | {"byte_fallback": False, "unk_id": unk_id},
     }
 
 
@@ -232,9 +247,11 @@ _ROBERTA |= {"pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
 _GPT2 = dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>")
 _LLAMA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
 _GEMMA = {role: f"<{role}>" for role in ("pad", "eos", "bos", "unk", "mask")}
+_UNUSED = ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"]
 _FOLDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _SPACE = ("add_prefix_space",)
 _FRAMED = ("cls", "sep")
+_MASK = {"mask": {"lstrip": True}}
 
 CLASSES = {
     PLAIN: TokenizerClass(),
@@ -248,11 +265,14 @@ CLASSES = {
         _ROBERTA | {"unk": "[UNK]"},
         _FRAMED,
         is_double=True,
+        flags=_MASK,
     ),
     "RobertaTokenizer": TokenizerClass(
         "BPE", _make_byte_level, _SPACE, _ROBERTA, _FRAMED, is_double=True
     ),
-    "BlenderbotTokenizer": TokenizerClass("BPE", _make_blenderbot, _SPACE, _ROBERTA),
+    "BlenderbotTokenizer": TokenizerClass(
+        "BPE", _make_blenderbot, _SPACE, _ROBERTA, flags=_MASK
+    ),
     "GPT2Tokenizer": TokenizerClass("BPE", _make_byte_level, _SPACE, _GPT2),
     "GPTNeoXTokenizer": TokenizerClass(
         "BPE", _make_neox, _SPACE, _GPT2 | {"pad": "<|padding|>"}
@@ -262,6 +282,7 @@ CLASSES = {
         _make_qwen,
         _SPACE,
         dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
+        drops_flags=True,
     ),
     "LlamaTokenizer": TokenizerClass("BPE", _make_llama, (*_SPACE, "legacy"), _LLAMA),
     "CodeLlamaTokenizer": TokenizerClass(
@@ -269,6 +290,7 @@ CLASSES = {
         _make_code_llama,
         _SPACE,
         _LLAMA,
+        ("bos", None),
         more=("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>", "<FILL_ME>"),
     ),
     "GemmaTokenizer": TokenizerClass("BPE", _make_gemma, (), _GEMMA),
@@ -278,7 +300,7 @@ CLASSES = {
         (),
         {"eos": "</s>", "pad": "<pad>", "unk": "<unk>"},
         (None, "eos"),
-        extra=_list_sentinels,
+        extra=_add_sentinels,
     ),
     "XLMRobertaTokenizer": TokenizerClass(
         "Unigram", _make_xlm_roberta, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
@@ -298,7 +320,8 @@ CLASSES = {
         _ROBERTA,
         ("bos", "eos"),
         is_double=True,
-        extra=lambda options: ["<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"],
+        extra=lambda more, options: _UNUSED if more is None else more,
+        flags=_MASK,
     ),
 }
 # Other names of these classes, without the suffix "Fast".
