@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, argument
-from jaxpt.hub.entries import Table
+from jaxpt.hub.entries import Computed, Table
 from jaxpt.hub.families import FAMILIES, PURPOSES
 from jaxpt.hub.fields import Config, FieldRow, Values, check_type
 from jaxpt.hub.task_names import HeadNames
@@ -79,11 +79,14 @@ class Family:
       buffers: a pattern of tensors that no model uses, such as masks and counters.
       unused: a pattern of weights that a language model does not use but another class
         of the family reads, without `body`; an import reports them.
-      zeros: (spec) -> the shapes of tensors that the class has and that are all zero.
+      computed: (spec) -> the tensors of the class that the spec determines, such as
+        biases that are all zero and tables of sinusoidal positions.
       marks: purpose -> how names of tensors begin that only such a model has.
       purpose_fields: purpose -> fields of config.json that only such a model has, if
         its class has another purpose, too.
       ids: special ids of transformers' class, for a config without them.
+      starts_with_last: whether a decoder whose config names no first input begins with
+        the last id of its text (mBART's language code).
       task_heads: the end of the name of a class for a downstream task -> the heads that
         it can have; the first is the default's.
       rate: the learning rate with which an imported model is trained further.
@@ -117,10 +120,11 @@ class Family:
     renamed: Mapping[str, str] = _empty()
     buffers: str = NONE
     unused: str = NONE
-    zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}
+    computed: Callable[[ModelSpec], dict[str, Computed]] = lambda spec: {}
     marks: Mapping[str, str] = _empty()
     purpose_fields: Mapping[str, Config] = _empty()
     ids: Mapping[str, int] = _empty()
+    starts_with_last: bool = False
     task_heads: Mapping[str, tuple[HeadNames, ...]] = _empty()
     rate: float = 5e-5
     settings: Mapping[str, Any] = _empty()
@@ -224,7 +228,8 @@ class Family:
           pad: the padding id of the tokenizer; None if it has none, which `check_pad`
             refuses.
         """
-        if not self.counts_from_pad or pad is None:
+        is_table = spec.positions == "learned"  # whose rows can be moved
+        if not (self.counts_from_pad and is_table) or pad is None:
             return spec
         return dataclasses.replace(spec, position_offset=pad + 1)
 

@@ -45,9 +45,9 @@ BART = {
 }
 # The start is not the padding, whose embedding PyTorch freezes. Without what the class
 # would change in generation.
-BLENDERBOT = {"activation_function": "relu", "decoder_layers": 1, "pad_token_id": 3}
-BLENDERBOT |= {"encoder_no_repeat_ngram_size": 0, "forced_eos_token_id": None}
-BLENDERBOT |= {"decoder_start_token_id": 0}
+BARTS = {"activation_function": "relu", "decoder_layers": 1, "pad_token_id": 3}
+BARTS |= {"forced_eos_token_id": None, "decoder_start_token_id": 0}
+BLENDERBOT = BARTS | {"encoder_no_repeat_ngram_size": 0}
 GPT2 = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 20}
 NEO = {
     "vocab_size": V,
@@ -126,6 +126,7 @@ GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
 GEMMA_BOTH = {"use_bidirectional_attention": True, "sliding_window": 8}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
+BART_KINDS = ("blenderbot", "mbart", "pegasus", "marian", "m2m_100")
 ROTARY_BERTS = ("nomic_bert", "gte", "jina_embeddings_v3")
 # v3's form, with few buckets.
 DEBERTA = BERT | {
@@ -211,8 +212,15 @@ CASES = {
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
     "mt5": ("mt5", "seq2seq", T5),
+    "umt5": ("umt5", "seq2seq", T5 | {"tie_word_embeddings": False}),
+    # Blocks of 4 tokens, of which each sees the 3 before and after it.
+    "longt5": ("longt5", "seq2seq", T5 | {"local_radius": 3}),
     "bart": ("bart", "seq2seq", BART),
     "blenderbot": ("blenderbot", "seq2seq", BART | BLENDERBOT),
+    "mbart": ("mbart", "seq2seq", BART | BARTS),
+    "pegasus": ("pegasus", "seq2seq", BART | BARTS),
+    "marian": ("marian", "seq2seq", BART | BARTS | {"activation_function": "swish"}),
+    "m2m_100": ("m2m_100", "seq2seq", BART | BARTS | {"dropout": 0.0}),
     "llama": ("llama", "causal", LLAMA | SPECIALS),
     "llama-tied": (
         "llama",
@@ -290,7 +298,7 @@ def draw_settings(kind: str, seed: str) -> dict:
         "intermediate_size": pick(1, 17, 24, 40),
         "max_position_embeddings": pick(20, 33, 64),
     }
-    if kind == "mt5":
+    if kind in ("mt5", "umt5", "longt5"):
         return {
             "num_layers": num_layers,
             # Generation of transformers fails with more layers than the encoder has.
@@ -305,6 +313,15 @@ def draw_settings(kind: str, seed: str) -> dict:
             "feed_forward_proj": pick("gated-gelu", "gated-gelu", "gated-silu", "relu"),
             "initializer_factor": 0.3,
             "pad_token_id": 0,
+            **({"tie_word_embeddings": heads == 3} if kind == "umt5" else {}),
+            **(
+                {
+                    "local_radius": pick(1, 2, 4),
+                    "tie_word_embeddings": pick(True, False),
+                }
+                if kind == "longt5"
+                else {}
+            ),
         }
     if kind == "gpt_bigcode":
         return {
@@ -383,14 +400,14 @@ def draw_settings(kind: str, seed: str) -> dict:
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }
-    if kind == "blenderbot":
+    if kind in BART_KINDS:
         mlp_width = settings["intermediate_size"]
         return {
             "encoder_layers": num_layers,
             "decoder_layers": pick(1, 2, 4),
             "encoder_attention_heads": heads,
             "decoder_attention_heads": heads,
-            "d_model": settings["hidden_size"],
+            "d_model": max(4, settings["hidden_size"]),
             "encoder_ffn_dim": mlp_width,
             "decoder_ffn_dim": mlp_width,
             "max_position_embeddings": settings["max_position_embeddings"],

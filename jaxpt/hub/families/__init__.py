@@ -58,8 +58,14 @@ ENCODERS = {
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
     "mt5": f"{_HERE}.mt5",
+    "umt5": f"{_HERE}.umt5",
+    "longt5": f"{_HERE}.longt5",
     "bart": f"{_HERE}.bart",
     "blenderbot": f"{_HERE}.blenderbot",
+    "mbart": f"{_HERE}.mbart",
+    "pegasus": f"{_HERE}.pegasus",
+    "marian": f"{_HERE}.marian",
+    "m2m_100": f"{_HERE}.m2m_100",
 }
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
@@ -85,6 +91,13 @@ REFUSED = {
     "deberta": "attention has one layer for queries, keys and values, with biases of "
     "two of them; DeBERTa-v2 and v3 are a deberta-v2",
     "elc_bert": "layers read weighted sums of all layers before them",
+    "blenderbot-small": "decoder norms embeddings before it adds positions to them",
+    "pegasus_x": "layers have global tokens and staggered blocks",
+    "nllb-moe": "MLPs are mixtures of experts",
+    "switch_transformers": "MLPs are mixtures of experts",
+    "prophetnet": "decoder predicts several tokens in streams of their own",
+    "led": "encoder has global tokens next to its windows",
+    "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",
     "esm": "embeddings are scaled by the share of masked tokens in each text",
     "mobilebert": "layers are bottlenecks with several MLPs each",

@@ -337,10 +337,11 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
-    "granite": PLAIN,
+    **dict.fromkeys(("granite", "umt5"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
+    **dict.fromkeys(("longt5", "marian", "m2m_100"), None),
     **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
     **dict.fromkeys(("llada", "Dream", "falcon"), None),
     **dict.fromkeys(("gpt_neox", "olmo"), "GPTNeoXTokenizer"),
