@@ -219,7 +219,7 @@ CASES = {
     "blenderbot": ("blenderbot", "seq2seq", BART | BLENDERBOT),
     "mbart": ("mbart", "seq2seq", BART | BARTS),
     "pegasus": ("pegasus", "seq2seq", BART | BARTS),
-    "marian": ("marian", "seq2seq", BART | BARTS | {"activation_function": "swish"}),
+    "marian": ("marian", "seq2seq", BART | BARTS | {"activation_function": "silu"}),
     "m2m_100": ("m2m_100", "seq2seq", BART | BARTS | {"dropout": 0.0}),
     "llama": ("llama", "causal", LLAMA | SPECIALS),
     "llama-tied": (

@@ -54,7 +54,7 @@ MODEL = """
     post_embed_norm=False: must be True with; decoder_tokens=True: must be False with
     decoder_window=0: must be -1 with; decoder_window=-2 & num_decoder_layers=1
     relative_every_layer=True: must be False with; sinusoids=both
-    d_model=2 & num_heads=1 & positions=sinusoidal & sinusoids=fairseq: must be at least 4
+    d_model=2 & num_heads=1 & sinusoids=fairseq: must be at least 4
 """
 ADAPT = """
     method=qlora ... linear_probe, exact_probe, lora

@@ -46,6 +46,9 @@ class TokenizerClass:
       extra: options -> the names of further special tokens, which it adds at the end
         if tokenizer_config.json lists none.
       more: of special tokens that it always adds.
+      language: the code around a text, if tokenizer_config.json names no `src_lang`.
+      is_prefixed: whether that code is before the text, or after all else.
+      is_joined: whether nothing is between two texts.
     """
 
     model: str = ""
@@ -57,6 +60,9 @@ class TokenizerClass:
     has_types: bool = False
     extra: Callable[[Options], list[str]] = lambda options: []
     more: tuple[str, ...] = ()
+    language: str = ""
+    is_prefixed: bool = False
+    is_joined: bool = False
 
 
 def _describe(component: Any) -> dict:
@@ -206,6 +212,45 @@ def _make_camembert(data: dict, options: Options) -> dict:
     return _make_unigram(data, "always" if is_spaced else "never", unk_id)
 
 
+def _make_mbart(data: dict, options: Options) -> dict:
+    return _make_unigram(data, "always", 3) | {"normalizer": None}
+
+
+def _make_spaces_one(data: dict, unk_id: int, *plain: Any) -> dict:
+    """Unigram in which runs of spaces become one, and are no other white space.
+
+    Args:
+      plain: steps before that if the file has no charsmap.
+    """
+    charsmaps = [s for s in flatten_steps(data["normalizer"]) if s.get(_CHARSMAP)]
+    steps = charsmaps[:1] or [_describe(step) for step in plain]
+    steps += [_describe(normalizers.Replace(Regex(r" {2,}"), " "))]
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": _describe(pre_tokenizers.Metaspace(prepend_scheme="always")),
+        "decoder": _describe(decoders.Metaspace(prepend_scheme="always")),
+        "model": data["model"] | {"unk_id": unk_id, "byte_fallback": False},
+    }
+
+
+def _make_mbart_50(data: dict, options: Options) -> dict:
+    if not {name for name, _ in data["model"]["vocab"]} & set(_MBART_50):
+        raise DataError("a MBart50Tokenizer without language codes in its vocabulary")
+    return _make_spaces_one(data, 3)
+
+
+def _make_pegasus(data: dict, options: Options) -> dict:
+    unk = _name(options.get("unk_token")) or "<unk>"
+    names = [name for name, _ in data["model"]["vocab"]]
+    if unk not in names:
+        raise DataError(
+            f"unk_token={options.get('unk_token', unk)!r}: must be in the "
+            "vocabulary of a PegasusTokenizer"
+        )
+    line = normalizers.Replace(Regex(r"\n"), " ")
+    return _make_spaces_one(data, names.index(unk), line)
+
+
 def _make_deberta(data: dict, options: Options) -> dict:
     """Unigram without SentencePiece's charsmap; runs of spaces become one."""
     steps: list[Any] = [normalizers.Lowercase()] * _flag(
@@ -235,6 +280,20 @@ _GEMMA = {role: f"<{role}>" for role in ("pad", "eos", "bos", "unk", "mask")}
 _FOLDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _SPACE = ("add_prefix_space",)
 _FRAMED = ("cls", "sep")
+
+_MBART = tuple(
+    """
+    ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ
+    ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN
+    """.split()
+)
+_MBART_50 = _MBART + tuple(
+    """
+    af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN
+    pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES
+    sl_SI
+    """.split()
+)
 
 CLASSES = {
     PLAIN: TokenizerClass(),
@@ -282,6 +341,36 @@ CLASSES = {
     ),
     "XLMRobertaTokenizer": TokenizerClass(
         "Unigram", _make_xlm_roberta, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
+    ),
+    "MBartTokenizer": TokenizerClass(
+        "Unigram",
+        _make_mbart,
+        (),
+        _ROBERTA,
+        (None, "eos"),
+        extra=lambda options: list(_MBART),
+        language="en_XX",
+        is_joined=True,
+    ),
+    "MBart50Tokenizer": TokenizerClass(
+        "Unigram",
+        _make_mbart_50,
+        (),
+        {role: name for role, name in _ROBERTA.items() if role != "bos"},
+        (None, "eos"),
+        extra=lambda options: list(_MBART_50),
+        language="en_XX",
+        is_prefixed=True,
+        is_joined=True,
+    ),
+    "PegasusTokenizer": TokenizerClass(
+        "Unigram",
+        _make_pegasus,
+        (),
+        {"pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask_2>"},
+        (None, "eos"),
+        extra=lambda options: ["<mask_1>", *(f"<unk_{i}>" for i in range(2, 103))],
+        is_joined=True,
     ),
     "DebertaV2Tokenizer": TokenizerClass(
         "Unigram",
@@ -347,6 +436,8 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("gpt_neox", "olmo"), "GPTNeoXTokenizer"),
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
+    "mbart": "MBartTokenizer",
+    "pegasus": "PegasusTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
