@@ -79,6 +79,22 @@ LLADA = {
     "vocab_size": 126464,
     "weight_tying": False,
 }
+T5GEMMA_SMALL = {
+    "head_dim": 64,
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 8,
+    "num_key_value_heads": 8,
+    "query_pre_attn_scalar": 64,
+}
+GEMMA_9B = {
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 42,
+    "num_key_value_heads": 8,
+}
 LONG_T5 = {
     "d_model": 768,
     "encoder_attention_type": "local",
@@ -786,7 +802,16 @@ PARTS: dict[str, dict[str, Config]] = {
             tie_word_embeddings=False,
             vocab_size=256384,
         ),
-        "google/t5gemma-s-s-ul2": of("t5gemma", "T5GemmaForConditionalGeneration"),
+        "google/t5gemma-s-s-ul2": of(
+            "t5gemma",
+            "T5GemmaForConditionalGeneration",
+            **{stack: T5GEMMA_SMALL for stack in ("encoder", "decoder")},
+        ),
+        "google/t5gemma-2b-2b-ul2": of("t5gemma", "T5GemmaForConditionalGeneration"),
+        "google/t5gemma-9b-2b-ul2": of(
+            "t5gemma", encoder=GEMMA_9B, decoder={"cross_attention_hidden_size": 3584}
+        ),
+        "google/t5gemma-2-270m-270m": of("t5gemma2"),
         "google/long-t5-local-base": of("longt5", **LONG_T5),
         "google/long-t5-tglobal-base": of(
             "longt5", **LONG_T5 | {"encoder_attention_type": "transient-global"}

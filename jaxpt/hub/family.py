@@ -19,7 +19,7 @@ from jaxpt.nn.model_spec import ModelSpec
 NONE = "(?!)"  # a pattern that nothing matches
 # transformers sets everything that a config.json has as an attribute, even if it is
 # not a field of the class; its code reads these attributes in every family.
-_UNSUPPORTED = (
+UNSUPPORTED = (
     "quantization_config",
     "per_layer_config",
     "transformers_weights",
@@ -85,6 +85,8 @@ class Family:
       purpose_fields: purpose -> fields of config.json that only such a model has, if
         its class has another purpose, too.
       ids: special ids of transformers' class, for a config without them.
+      stacks: objects of config.json that have the special ids, too. The decoder's first
+        input is their `bos_token_id`, and cannot be the padding, which they mask.
       starts_with_last: whether a decoder whose config names no first input begins with
         the last id of its text (mBART's language code).
       task_heads: the end of the name of a class for a downstream task -> the heads that
@@ -124,6 +126,7 @@ class Family:
     marks: Mapping[str, str] = _empty()
     purpose_fields: Mapping[str, Config] = _empty()
     ids: Mapping[str, int] = _empty()
+    stacks: tuple[str, ...] = ()
     starts_with_last: bool = False
     task_heads: Mapping[str, tuple[HeadNames, ...]] = _empty()
     rate: float = 5e-5
@@ -170,7 +173,7 @@ class Family:
 
     def _with_defaults(self, config: Config) -> Config:
         """A config with all fields that are used, their types checked."""
-        for key in _UNSUPPORTED:
+        for key in UNSUPPORTED:
             if config.get(key):
                 text = repr(config[key])
                 text = text if len(text) <= 60 else f"{text[:57]}..."
@@ -209,6 +212,22 @@ class Family:
                 f"{argument('family')}={self.name}: reads every text in both "
                 f"directions: must be another family for a run of {name}"
             )
+
+    def name_ids(self, config: Config, ids: Config) -> Config:
+        """A config.json of an export with its special ids.
+
+        Raises:
+          UserError: the class would not see the decoder's first input.
+        """
+        start, pad = ids.get("decoder_start_token_id"), ids.get("pad_token_id")
+        if self.stacks and start == pad:
+            raise ConfigError(
+                f"{argument('family')}={self.name}: masks [PAD] in a decoder's input: "
+                f"must be another family for a run whose decoder starts with it ({pad})"
+            )
+        own = {"pad_token_id": pad, "bos_token_id": start}
+        own["eos_token_id"] = ids.get("eos_token_id")
+        return config | ids | {name: config[name] | own for name in self.stacks}
 
     def list_purposes(self, config: Config) -> list[str]:
         """The purposes that a model may have by the fields of its config.json."""

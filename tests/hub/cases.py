@@ -149,6 +149,21 @@ DEBERTA_2 = DEBERTA | {
     "type_vocab_size": 2,
     "hidden_act": "relu",
 }
+T5GEMMA = {
+    name: LLAMA
+    | SPECIALS
+    | {
+        "pad_token_id": 3,  # which its decoder masks
+        "num_hidden_layers": num,
+        "head_dim": 6,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 3,
+        "query_pre_attn_scalar": 4,
+        "attn_logit_softcapping": 2.0,
+    }
+    for name, num in (("encoder", 3), ("decoder", 2))
+}
+T5GEMMA |= {"vocab_size": V, "decoder_start_token_id": 0, "initializer_range": 0.02}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -213,6 +228,7 @@ CASES = {
     ),
     "mt5": ("mt5", "seq2seq", T5),
     "umt5": ("umt5", "seq2seq", T5 | {"tie_word_embeddings": False}),
+    "t5gemma": ("t5gemma", "seq2seq", T5GEMMA | {"pad_token_id": 3}),
     # Blocks of 4 tokens, of which each sees the 3 before and after it.
     "longt5": ("longt5", "seq2seq", T5 | {"local_radius": 3}),
     "bart": ("bart", "seq2seq", BART),
@@ -400,6 +416,30 @@ def draw_settings(kind: str, seed: str) -> dict:
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }
+    if kind == "t5gemma":
+        both = {
+            "num_attention_heads": heads,
+            "num_key_value_heads": pick(*(n for n in (1, 2, heads) if heads % n == 0)),
+            "hidden_size": settings["hidden_size"],
+            "head_dim": pick(2, 6, 14),
+            "intermediate_size": settings["intermediate_size"],
+            "sliding_window": pick(2, 3, 8),
+            "query_pre_attn_scalar": pick(1, 4, 50),
+            "final_logit_softcapping": pick(None, 3.0, 30.0),
+            "attn_logit_softcapping": pick(None, 1.5, 50.0),
+            "hidden_activation": pick("gelu_pytorch_tanh", "silu", "relu"),
+            "rms_norm_eps": pick(1e-6, 1e-3),
+            "rope_parameters": {"rope_type": "default", "rope_theta": pick(10.0, 1e4)},
+        }
+        parts = {
+            "encoder": settings["num_hidden_layers"],
+            "decoder": pick(1, 2, 4),
+        }
+        parts = {
+            name: T5GEMMA[name] | both | {"num_hidden_layers": num}
+            for name, num in parts.items()
+        }
+        return parts | {"tie_word_embeddings": pick(True, False)}
     if kind in BART_KINDS:
         mlp_width = settings["intermediate_size"]
         return {

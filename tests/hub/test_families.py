@@ -66,10 +66,14 @@ def test_what_is_read_is_written(name, load):
         np.testing.assert_array_equal(back[key], fixture.tensors[key])
     assert set(back) - set(fixture.tensors) <= set(ours.family.computed(ours.spec))
     _, config = write_config(ours.spec, ours.head, ours.family.name)
-    kept = set(config) & set(fixture.config) - {"architectures", "rope_parameters"}
-    assert len(kept) >= 10
-    for key in kept - {k for k in kept if fixture.config[k] is None}:
-        assert config[key] == fixture.config[key], key
+    pairs = [(config, fixture.config)]
+    pairs += [(config[part], fixture.config[part]) for part in ours.family.stacks]
+    for written, read in pairs:
+        kept = set(written) & set(read)
+        kept -= {"architectures", "rope_parameters", *ours.family.stacks}
+        assert len(kept) >= 7
+        for key in kept - {k for k in kept if read[k] is None}:
+            assert written[key] == read[key], key
 
 
 @pytest.mark.parametrize("option", ["value_embeddings", "smear"])

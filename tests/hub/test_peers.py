@@ -128,7 +128,7 @@ DRAWN += (
     "jina_embeddings_v3",
 )
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
-DRAWN += ("umt5", "longt5", "mbart", "pegasus", "marian", "m2m_100")
+DRAWN += ("t5gemma", "umt5", "longt5", "mbart", "pegasus", "marian", "m2m_100")
 DRAWN += ("deberta-v2", "olmo", "granite", "gptj", "falcon")
 DRAWN += ("gemma3_text-masked",)
 
@@ -543,6 +543,7 @@ def test_presets_are_the_published_models(name):
         "mt5",
         "umt5",
         "longt5",
+        "t5gemma",
         "blenderbot",
         "mbart",
         "pegasus",

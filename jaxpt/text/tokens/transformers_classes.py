@@ -423,7 +423,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt", "phi"), "GPT2Tokenizer"),
     "starcoder2": "GPT2Tokenizer",
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "t5gemma"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
     **dict.fromkeys(("granite", "umt5"), PLAIN),
