@@ -805,7 +805,7 @@ PARTS: dict[str, dict[str, Config]] = {
         "google/t5gemma-s-s-ul2": of(
             "t5gemma",
             "T5GemmaForConditionalGeneration",
-            **{stack: T5GEMMA_SMALL for stack in ("encoder", "decoder")},
+            **dict.fromkeys(("encoder", "decoder"), T5GEMMA_SMALL),
         ),
         "google/t5gemma-2b-2b-ul2": of("t5gemma", "T5GemmaForConditionalGeneration"),
         "google/t5gemma-9b-2b-ul2": of(

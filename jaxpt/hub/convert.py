@@ -270,15 +270,15 @@ def _check_left_over(
 
 
 def _check_computed(name: str, value: np.ndarray, expected: Computed) -> None:
-    """Raises UserError for a tensor that is not what the config makes it.
+    """Raises UserError for a tensor with other values than the config determines.
 
-    With the tolerance of the rounding to bfloat16 of numbers up to 1.
+    The tolerance is the rounding of numbers up to 1 to bfloat16.
     """
     is_same = tuple(value.shape) == expected.shape
     if not is_same or not np.abs(value - expected.make()).max() <= 2**-8:
         raise DataError(
-            f"tensor {name}: must be {list(expected.shape)} and what the config "
-            "determines (zeros, or sinusoidal positions): others would not be used"
+            f"tensor {name}: must be {list(expected.shape)}, zeros or sinusoidal "
+            "positions by the config: other values would not be used"
         )
 
 

@@ -688,9 +688,12 @@ class ModelSpec(Settings):
         """
         if self.decoder_window < 0:
             return self
-        every = self.global_every if self.decoder_window else 0
-        changes = {"window": self.decoder_window, "decoder_window": -1}
-        return dataclasses.replace(self, **changes, global_every=every)
+        return dataclasses.replace(
+            self,
+            window=self.decoder_window,
+            decoder_window=-1,
+            global_every=self.global_every if self.decoder_window else 0,
+        )
 
     def layer_scaling(self, is_local: bool) -> tuple[float, ...]:
         """`rotary_scaling` of a global or of a local layer."""

@@ -104,6 +104,19 @@ def test_bad_tensors_are_named(name, load):
             assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name, change", [("pegasus", np.roll), ("marian", lambda table, _: table[1:])]
+)
+def test_other_tables_of_sinusoids_are_refused(name, change, load, refuses):
+    ours, tensors = load(name).ours, load(name).tensors
+    key = "model.encoder.embed_positions.weight"
+    table = ours.family.computed(ours.spec)[key].make()
+    read = ours.family, ours.spec, ours.head, ours.params
+    from_hf({**tensors, key: table}, *read)
+    with refuses(key, "sinusoidal"):
+        from_hf({**tensors, key: change(table, 1)}, *read)
+
+
 def test_a_copy_of_a_tied_tensor_must_be_equal(load):
     ours, tensors = load("gpt2").ours, load("gpt2").tensors
     table = tensors["transformer.wte.weight"]

@@ -97,7 +97,7 @@ REFUSED = {
     "pegasus_x": "layers have global tokens and staggered blocks",
     "nllb-moe": "MLPs are mixtures of experts",
     "switch_transformers": "MLPs are mixtures of experts",
-    "prophetnet": "decoder predicts several tokens in streams of their own",
+    "prophetnet": "decoder predicts several tokens in parallel streams",
     "led": "encoder has global tokens next to its windows",
     "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",

@@ -41,18 +41,19 @@ _STACKS = {"encoder": "num_layers", "decoder": "num_decoder_layers"}
 # What the stacks may differ in.
 _LAYERS = {"num_hidden_layers": 26, "layer_types": None}
 # Fields of the whole config, which override those of the stacks.
-_WHOLE = ("is_encoder_decoder", "dropout_rate", "attention_dropout")
-_WHOLE += ("tie_word_embeddings", "initializer_range", "model_type", "architectures")
+_WHOLE = (
+    *("is_encoder_decoder", "dropout_rate", "attention_dropout"),
+    *("tie_word_embeddings", "initializer_range", "model_type", "architectures"),
+)
 
 
 def _flatten(config: Config) -> Config:
     """The config of both stacks as one, with the layers of each."""
     if "encoder.num_hidden_layers" in config:  # is flat
         return config
-    parts = {name: config.get(name) for name in _STACKS}
+    parts: dict[str, Config] = {name: config.get(name) or {} for name in _STACKS}
     for name, part in parts.items():
-        check_type(name, part, (dict, type(None)), "an object")
-    parts = {name: part or {} for name, part in parts.items()}
+        check_type(name, part, dict, "an object")
     layers = {
         f"{name}.{key}": part.get(key, default)
         for name, part in parts.items()
@@ -66,14 +67,14 @@ def _flatten(config: Config) -> Config:
     width, own = (two.get("cross_attention_hidden_size"), one.get("hidden_size", 2304))
     if width not in (None, own):
         raise refusal("decoder.cross_attention_hidden_size", width, str(own))
-    specs = [FAMILY.read(whole | part) for part in (one, two)]
-    for name, value in find_differences(*specs):
+    spec, other = FAMILY.read(whole | one), FAMILY.read(whole | two)
+    for name, value in find_differences(spec, other):
         raise DataError(
             f"config.json: decoder: {name}={value!r}: must be "
-            f"{getattr(specs[0], name)!r}, as in the encoder"
+            f"{getattr(spec, name)!r}, as in the encoder"
         )
-    if config.get("vocab_size", specs[0].vocab_size) != specs[0].vocab_size:
-        allowed = f"encoder.vocab_size={specs[0].vocab_size}"
+    if config.get("vocab_size", spec.vocab_size) != spec.vocab_size:
+        allowed = f"encoder.vocab_size={spec.vocab_size}"
         raise refusal("vocab_size", config["vocab_size"], allowed)
     return whole | one
 

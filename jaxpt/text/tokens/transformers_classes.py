@@ -217,7 +217,7 @@ def _make_mbart(data: dict, options: Options) -> dict:
 
 
 def _make_spaces_one(data: dict, unk_id: int, *plain: Any) -> dict:
-    """Unigram in which runs of spaces become one, and are no other white space.
+    """Unigram whose only rule of white space makes one space of several.
 
     Args:
       plain: steps before that if the file has no charsmap.
