@@ -365,7 +365,7 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
     "train": (154, 29_400),
-    "fill": (113, 23_100),
+    "fill": (113, 23_300),
     "jaxpt.objectives.mlm": (34, 6_900),
     "--help": (12, 1_300),
     "jaxpt": (2, 100),
