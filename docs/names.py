@@ -126,6 +126,69 @@ POOLER = {
     "pooler_size_per_head": 128,
     "pooler_type": "first_token_transform",
 }
+T5GEMMA_SMALL = {
+    "head_dim": 64,
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 8,
+    "num_key_value_heads": 8,
+    "query_pre_attn_scalar": 64,
+}
+GEMMA_9B = {
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 42,
+    "num_key_value_heads": 8,
+}
+LONG_T5 = {
+    "d_model": 768,
+    "encoder_attention_type": "local",
+    "feed_forward_proj": "gated-gelu",
+    "local_radius": 127,
+    "num_heads": 12,
+    "num_layers": 12,
+    "num_decoder_layers": 12,
+    "tie_word_embeddings": False,
+}
+MBART = {
+    "add_bias_logits": False,
+    "add_final_layer_norm": True,
+    "normalize_before": True,
+    "normalize_embedding": True,
+    "scale_embedding": True,
+    "static_position_embeddings": False,
+}
+PEGASUS = {
+    "activation_function": "relu",
+    "add_bias_logits": False,
+    "add_final_layer_norm": True,
+    "decoder_layers": 16,
+    "encoder_layers": 16,
+    "normalize_before": True,
+    "normalize_embedding": False,
+    "scale_embedding": True,
+    "static_position_embeddings": True,
+    "vocab_size": 96103,
+}
+OPUS = {
+    "activation_function": "swish",
+    "add_bias_logits": False,
+    "add_final_layer_norm": False,
+    "d_model": 512,
+    "decoder_attention_heads": 8,
+    "decoder_ffn_dim": 2048,
+    "decoder_layers": 6,
+    "encoder_attention_heads": 8,
+    "encoder_ffn_dim": 2048,
+    "encoder_layers": 6,
+    "max_position_embeddings": 512,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "scale_embedding": True,
+    "static_position_embeddings": True,
+}
 PARTS: dict[str, dict[str, Config]] = {
     "Encoders": {
         "google-bert/bert-base-uncased": of("bert", "BertForMaskedLM"),
@@ -1117,16 +1180,54 @@ PARTS: dict[str, dict[str, Config]] = {
             tie_word_embeddings=False,
             vocab_size=384,
         ),
-        "google/umt5-small": of("umt5", "UMT5ForConditionalGeneration"),
-        "google/t5gemma-s-s-ul2": of("t5gemma", "T5GemmaForConditionalGeneration"),
-        "google/long-t5-local-base": of("longt5", encoder_attention_type="local"),
+        "google/umt5-small": of(
+            "umt5",
+            "UMT5ForConditionalGeneration",
+            tie_word_embeddings=False,
+            vocab_size=256384,
+        ),
+        "google/t5gemma-s-s-ul2": of(
+            "t5gemma",
+            "T5GemmaForConditionalGeneration",
+            **dict.fromkeys(("encoder", "decoder"), T5GEMMA_SMALL),
+        ),
+        "google/t5gemma-2b-2b-ul2": of("t5gemma", "T5GemmaForConditionalGeneration"),
+        "google/t5gemma-9b-2b-ul2": of(
+            "t5gemma", encoder=GEMMA_9B, decoder={"cross_attention_hidden_size": 3584}
+        ),
+        "google/t5gemma-2-270m-270m": of("t5gemma2"),
+        "google/long-t5-local-base": of("longt5", **LONG_T5),
+        "google/long-t5-tglobal-base": of(
+            "longt5", **LONG_T5 | {"encoder_attention_type": "transient-global"}
+        ),
         "facebook/bart-base": of(
             "bart", "BartModel", d_model=768, encoder_layers=6, decoder_layers=6
         ),
         "facebook/bart-large": of("bart", "BartModel"),
-        "facebook/mbart-large-cc25": of("mbart", "MBartForConditionalGeneration"),
-        "google/pegasus-xsum": of("pegasus", "PegasusForConditionalGeneration"),
-        "Helsinki-NLP/opus-mt-en-de": of("marian", "MarianMTModel"),
+        "facebook/mbart-large-cc25": of(
+            "mbart", "MBartForConditionalGeneration", **MBART, vocab_size=250027
+        ),
+        "facebook/mbart-large-50": of(
+            "mbart", "MBartForConditionalGeneration", **MBART, vocab_size=250054
+        ),
+        "facebook/mbart-large-50-many-to-many-mmt": of(
+            "mbart", "MBartForConditionalGeneration", **MBART, vocab_size=250054
+        ),
+        "google/pegasus-large": of("pegasus", **PEGASUS),
+        "google/pegasus-xsum": of(
+            "pegasus", **PEGASUS | {"max_position_embeddings": 512}
+        ),
+        "Helsinki-NLP/opus-mt-en-de": of("marian", "MarianMTModel", **OPUS),
+        "Helsinki-NLP/opus-mt-mul-en": of(
+            "marian", "MarianMTModel", **OPUS | {"vocab_size": 64172}
+        ),
+        "facebook/m2m100_418M": of("m2m_100", "M2M100ForConditionalGeneration"),
+        "facebook/nllb-200-distilled-600M": of(
+            "m2m_100", "M2M100ForConditionalGeneration", vocab_size=256206
+        ),
+        "facebook/blenderbot_small-90M": of("blenderbot-small"),
+        "microsoft/prophetnet-large-uncased": of("prophetnet"),
+        "allenai/led-base-16384": of("led"),
         "facebook/blenderbot-400M-distill": of(
             "blenderbot",
             "BlenderbotForConditionalGeneration",
@@ -1162,10 +1263,6 @@ PARTS: dict[str, dict[str, Config]] = {
             num_heads=12,
             vocab_size=32100,
         ),
-        "facebook/nllb-200-distilled-600M": of(
-            "m2m_100", "M2M100ForConditionalGeneration"
-        ),
-        "allenai/led-base-16384": of("led", "LEDForConditionalGeneration"),
     },
     "Diffusion": {
         "GSAI-ML/LLaDA-8B-Base": remote(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jaxpt.errors import DataError
-from jaxpt.hub.entries import TensorEntry
+from jaxpt.hub.entries import Computed, TensorEntry
 from jaxpt.hub.family import Family
 from jaxpt.hub.files import LazyTensors
 from jaxpt.nn.model_spec import ModelSpec
@@ -161,8 +161,7 @@ def to_hf(
     if unused := sorted(set(flat) - {path for each in entries for path in each.paths}):
         raise ValueError(f"{family.name} has no place for {', '.join(unused)}")
     out = {entry.hf_name: join(entry, flat) for entry in entries}
-    zeros = family.zeros(spec).items()
-    return out | {name: np.zeros(shape, np.float32) for name, shape in zeros}
+    return out | {name: each.make() for name, each in family.computed(spec).items()}
 
 
 def from_hf(
@@ -191,8 +190,10 @@ def from_hf(
         if _find(entry, tensors, is_body):
             read.add(entry.hf_name)
             flat |= _split(entry, tensors[entry.hf_name], shapes)
-    # Those of `zeros` are so in the checkpoint, see `refine_spec`.
-    for name in sorted(set(tensors) - read - family.zeros(spec).keys()):
+    computed = family.computed(spec)
+    for name in sorted(set(tensors) & computed.keys()):
+        _check_computed(name, tensors[name], computed[name])
+    for name in sorted(set(tensors) - read - computed.keys()):
         if is_body and re.fullmatch(TASK_HEADS, name.removeprefix(prefix)):
             continue
         _check_left_over(name, tensors, family)
@@ -218,7 +219,7 @@ def _add_prefix(
         num_decoder_layers=min(1, spec.num_decoder_layers),
     )
     all_names = {entry.hf_name for entry in family.tensors(small, head)}
-    all_names |= family.copies.keys() | family.zeros(small).keys()
+    all_names |= family.copies.keys() | family.computed(small).keys()
     heads = {name.split(".")[0] for name in all_names if not name.startswith(prefix)}
     names = {
         name if name.split(".")[0] in heads else prefix + name: name for name in tensors
@@ -273,6 +274,19 @@ def _check_left_over(
         or re.fullmatch(family.unused, name.removeprefix(family.body))
     ):
         raise DataError(f"tensor {name}: has no place in a {family.name} model")
+
+
+def _check_computed(name: str, value: np.ndarray, expected: Computed) -> None:
+    """Raises UserError for a tensor with other values than the config determines.
+
+    The tolerance is the rounding of numbers up to 1 to bfloat16.
+    """
+    is_same = tuple(value.shape) == expected.shape
+    if not is_same or not np.abs(value - expected.make()).max() <= 2**-8:
+        raise DataError(
+            f"tensor {name}: must be {list(expected.shape)}, zeros or sinusoidal "
+            "positions by the config: other values would not be used"
+        )
 
 
 def refine_spec(

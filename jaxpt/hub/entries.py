@@ -1,7 +1,10 @@
 """Entries of the tables that map transformers' tensors to jaxpt's parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -32,6 +35,27 @@ class TensorEntry:
     paired: tuple[str, ...] = ()
     num_paired: int = 0
     is_swapped: bool = False
+
+
+class Computed(NamedTuple):
+    """A tensor of a class of transformers that has no parameter here.
+
+    Attributes:
+      shape: its shape.
+      make: makes it, in float32.
+    """
+
+    shape: tuple[int, ...]
+    make: Callable[[], np.ndarray]
+
+
+def zeros(*shape: int) -> Computed:
+    """A tensor that is all zero.
+
+    >>> zeros(1, 2).make().tolist()
+    [[0.0, 0.0]]
+    """
+    return Computed(shape, lambda: np.zeros(shape, np.float32))
 
 
 Table = Iterator[TensorEntry]

@@ -140,14 +140,13 @@ def write_export(
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, form, head, kind.ids)
-        notes = write_notes(task, task.vocab, head, kind, config | ids)
+        config = kind.name_ids(config, ids)
+        notes = write_notes(task, task.vocab, head, kind, config)
         notes += _list_random(task)
         generation = None
         if head in ("causal", "seq2seq"):
             generation = ids | write_generation(task.generation)
-        models[head] = Model(
-            config | ids, tensors, export_spec, form, notes, generation
-        )
+        models[head] = Model(config, tensors, export_spec, form, notes, generation)
     check_range(models, options.dtype)
     result, base = load_result(workdir), read_base_model(workdir)
     data = name_data(task.plan.text)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from jaxpt.errors import ConfigError, DataError, argument
-from jaxpt.hub.entries import Table
+from jaxpt.hub.entries import Computed, Table
 from jaxpt.hub.families import FAMILIES, PURPOSES
 from jaxpt.hub.fields import Config, FieldRow, Values, check_type
 from jaxpt.hub.task_names import HeadNames
@@ -19,7 +19,7 @@ from jaxpt.nn.model_spec import ModelSpec
 NONE = "(?!)"  # a pattern that nothing matches
 # transformers sets everything that a config.json has as an attribute, even if it is
 # not a field of the class; its code reads these attributes in every family.
-_UNSUPPORTED = (
+UNSUPPORTED = (
     "quantization_config",
     "per_layer_config",
     "transformers_weights",
@@ -81,11 +81,16 @@ class Family:
       buffers: a pattern of tensors that no model uses, such as masks and counters.
       unused: a pattern of weights that a language model does not use but another class
         of the family reads, without `body`; an import reports them.
-      zeros: (spec) -> the shapes of tensors that the class has and that are all zero.
+      computed: (spec) -> the tensors of the class that the spec determines, such as
+        biases that are all zero and tables of sinusoidal positions.
       marks: purpose -> how names of tensors begin that only such a model has.
       purpose_fields: purpose -> fields of config.json that only such a model has, if
         its class has another purpose, too.
       ids: special ids of transformers' class, for a config without them.
+      stacks: objects of config.json that have the special ids, too. The decoder's first
+        input is their `bos_token_id`, and cannot be the padding, which they mask.
+      starts_with_last: whether a decoder whose config names no first input begins with
+        the last id of its text (mBART's language code).
       task_heads: the end of the name of a class for a downstream task -> the heads that
         it can have; the first is the default's.
       rate: the learning rate with which an imported model is trained further.
@@ -120,10 +125,12 @@ class Family:
     fold: Callable[[Config, Mapping[str, Any]], Mapping[str, Any]] = lambda _, x: x
     buffers: str = NONE
     unused: str = NONE
-    zeros: Callable[[ModelSpec], dict[str, tuple[int, ...]]] = lambda spec: {}
+    computed: Callable[[ModelSpec], dict[str, Computed]] = lambda spec: {}
     marks: Mapping[str, str] = _empty()
     purpose_fields: Mapping[str, Config] = _empty()
     ids: Mapping[str, int] = _empty()
+    stacks: tuple[str, ...] = ()
+    starts_with_last: bool = False
     task_heads: Mapping[str, tuple[HeadNames, ...]] = _empty()
     rate: float = 5e-5
     settings: Mapping[str, Any] = _empty()
@@ -169,7 +176,7 @@ class Family:
 
     def _with_defaults(self, config: Config) -> Config:
         """A config with all fields that are used, their types checked."""
-        for key in _UNSUPPORTED:
+        for key in UNSUPPORTED:
             if config.get(key):
                 text = repr(config[key])
                 text = text if len(text) <= 60 else f"{text[:57]}..."
@@ -209,6 +216,22 @@ class Family:
                 f"directions: must be another family for a run of {name}"
             )
 
+    def name_ids(self, config: Config, ids: Config) -> Config:
+        """A config.json of an export with its special ids.
+
+        Raises:
+          UserError: the class would not see the decoder's first input.
+        """
+        start, pad = ids.get("decoder_start_token_id"), ids.get("pad_token_id")
+        if self.stacks and start == pad:
+            raise ConfigError(
+                f"{argument('family')}={self.name}: masks [PAD] in a decoder's input: "
+                f"must be another family for a run whose decoder starts with it ({pad})"
+            )
+        own = {"pad_token_id": pad, "bos_token_id": start}
+        own["eos_token_id"] = ids.get("eos_token_id")
+        return config | ids | {name: config[name] | own for name in self.stacks}
+
     def list_purposes(self, config: Config) -> list[str]:
         """The purposes that a model may have by the fields of its config.json."""
         marked = [
@@ -227,7 +250,8 @@ class Family:
           pad: the padding id of the tokenizer; None if it has none, which `check_pad`
             refuses.
         """
-        if not self.counts_from_pad or pad is None:
+        is_table = spec.positions == "learned"  # whose rows can be moved
+        if not (self.counts_from_pad and is_table) or pad is None:
             return spec
         return dataclasses.replace(spec, position_offset=pad + 1)
 

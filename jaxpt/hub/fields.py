@@ -32,6 +32,7 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "silu": "silu",
+    "swish": "silu",
 }
 # jaxpt's names -> transformers' names.
 ACTIVATION_NAMES = {

@@ -173,6 +173,8 @@ def _resolve(
     form = read_text_form(
         main_folder(folder), family.ids, main.config, tokenizer, spec.vocab_size
     )
+    if family.starts_with_last and form.start is None and form.after:
+        form = dataclasses.replace(form, start=form.after[-1])
     advice = suggest_settings(settings, family, spec, form, is_byt5(tokenizer))
     _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # the run begins with the folder's parameters

@@ -105,7 +105,9 @@ def transformer_flops(
     forward = project_flops(spec, source + sum(target))
     forward += stack_flops(spec, spec.num_layers, source)
     if target:
-        forward += stack_flops(spec, spec.num_decoder_layers, target[0], source)
+        forward += stack_flops(
+            spec.of_decoder, spec.num_decoder_layers, target[0], source
+        )
     return forward + head_flops(spec, num_predictions)
 
 

@@ -16,7 +16,8 @@ class Embedder(nn.Module):
     """Token, position and type embeddings of width E, with an optional norm.
 
     A decoder's embedder has separate positions and a separate norm, and shares the
-    token table of the encoder's embedder, `encoders`. With `base`, every table is the
+    token table of the encoder's embedder, `encoders`, unless the spec has
+    `decoder_tokens`. With `base`, every table is the
     sum of that embedder's, without gradient, and of a parameter, 0 at first; norm and
     smear are separate (gradient-disentangled embedding sharing, DeBERTa-v3, He et al.
     2021).
@@ -28,7 +29,7 @@ class Embedder(nn.Module):
 
     def setup(self) -> None:
         spec, base = self.spec, self.base
-        if self.encoders is None:
+        if self.encoders is None or spec.decoder_tokens:
             shape = (spec.vocab_size, spec.embedding_dim)
             tokens: Array | None = base and base.tokens
             self.tokens: Array = add_table(self, "tokens", spec, shape, tokens)
@@ -90,7 +91,7 @@ class Embedder(nn.Module):
             x = x + self.positions(length, position_ids)
         elif spec.positions == "sinusoidal":
             num = length if position_ids is None else spec.max_len
-            table = jnp.asarray(sinusoidal(num, spec.embedding_dim))
+            table = make_sinusoids(spec, num)
             x = x + (table if position_ids is None else table[position_ids])
         if spec.num_types and self.encoders is None:
             x = x + (self.types[0] if types is None else self.types[types])
@@ -100,6 +101,13 @@ class Embedder(nn.Module):
             x = self.norm(x)
         x = keep_rows(x)
         return self.dropout(x, deterministic=deterministic).astype(spec.compute_dtype)
+
+
+def make_sinusoids(spec: ModelSpec, num: int) -> Float[Array, "{num} E"]:
+    """The vectors of the first `num` positions."""
+    first = spec.position_offset
+    table = sinusoidal(first + num, spec.embedding_dim, spec.sinusoids)
+    return jnp.asarray(table[first:])
 
 
 def scale_state(x: Float[Array, "*B D"], spec: ModelSpec) -> Float[Array, "*B D"]:

@@ -31,6 +31,7 @@ ATTENTION_NORMS = ("none", "before", "after")  # of the output layer
 BIASES = ("auto", "yes", "no")
 ACTIVATIONS = ("relu", "relu2", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "alibi", "none")
+SINUSOIDS = ("pairs", "halves", "fairseq")  # the order and the rates
 LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
 # The products with embeddings of distances: of keys' contents, of queries', or of both.
@@ -97,6 +98,7 @@ LAYOUT = (
     "shared_norm",
     "embed_norm",
     "first_norm",
+    "post_embed_norm",
     "gated_mlp",
     "inner_norm",
     "attention_out_norm",
@@ -106,6 +108,7 @@ LAYOUT = (
     "value_embeddings",
     "smear",
     "relative_bias",
+    "relative_every_layer",
     "relative_buckets",
     "disentangled",
     "disentangled_projections",
@@ -116,6 +119,7 @@ LAYOUT = (
     "up_bias",
     "down_bias",
     "tie_embeddings",
+    "decoder_tokens",
     "head_bias",
     "head_transform",
     "transform_bias",
@@ -162,6 +166,8 @@ class ModelSpec(Settings):
         input (ModernBERT).
       first_norm: with embed_norm, the first layer's input is normed, too
         (RoBERTa-PreLayerNorm).
+      post_embed_norm: with "post", the embeddings are normed, too; without, they are
+        not (Vaswani et al. 2017; Marian).
       activation: of the MLPs and of the heads' dense layers; "relu2" is the square of
         relu (Primer; modded-nanogpt).
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
@@ -171,6 +177,9 @@ class ModelSpec(Settings):
         rotary rotates queries and keys (Su et al. 2021, in Llama's halves); alibi adds
         a slope of each head times minus the distance (Press et al. 2022), in both
         directions where a token reads ahead (Jina 2).
+      sinusoids: of sinusoidal positions: "pairs" of a sine and a cosine (Vaswani et al.
+        2017), first all sines and then all cosines ("halves": Marian, Pegasus), or
+        these with rates from 1 to 1/10000, both included ("fairseq": M2M-100).
       rotary_base: of the angles' frequencies.
       rotary_scaling: slower frequencies for texts longer than those of the pretraining
         (Llama 3.1: factor, low, high, length = 8, 1, 4, 8192). A frequency with less
@@ -196,8 +205,12 @@ class ModelSpec(Settings):
         everything (ModernBERT: 3); 0: none (Mistral).
       global_last: with global_every, those layers are the last of each n instead of
         the first (Gemma 2 and 3).
+      decoder_window: that of a decoder with an encoder, 0 for none; -1 means `window`
+        (T5Gemma as transformers reads it: 4095, next to 4096).
       local_rotary_base: of local layers; 0 means rotary_base.
       relative_bias: T5's bias is added to other positions, too (MPNet, to learned).
+      relative_every_layer: T5's bias has a table for each layer instead of one for the
+        stack (UMT5).
       relative_buckets: the number of buckets of T5's bias, or of disentangled
         attention, where half of them are for each side (DeBERTa-v3: 512). With
         `disentangled` an odd number has the same buckets for both sides, and one for
@@ -218,8 +231,8 @@ class ModelSpec(Settings):
       disentangled_projections: embeddings of distances have separate projections;
         otherwise they share those of keys and queries (DeBERTa-v3).
       disentangled_norm: embeddings of distances are normed (DeBERTa-v2 and v3).
-      position_offset: unused rows of the learned table before the first position
-        (RoBERTa, BART: 2).
+      position_offset: unused rows of the learned or sinusoidal table before the first
+        position (RoBERTa, BART, M2M-100: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
       attention_scalar: logits are divided by sqrt of this instead of sqrt(H) (Gemma);
         0: they are not.
@@ -253,6 +266,8 @@ class ModelSpec(Settings):
       down_bias: the last dense layer of an MLP has a bias, likewise (LTG-BERT, whose
         attention has some, has none in MLPs).
       tie_embeddings: the vocabulary head reuses the token table.
+      decoder_tokens: a decoder with an encoder has its own token table, which a tied
+        head reuses (T5Gemma).
       scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       multipliers: the sum of embeddings is multiplied by the first,
@@ -327,10 +342,12 @@ class ModelSpec(Settings):
     shared_norm: bool = False
     embed_norm: bool = False
     first_norm: bool = False
+    post_embed_norm: bool = True
     activation: Annotated[str, OneOf(*ACTIVATIONS)] = "gelu"
     gated_mlp: bool = False
     inner_norm: bool = False
     positions: Annotated[str, OneOf(*POSITIONS)] = "learned"
+    sinusoids: Annotated[str, OneOf(*SINUSOIDS)] = "pairs"
     position_offset: NonNegativeInt = 0
     rotary_base: PositiveFloat = 10000.0
     rotary_scaling: Annotated[tuple[float, ...], Rule(_is_scaling, SCALING)] = ()
@@ -340,8 +357,10 @@ class ModelSpec(Settings):
     window: NonNegativeInt = 0
     global_every: NonNegativeInt = 0
     global_last: bool = False
+    decoder_window: Annotated[int, Limits(least=-1)] = -1
     local_rotary_base: NonNegativeFloat = 0.0
     relative_bias: bool = False
+    relative_every_layer: bool = False
     relative_buckets: Annotated[int, Limits(least=4)] = 32
     relative_max_distance: PositiveInt = 128
     relative_directions: Annotated[str, OneOf(*DIRECTIONS)] = "auto"
@@ -363,6 +382,7 @@ class ModelSpec(Settings):
     up_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     down_bias: Annotated[str, OneOf(*BIASES)] = "auto"
     tie_embeddings: bool = True
+    decoder_tokens: bool = False
     scale_embeddings: bool = False
     scale_logits: bool = False
     multipliers: Annotated[
@@ -438,6 +458,21 @@ class ModelSpec(Settings):
                 "first_norm",
                 not self.first_norm or self.embed_norm,
                 "False with model.embed_norm=False",
+            ),
+            (
+                "post_embed_norm",
+                self.post_embed_norm or self.norm_position == "post",
+                "True with model.norm_position other than post",
+            ),
+            (
+                "decoder_tokens",
+                not self.decoder_tokens or self.num_decoder_layers > 0,
+                "False with model.num_decoder_layers=0",
+            ),
+            (
+                "decoder_window",
+                self.decoder_window < 0 or self.num_decoder_layers > 0,
+                "-1 with model.num_decoder_layers=0",
             ),
             (
                 "norm_offset",
@@ -542,6 +577,17 @@ class ModelSpec(Settings):
                 "relative_bias",
                 not self.relative_bias or self.positions != "alibi",
                 "False with model.positions=alibi, which are another bias",
+            ),
+            (
+                "relative_every_layer",
+                not self.relative_every_layer or self.has_relative_bias,
+                "False with model.positions other than relative and "
+                "model.relative_bias=False",
+            ),
+            (
+                table,
+                self.sinusoids != "fairseq" or self.embedding_dim >= 4,
+                "at least 4 with model.sinusoids=fairseq",
             ),
             *self._list_buckets(),
         ]
@@ -668,6 +714,23 @@ class ModelSpec(Settings):
         place = self.global_every - 1 if self.global_last else 0
         return layer % self.global_every != place
 
+    @property
+    def of_decoder(self) -> "ModelSpec":
+        """The spec of a decoder's layers, whose window is `window`.
+
+        >>> spec = ModelSpec(num_decoder_layers=2, window=4, decoder_window=3)
+        >>> spec.of_decoder.window
+        3
+        """
+        if self.decoder_window < 0:
+            return self
+        return dataclasses.replace(
+            self,
+            window=self.decoder_window,
+            decoder_window=-1,
+            global_every=self.global_every if self.decoder_window else 0,
+        )
+
     def layer_scaling(self, is_local: bool) -> tuple[float, ...]:
         """`rotary_scaling` of a global or of a local layer."""
         return () if is_local and self.local_rotary_base else self.rotary_scaling
@@ -772,7 +835,9 @@ class ModelSpec(Settings):
     @property
     def norms_embeddings(self) -> bool:
         """Whether the embeddings are normed."""
-        return self.embed_norm or self.norm_position == "post"
+        return self.embed_norm or (
+            self.norm_position == "post" and self.post_embed_norm
+        )
 
     @property
     def omits_first_norm(self) -> bool:
@@ -820,6 +885,8 @@ def _normal(spec: ModelSpec) -> dict:
         values["unrotated_every"] = 0
     if not spec.rotary_scaling:  # which a local base leaves out
         values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
+    if spec.decoder_window < 0:
+        values["decoder_window"] = values["window"]
     values["attention_scalar"] = spec.attention_divisor
     values["multipliers"] = spec.multipliers or (1.0, 1.0, 1.0)
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
@@ -837,6 +904,7 @@ def _normal(spec: ModelSpec) -> dict:
         "relative_buckets": not has_buckets,
         "relative_max_distance": not has_buckets,
         "relative_directions": not spec.has_relative_bias,
+        "relative_every_layer": not spec.has_relative_bias,
         "rotary_base": spec.positions != "rotary",
         "rotary_scaling": spec.positions != "rotary",
         "rotary_factors": spec.positions != "rotary",
@@ -844,7 +912,9 @@ def _normal(spec: ModelSpec) -> dict:
         "unrotated_every": spec.positions != "rotary",
         "global_every": not values["window"],
         "local_rotary_base": spec.positions != "rotary" or not values["window"],
-        "position_offset": spec.positions != "learned",
+        "sinusoids": spec.positions != "sinusoidal",
+        "decoder_window": not spec.num_decoder_layers,
+        "position_offset": spec.positions not in LIMITED,
         "max_len": spec.positions in ("relative", "alibi", "none"),
         "global_last": not values["window"] or values["global_every"] in (0, 1),
         "attention_scalar": not spec.scale_attention,

@@ -10,21 +10,34 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.nn.layers import Norm, add_table, table_init
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.scan import draw
 from jaxpt.ops import kernels
 
 
-def sinusoidal(length: int, width: int) -> np.ndarray:
+def sinusoidal(length: int, width: int, kind: str = "pairs") -> np.ndarray:
     """[length, width]: sin(t / 10000^(2i/width)) at 2i and the cosine at 2i + 1.
 
     Vaswani et al. 2017, section 3.5.
 
+    Args:
+      kind: `ModelSpec.sinusoids`: "halves" has the sine at i and the cosine at
+        i + width/2. "fairseq", too, with exponents of 2i/(width - 2), as in
+        tensor2tensor and fairseq, whose last rate is 1/10000.
+
     >>> sinusoidal(2, 2).astype(float).round(4).tolist()
     [[0.0, 1.0], [0.8415, 0.5403]]
+    >>> sinusoidal(2, 4, "halves")[1].astype(float).round(4).tolist()
+    [0.8415, 0.01, 0.5403, 0.9999]
+    >>> sinusoidal(2, 4, "fairseq")[1].astype(float).round(4).tolist()
+    [0.8415, 0.0001, 0.5403, 1.0]
     """
-    rate = np.exp(np.arange(0, width, 2) * (-np.log(1e4) / width))
+    span = width - 2 if kind == "fairseq" else width
+    rate = np.exp(np.arange(0, width, 2) * (-np.log(1e4) / span))
     angle = np.arange(length)[:, None] * rate
-    table = np.stack([np.sin(angle), np.cos(angle)], axis=-1)
-    return table.reshape(length, width).astype(np.float32)
+    parts = np.sin(angle), np.cos(angle)
+    if kind != "pairs":
+        return np.concatenate(parts, axis=-1).astype(np.float32)
+    return np.stack(parts, axis=-1).reshape(length, width).astype(np.float32)
 
 
 def relative_bucket(
@@ -173,7 +186,7 @@ class RelativeBias(nn.Module):
         # Mesh TensorFlow initializes the bias like a kernel with D inputs.
         is_t5, std = spec.init == "t5", spec.d_model**-0.5
         bias_init = nn.initializers.normal(std) if is_t5 else table_init(spec)
-        table = self.param("table", bias_init, (spec.relative_buckets, spec.num_heads))
+        table = draw(self, "table", bias_init, (spec.relative_buckets, spec.num_heads))
         query = first + jax.lax.iota(jnp.int32, num_queries)
         distance = jax.lax.iota(jnp.int32, num_keys)[None, :] - query[:, None]
         bucket = relative_bucket(

@@ -72,8 +72,9 @@ class DepthSum(nn.Module):
 class Layer(nn.Module):
     """One layer: x + f(norm(x)), or as `ModelSpec.norm_position` says.
 
-    With `ids` it has value embeddings. With `parallel_residual` the MLP reads the
-    layer's input, as attention does. Returns x; if given, the kv_cache; and `results`
+    With `ids` it has value embeddings. With `relative_every_layer` it makes
+    its own bias. With `parallel_residual` the MLP reads the layer's input, as attention
+    does. Returns x; if given, the kv_cache; and `results`
     with those of this layer, if the spec has `depth_sums`.
     """
 
@@ -81,6 +82,8 @@ class Layer(nn.Module):
     is_normed: bool = False  # the input is normed, so the first norm is omitted
     is_local: bool = False  # attention is limited to the spec's window
     residual_scale: float = 1.0  # of f (`ModelSpec.branch_scale`)
+    is_bidirectional: bool = True  # as of `Stack`
+    num_copies: int = 1  # as of `Stack`
 
     @nn.compact
     def __call__(
@@ -99,6 +102,10 @@ class Layer(nn.Module):
         deterministic: bool,
     ) -> tuple[Float[Array, "B T D"], LayerCache | None, Results]:
         spec = self.spec
+
+        if spec.relative_every_layer:
+            num_keys = kv_cache.self_attn.keys.shape[2] if kv_cache else 0
+            bias = self._make_bias(x.shape[1], num_keys, cache_index)
 
         # It can be applied twice, with the same parameters.
         shared = Norm(spec, name="attention_norm") if spec.shared_norm else None
@@ -162,6 +169,15 @@ class Layer(nn.Module):
         if kv_cache is None or self_cache is None:
             return x, None, results
         return x, LayerCache(self_cache, cross_cache), results
+
+    def _make_bias(
+        self, length: int, num_keys: int, first: Int[Array, ""] | int
+    ) -> Float[Array, "1 N T S"]:
+        """T5's bias of this layer; without a cache, `num_keys` is 0."""
+        length //= self.num_copies
+        relative = RelativeBias(self.spec, self.is_bidirectional, name="relative")
+        bias = relative(length, num_keys or length, first)
+        return jnp.tile(bias, (1, 1, self.num_copies, self.num_copies))
 
     def _add_up(self, name: str, x: Array, results: Results) -> tuple[Array, Results]:
         """x after a branch, and the results with it, by `ModelSpec.depth_sums`."""
@@ -238,13 +254,14 @@ class Stack(nn.Module):
 
         num_apart, now = self.num_layers, []
         scale = spec.branch_scale(self.num_layers)
+        ways = self.is_bidirectional, num_copies
         states: tuple[Array, ...] = (x,)
         results: Results = (x,) if spec.depth_sums else ()
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.omits_first_norm and self.num_layers > 1)
         for i in range(num_apart):
             is_normed = spec.omits_first_norm and i == 0
-            fields = is_normed, spec.is_local(i), scale
+            fields = is_normed, spec.is_local(i), scale, *ways
             layer = Layer(spec, *fields, name=f"layer_{i}")
             value_ids = ids if spec.has_values(i, self.num_layers) else None
             apply = remat(partial(run, is_rotated=spec.is_rotated(i)), spec)
@@ -258,7 +275,8 @@ class Stack(nn.Module):
                     "a kv_cache needs the model unrolled (`jaxpt.nn.scan`)"
                 )
             is_normed = spec.omits_first_norm and not num_apart
-            layers = Layer(spec, is_normed, spec.window > 0, scale, name="layers")
+            fields = is_normed, spec.window > 0, scale, *ways
+            layers = Layer(spec, *fields, name="layers")
             length, num_kept = self.num_layers - num_apart, 1 + with_trunk
             states = _loop(run, spec, length, num_kept)(layers, x)
             x = states[-1]
@@ -277,13 +295,15 @@ def make_bias(
 ) -> Float[Array, "1 N T S"] | Distances | None:
     """What the spec's relative positions add to the logits of all layers of a stack.
 
+    None if they add nothing, or in each layer something else (`relative_every_layer`).
+
     T5's bias, ALiBi's, or what attention makes a bias of (`Attention`). To be called in
     the stack's module; arguments as of `Disentangled`.
     """
     if spec.is_disentangled:
         distances = Disentangled(spec, name="disentangled")
         return distances(num_queries, num_keys, first, num_copies)
-    if not spec.has_distance_bias:
+    if not spec.has_distance_bias or spec.relative_every_layer:
         return None
     if spec.positions == "alibi":
         bias = alibi_bias(spec.num_heads, num_queries, num_keys, first)

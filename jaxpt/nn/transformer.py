@@ -45,7 +45,8 @@ class Transformer(nn.Module):
             self.project = Dense(spec.d_model, spec)
         self.encoder = Stack(spec, spec.num_layers, spec.is_bidirectional)
         if spec.num_decoder_layers:
-            self.decoder = Stack(spec, spec.num_decoder_layers, is_bidirectional=False)
+            num = spec.num_decoder_layers
+            self.decoder = Stack(spec.of_decoder, num, is_bidirectional=False)
             self.decoder_embed = Embedder(spec, self.embed)
         self.head = VocabHead(spec)
 
@@ -134,11 +135,11 @@ class Transformer(nn.Module):
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """float32 logits of the vocabulary."""
-        return self.head(self._scale(hidden), self.embed.tokens)
+        return self.head(self._scale(hidden), self._tokens)
 
     def read(self, hidden: Float[Array, "B *T D"]) -> HeadInputs:
         """x, W and b of the logits x W + b of hidden states."""
-        return self.head.read(self._scale(hidden), self.embed.tokens)
+        return self.head.read(self._scale(hidden), self._tokens)
 
     def score(
         self,
@@ -151,20 +152,20 @@ class Transformer(nn.Module):
 
         Equal to `losses.score(self.logits(hidden), targets, weights, draw)`.
         """
-        tokens = self.embed.tokens
+        tokens = self._tokens
         return self.head.score(self._scale(hidden), tokens, targets, weights, draw)
 
     def nll(
         self, hidden: Float[Array, "B *T D"], targets: Int[Array, "B *T"]
     ) -> Float[Array, "B *T"]:
         """-log p of each target, as in `score`, without gradient."""
-        return self.head.nll(self._scale(hidden), self.embed.tokens, targets)
+        return self.head.nll(self._scale(hidden), self._tokens, targets)
 
     def token_scores(
         self, hidden: Float[Array, "B *T D"], targets: Int[Array, "B *T"]
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, differentiable."""
-        return self.head.token_scores(self._scale(hidden), self.embed.tokens, targets)
+        return self.head.token_scores(self._scale(hidden), self._tokens, targets)
 
     def states(
         self,
@@ -229,6 +230,11 @@ class Transformer(nn.Module):
         seen = self._find_seen(ids, attn_mask)
         x = self.embed(ids, position_ids, types, seen, deterministic=deterministic)
         return self._project(x)
+
+    @property
+    def _tokens(self) -> Float[Array, "V E"]:
+        """The token table that a tied head reuses."""
+        return (self.decoder_embed if self.spec.decoder_tokens else self.embed).tokens
 
     def _find_seen(
         self, ids: Array, attn_mask: Mask, first: Array | int = 0

@@ -45,9 +45,9 @@ BART = {
 }
 # The start is not the padding, whose embedding PyTorch freezes. Without what the class
 # would change in generation.
-BLENDERBOT = {"activation_function": "relu", "decoder_layers": 1, "pad_token_id": 3}
-BLENDERBOT |= {"encoder_no_repeat_ngram_size": 0, "forced_eos_token_id": None}
-BLENDERBOT |= {"decoder_start_token_id": 0}
+BARTS = {"activation_function": "relu", "decoder_layers": 1, "pad_token_id": 3}
+BARTS |= {"forced_eos_token_id": None, "decoder_start_token_id": 0}
+BLENDERBOT = BARTS | {"encoder_no_repeat_ngram_size": 0}
 GPT2 = {"vocab_size": V, "n_embd": 16, "n_layer": 2, "n_head": 4, "n_positions": 20}
 NEO = {
     "vocab_size": V,
@@ -132,6 +132,7 @@ GEMMA |= {"sliding_window": 3, "query_pre_attn_scalar": 4}
 GEMMA_3 = GEMMA | {"sliding_window_pattern": 3}
 GEMMA_BOTH = {"use_bidirectional_attention": True, "sliding_window": 8}
 LLAMA_3 = LLAMA | SPECIALS | {"head_dim": 6, "rope_parameters": SCALED}
+BART_KINDS = ("blenderbot", "mbart", "pegasus", "marian", "m2m_100")
 ROTARY_BERTS = ("nomic_bert", "gte", "jina_embeddings_v3")
 # v3's form, with few buckets.
 DEBERTA = BERT | {
@@ -154,6 +155,21 @@ DEBERTA_2 = DEBERTA | {
     "type_vocab_size": 2,
     "hidden_act": "relu",
 }
+T5GEMMA = {
+    name: LLAMA
+    | SPECIALS
+    | {
+        "pad_token_id": 3,  # which its decoder masks
+        "num_hidden_layers": num,
+        "head_dim": 6,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 3,
+        "query_pre_attn_scalar": 4,
+        "attn_logit_softcapping": 2.0,
+    }
+    for name, num in (("encoder", 3), ("decoder", 2))
+}
+T5GEMMA |= {"vocab_size": V, "decoder_start_token_id": 0, "initializer_range": 0.02}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -217,8 +233,16 @@ CASES = {
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
     "mt5": ("mt5", "seq2seq", T5),
+    "umt5": ("umt5", "seq2seq", T5 | {"tie_word_embeddings": False}),
+    "t5gemma": ("t5gemma", "seq2seq", T5GEMMA | {"pad_token_id": 3}),
+    # Blocks of 4 tokens, of which each sees the 3 before and after it.
+    "longt5": ("longt5", "seq2seq", T5 | {"local_radius": 3}),
     "bart": ("bart", "seq2seq", BART),
     "blenderbot": ("blenderbot", "seq2seq", BART | BLENDERBOT),
+    "mbart": ("mbart", "seq2seq", BART | BARTS),
+    "pegasus": ("pegasus", "seq2seq", BART | BARTS),
+    "marian": ("marian", "seq2seq", BART | BARTS | {"activation_function": "silu"}),
+    "m2m_100": ("m2m_100", "seq2seq", BART | BARTS | {"dropout": 0.0}),
     "llama": ("llama", "causal", LLAMA | SPECIALS),
     "llama-tied": (
         "llama",
@@ -300,7 +324,7 @@ def draw_settings(kind: str, seed: str) -> dict:
         "intermediate_size": pick(1, 17, 24, 40),
         "max_position_embeddings": pick(20, 33, 64),
     }
-    if kind == "mt5":
+    if kind in ("mt5", "umt5", "longt5"):
         return {
             "num_layers": num_layers,
             # Generation of transformers fails with more layers than the encoder has.
@@ -315,6 +339,15 @@ def draw_settings(kind: str, seed: str) -> dict:
             "feed_forward_proj": pick("gated-gelu", "gated-gelu", "gated-silu", "relu"),
             "initializer_factor": 0.3,
             "pad_token_id": 0,
+            **({"tie_word_embeddings": heads == 3} if kind == "umt5" else {}),
+            **(
+                {
+                    "local_radius": pick(1, 2, 4),
+                    "tie_word_embeddings": pick(True, False),
+                }
+                if kind == "longt5"
+                else {}
+            ),
         }
     if kind == "gpt_bigcode":
         return {
@@ -412,14 +445,38 @@ def draw_settings(kind: str, seed: str) -> dict:
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }
-    if kind == "blenderbot":
+    if kind == "t5gemma":
+        both = {
+            "num_attention_heads": heads,
+            "num_key_value_heads": pick(*(n for n in (1, 2, heads) if heads % n == 0)),
+            "hidden_size": settings["hidden_size"],
+            "head_dim": pick(2, 6, 14),
+            "intermediate_size": settings["intermediate_size"],
+            "sliding_window": pick(2, 3, 8),
+            "query_pre_attn_scalar": pick(1, 4, 50),
+            "final_logit_softcapping": pick(None, 3.0, 30.0),
+            "attn_logit_softcapping": pick(None, 1.5, 50.0),
+            "hidden_activation": pick("gelu_pytorch_tanh", "silu", "relu"),
+            "rms_norm_eps": pick(1e-6, 1e-3),
+            "rope_parameters": {"rope_type": "default", "rope_theta": pick(10.0, 1e4)},
+        }
+        parts = {
+            "encoder": settings["num_hidden_layers"],
+            "decoder": pick(1, 2, 4),
+        }
+        parts = {
+            name: T5GEMMA[name] | both | {"num_hidden_layers": num}
+            for name, num in parts.items()
+        }
+        return parts | {"tie_word_embeddings": pick(True, False)}
+    if kind in BART_KINDS:
         mlp_width = settings["intermediate_size"]
         return {
             "encoder_layers": num_layers,
             "decoder_layers": pick(1, 2, 4),
             "encoder_attention_heads": heads,
             "decoder_attention_heads": heads,
-            "d_model": settings["hidden_size"],
+            "d_model": max(4, settings["hidden_size"]),
             "encoder_ffn_dim": mlp_width,
             "decoder_ffn_dim": mlp_width,
             "max_position_embeddings": settings["max_position_embeddings"],

@@ -25,13 +25,25 @@ def make_theirs(name):
     torch.manual_seed(0)
     model = getattr(transformers, family.heads[head])(config).eval()
     # A new model is tied; one that is loaded from a checkpoint may not be.
-    if name == "t5-1.1" or (kind == "mt5" and config.num_heads != 3):
+    if name == "t5-1.1" or (kind in ("mt5", "umt5") and config.num_heads != 3):
         table = config.initializer_factor * torch.randn(V, settings["d_model"])
         model.lm_head.weight = torch.nn.Parameter(table)
         model.config.tie_word_embeddings = False
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in filter(lambda p: p.requires_grad, model.parameters()):
             parameter += 0.2 * torch.randn_like(parameter)
+        if kind == "marian":  # which has a trained one
+            model.final_logits_bias += torch.randn_like(model.final_logits_bias)
+    return model
+
+
+def correct(model, config):
+    """A loaded model that computes what its config says.
+
+    transformers 5 takes every UMT5 for a tied one, and scales what its head reads.
+    """
+    if config["model_type"] == "umt5":
+        model.config.tie_word_embeddings = config["tie_word_embeddings"]
     return model
 
 
@@ -78,6 +90,7 @@ def run_theirs(model, batch, name):
     grads = {
         names.get(n, n): torch.zeros_like(p) if p.grad is None else p.grad
         for n, p in parameters.items()
+        if p.requires_grad  # but for tables of sinusoidal positions
     }
     if kind in ROTARY_BERTS:  # whose files keep the names and the fused tensors
         grads = revert_weight_conversion(model, grads)

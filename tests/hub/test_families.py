@@ -64,15 +64,19 @@ def test_what_is_read_is_written(name, load):
     assert set(fixture.tensors) - set(back) <= set(ours.family.copies)
     for key in set(back) & set(fixture.tensors):
         np.testing.assert_array_equal(back[key], fixture.tensors[key])
-    assert set(back) - set(fixture.tensors) <= {"final_logits_bias"}
+    assert set(back) - set(fixture.tensors) <= set(ours.family.computed(ours.spec))
     _, config = write_config(ours.spec, ours.head, ours.family.name)
-    kept = set(config) & set(fixture.config) - {"architectures", "rope_parameters"}
-    assert len(kept) >= 10
-    for key in kept - {k for k in kept if fixture.config[k] is None}:
-        value = fixture.config[key]
-        if isinstance(value, dict):  # of which transformers writes all options
-            value = {name: value[name] for name in config[key]}
-        assert config[key] == value, key
+    pairs = [(config, fixture.config)]
+    pairs += [(config[part], fixture.config[part]) for part in ours.family.stacks]
+    for written, read in pairs:
+        kept = set(written) & set(read)
+        kept -= {"architectures", "rope_parameters", *ours.family.stacks}
+        assert len(kept) >= 7
+        for key in kept - {k for k in kept if read[k] is None}:
+            value = read[key]
+            if isinstance(value, dict):  # of which transformers writes all options
+                value = {name: value[name] for name in written[key]}
+            assert written[key] == value, key
 
 
 @pytest.mark.parametrize("option", ["value_embeddings", "smear"])
@@ -101,6 +105,19 @@ def test_bad_tensors_are_named(name, load):
             read(changed)
         for part in parts:
             assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name, change", [("pegasus", np.roll), ("marian", lambda table, _: table[1:])]
+)
+def test_other_tables_of_sinusoids_are_refused(name, change, load, refuses):
+    ours, tensors = load(name).ours, load(name).tensors
+    key = "model.encoder.embed_positions.weight"
+    table = ours.family.computed(ours.spec)[key].make()
+    read = ours.family, ours.spec, ours.head, ours.params
+    from_hf({**tensors, key: table}, *read)
+    with refuses(key, "sinusoidal"):
+        from_hf({**tensors, key: change(table, 1)}, *read)
 
 
 def test_a_copy_of_a_tied_tensor_must_be_equal(load):

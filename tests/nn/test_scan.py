@@ -35,6 +35,7 @@ SHAPES = {
     "electra": {"norm_position": "post", "embedding_size": 8},
     "t5": T5 | {"num_decoder_layers": 2},
     "bart": {"norm_position": "post", "num_decoder_layers": 3},
+    "umt5": T5 | {"num_decoder_layers": 2, "relative_every_layer": True},
     "llama": {"positions": "rotary", "num_kv_heads": 1, "gated_mlp": True},
     "gpt-neox": {"positions": "rotary", "parallel_residual": True},
     "phi": {"parallel_residual": True, "shared_norm": True},

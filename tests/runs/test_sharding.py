@@ -139,6 +139,14 @@ def test_stacked_layers_have_the_rules_of_one():
         assert place(path, shape) == PartitionSpec(*axes)
 
 
+def test_the_tables_of_a_decoder_and_of_its_layers_have_the_rules_of_one():
+    for path, shape, axes in (
+        ("decoder_embed/tokens", (64, 8), ("tensor", "fsdp")),
+        ("decoder/layers/relative/table", (6, 8, 4), (None, None, "tensor")),
+    ):
+        assert place(path, shape) == PartitionSpec(*axes)
+
+
 def test_an_axis_that_does_not_divide_is_whole():
     for shape, axes in [((50257, 768), (None, "fsdp")), ((58, 767), ("tensor", None))]:
         assert place("embed/tokens", shape) == PartitionSpec(*axes)

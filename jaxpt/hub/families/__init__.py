@@ -62,8 +62,15 @@ ENCODERS = {
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
     "mt5": f"{_HERE}.mt5",
+    "umt5": f"{_HERE}.umt5",
+    "longt5": f"{_HERE}.longt5",
+    "t5gemma": f"{_HERE}.t5gemma",
     "bart": f"{_HERE}.bart",
     "blenderbot": f"{_HERE}.blenderbot",
+    "mbart": f"{_HERE}.mbart",
+    "pegasus": f"{_HERE}.pegasus",
+    "marian": f"{_HERE}.marian",
+    "m2m_100": f"{_HERE}.m2m_100",
 }
 FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
@@ -91,6 +98,14 @@ REFUSED = {
     "deberta": "attention has one layer for queries, keys and values, with biases of "
     "two of them; DeBERTa-v2 and v3 are a deberta-v2",
     "elc_bert": "layers read weighted sums of all layers before them",
+    "blenderbot-small": "decoder norms embeddings before it adds positions to them",
+    "t5gemma2": "decoder attends to its tokens and the encoder's in one softmax",
+    "pegasus_x": "layers have global tokens and staggered blocks",
+    "nllb-moe": "MLPs are mixtures of experts",
+    "switch_transformers": "MLPs are mixtures of experts",
+    "prophetnet": "decoder predicts several tokens in parallel streams",
+    "led": "encoder has global tokens next to its windows",
+    "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",
     "esm": "embeddings are scaled by the share of masked tokens in each text",
     "mobilebert": "layers are bottlenecks with several MLPs each",
@@ -110,7 +125,6 @@ REFUSED = {
     "canine": "tokens are characters, which are hashed and shortened by convolutions",
     "fnet": "layers mix tokens by Fourier transforms, without attention",
     "squeezebert": "layers are grouped convolutions",
-    "led": "global tokens have separate projections of attention",
     **dict.fromkeys(("mdlm", "bd3lm"), "norms depend on an embedding of the noise"),
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",

@@ -1,33 +1,17 @@
 """BART."""
 
-from jaxpt.hub.entries import Table, TensorEntry, map_norm
 from jaxpt.hub.families.bart_form import (
     ALIASES,
     COPIES,
     INERT,
     has_head_bias,
+    list_computed,
     list_rows,
-    list_stacks,
-    list_zeros,
-    map_bias,
-    map_positions,
+    list_tensors,
 )
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import fixed
 from jaxpt.hub.task_names import TEXTS, pooled
-from jaxpt.nn.model_spec import ModelSpec
-
-
-def list_tensors(spec: ModelSpec, head: str) -> Table:
-    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
-    yield TensorEntry("model.shared.weight", ("embed/tokens",))
-    for stack, embed, layers in list_stacks(spec):
-        yield from map_positions(stack, embed)
-        name = f"model.{stack}.layernorm_embedding"
-        yield from map_norm(spec, name, f"{embed}/norm")
-        yield from layers
-    yield from map_bias(spec)
-
 
 FAMILY = Family(
     "bart",
@@ -49,7 +33,7 @@ FAMILY = Family(
     aliases=ALIASES,
     inert=INERT + "classifier_dropout",
     unwritten={"head_bias": has_head_bias},
-    zeros=list_zeros,
+    computed=list_computed,
     copies=COPIES,
     freezes_pad=True,
     ids={

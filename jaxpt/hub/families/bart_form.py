@@ -1,4 +1,4 @@
-"""What BART and Blenderbot share: encoder-decoders with learned positions."""
+"""What BART and its relatives share: encoder-decoders, most of them of fairseq."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 
 from jaxpt.hub.entries import (
+    Computed,
     Modules,
     Table,
     TensorEntry,
     map_layers,
+    map_norm,
     name_attention,
+    zeros,
 )
 from jaxpt.hub.fields import (
     CAUSAL,
@@ -23,8 +26,10 @@ from jaxpt.hub.fields import (
     size,
 )
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.positions import sinusoidal
 
 _BIAS = "final_logits_bias"
+STACKS = ("encoder", "decoder")
 ALIASES = {
     "num_attention_heads": "encoder_attention_heads",
     "hidden_size": "d_model",
@@ -57,10 +62,20 @@ def list_stacks(spec: ModelSpec) -> Iterator[tuple[str, str, Table]]:
         yield stack, embed, map_layers(spec, num, layers, stack, modules)
 
 
-def map_positions(stack: str, embed: str) -> Table:
-    """The entry of a stack's table of positions."""
-    name = f"model.{stack}.embed_positions.weight"
-    yield TensorEntry(name, (f"{embed}/positions/table",))
+def list_tensors(spec: ModelSpec, head: str) -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
+    yield TensorEntry("model.shared.weight", ("embed/tokens",))
+    for stack, embed, layers in list_stacks(spec):
+        prefix = f"model.{stack}"
+        if spec.positions == "learned":
+            positions = (f"{embed}/positions/table",)
+            yield TensorEntry(f"{prefix}.embed_positions.weight", positions)
+        if spec.norms_embeddings:
+            yield from map_norm(spec, f"{prefix}.layernorm_embedding", f"{embed}/norm")
+        yield from layers
+        if spec.has_last_norm:
+            yield from map_norm(spec, f"{prefix}.layer_norm", f"{stack}/norm")
+    yield from map_bias(spec)
 
 
 def map_bias(spec: ModelSpec) -> Table:
@@ -75,9 +90,20 @@ def has_head_bias(tensors: Mapping[str, Any]) -> bool | None:
     return None if bias is None else bool(np.any(bias))
 
 
-def list_zeros(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The bias of a head that has none (`Family.zeros`)."""
-    return {} if spec.head_bias else {_BIAS: (1, spec.vocab_size)}
+def list_computed(spec: ModelSpec) -> dict[str, Computed]:
+    """The bias of a head that has none (`Family.computed`)."""
+    return {} if spec.head_bias else {_BIAS: zeros(1, spec.vocab_size)}
+
+
+def list_sinusoids(spec: ModelSpec) -> dict[str, Computed]:
+    """The same, and the tables of positions, which no class of Marian's form trains."""
+    shape = spec.max_len, spec.d_model
+    table = Computed(shape, lambda: sinusoidal(*shape, spec.sinusoids))
+    names = (f"model.{stack}.embed_positions.weight" for stack in STACKS)
+    return list_computed(spec) | dict.fromkeys(names, table)
+
+
+SINUSOIDAL = {"positions": "sinusoidal", "sinusoids": "halves"}
 
 
 def list_rows(
@@ -87,6 +113,9 @@ def list_rows(
     heads: int,
     mlp_width: int,
     length: int,
+    activation_name: str = "gelu",
+    scale_embedding: bool = False,
+    attention_dropout: float = 0.0,
 ) -> tuple[FieldRow, ...]:
     """The rows that all share, with the defaults of a class."""
     return (
@@ -102,9 +131,9 @@ def list_rows(
         field("encoder_ffn_dim", "d_ff", mlp_width),
         same("decoder_ffn_dim", "encoder_ffn_dim", mlp_width, "d_ff"),
         field("max_position_embeddings", "max_len", length),
-        field("scale_embedding", "scale_embeddings", False),
-        activation("activation_function", "gelu"),
+        field("scale_embedding", "scale_embeddings", scale_embedding),
+        activation("activation_function", activation_name),
         field("dropout", ("dropout", "embed_dropout"), 0.1),
-        field("attention_dropout", "attention_dropout", 0.0),
+        field("attention_dropout", "attention_dropout", attention_dropout),
         field("init_std", "init_std", 0.02),
     )

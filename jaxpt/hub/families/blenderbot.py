@@ -1,31 +1,16 @@
 """Blenderbot: BART's form with norms before attention and MLP, and a last one."""
 
-from jaxpt.hub.entries import Table, TensorEntry, map_norm
 from jaxpt.hub.families.bart_form import (
     ALIASES,
     COPIES,
     INERT,
     has_head_bias,
+    list_computed,
     list_rows,
-    list_stacks,
-    list_zeros,
-    map_bias,
-    map_positions,
+    list_tensors,
 )
 from jaxpt.hub.family import Family
 from jaxpt.hub.fields import fixed
-from jaxpt.nn.model_spec import ModelSpec
-
-
-def list_tensors(spec: ModelSpec, head: str) -> Table:
-    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
-    yield TensorEntry("model.shared.weight", ("embed/tokens",))
-    for stack, embed, layers in list_stacks(spec):
-        yield from map_positions(stack, embed)
-        yield from layers
-        yield from map_norm(spec, f"model.{stack}.layer_norm", f"{stack}/norm")
-    yield from map_bias(spec)
-
 
 FAMILY = Family(
     "blenderbot",
@@ -46,7 +31,7 @@ FAMILY = Family(
     # Generation of transformers reads the last one.
     inert=INERT + "encoder_no_repeat_ngram_size",
     unwritten={"head_bias": has_head_bias},
-    zeros=list_zeros,
+    computed=list_computed,
     copies=COPIES,
     freezes_pad=True,
     ids={

@@ -71,6 +71,14 @@ def _read_causal(config: Config) -> Values:
 ONE_WAY = FieldRow(_read_causal, lambda _: {"use_bidirectional_attention": False})
 
 
+SCALAR = size(
+    "query_pre_attn_scalar",
+    "attention_scalar",
+    256,
+    encode=lambda spec: spec.attention_scalar or spec.head_width,
+)
+
+
 def list_gemma_rows(
     rotary: FieldRow, sides: FieldRow = ONE_WAY, **defaults: Any
 ) -> tuple[FieldRow, ...]:
@@ -95,10 +103,5 @@ def list_gemma_rows(
             tie_word_embeddings=True,
             **defaults,
         ),
-        size(
-            "query_pre_attn_scalar",
-            "attention_scalar",
-            256,
-            encode=lambda spec: spec.attention_scalar or spec.head_width,
-        ),
+        SCALAR,
     )

@@ -4,11 +4,6 @@ Whether the head is tied is known from the tensors only: published configs say t
 is not, and transformers reads them as if they said that it is.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
 from jaxpt.hub.families.t5_form import (
     ALIASES,
     BUFFERS,
@@ -16,26 +11,19 @@ from jaxpt.hub.families.t5_form import (
     IDS,
     INERT,
     T5_FORM,
+    UNREAD_TIE,
     count_decoder,
+    is_head_tied,
     list_rows,
     list_tensors,
 )
 from jaxpt.hub.family import Family
-from jaxpt.hub.fields import FieldRow
-
-
-def _is_head_tied(tensors: Mapping[str, Any]) -> bool:
-    head, table = tensors.get("lm_head.weight"), tensors.get("shared.weight")
-    return head is None or table is None or np.array_equal(head, table)
-
 
 FAMILY = Family(
     "mt5",
     {"seq2seq": "MT5ForConditionalGeneration"},
     list_rows(
-        FieldRow(
-            lambda _: {}, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}
-        ),
+        UNREAD_TIE,
         vocab_size=250112,
         num_layers=8,
         num_heads=6,
@@ -47,7 +35,7 @@ FAMILY = Family(
     aliases=ALIASES,
     inert=INERT + "tie_word_embeddings decoder_start_token_id",
     complete=lambda config: count_decoder(config, 8),
-    unwritten={"tie_embeddings": _is_head_tied},
+    unwritten={"tie_embeddings": is_head_tied},
     copies=COPIES,
     buffers=BUFFERS,
     ids=IDS,

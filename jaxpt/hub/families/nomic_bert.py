@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from jaxpt.errors import DataError
-from jaxpt.hub.entries import QKV, Table, TensorEntry, map_linear, map_norm
+from jaxpt.hub.entries import (
+    QKV,
+    Computed,
+    Table,
+    TensorEntry,
+    map_linear,
+    map_norm,
+    zeros,
+)
 from jaxpt.hub.families.bert_form import name_copies
 from jaxpt.hub.families.rotary_bert_form import ROTARY_BERT_FORM, list_body, list_rows
 from jaxpt.hub.family import Family
@@ -138,14 +146,14 @@ def _has_bias(tensors: Mapping[str, Any], *names: str) -> bool | None:
     return any(bool(np.any(tensors[name])) for name in names if name in tensors)
 
 
-def _list_zeros(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The biases of a head that has none (`Family.zeros`)."""
-    zeros: dict[str, tuple[int, ...]] = {}
+def _list_computed(spec: ModelSpec) -> dict[str, Computed]:
+    """The biases of a head that has none (`Family.computed`)."""
+    biases: dict[str, Computed] = {}
     if not spec.has_transform_bias:
-        zeros[f"{_DENSE}.bias"] = (spec.d_model,)
+        biases[f"{_DENSE}.bias"] = zeros(spec.d_model)
     if not spec.head_bias:
-        zeros[f"{_HEAD}.bias"] = (spec.vocab_size,)
-    return zeros
+        biases[f"{_HEAD}.bias"] = zeros(spec.vocab_size)
+    return biases
 
 
 FAMILY = Family(
@@ -177,7 +185,7 @@ FAMILY = Family(
     older_classes={"NomicBertForPreTraining": "masked"},
     renamed={"bert.": "nomic_bert."},
     unwritten={"head_bias": _has_head_bias, "transform_bias": _read_transform_bias},
-    zeros=_list_zeros,
+    computed=_list_computed,
     copies=name_copies("nomic_bert", _HEAD),
     unused=r"pooler\..*",
     freezes_pad=True,

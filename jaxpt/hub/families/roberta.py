@@ -29,18 +29,21 @@ def _decode_pad(pad: int, config: Config) -> int:
     return pad + 1
 
 
+PADDING = field(
+    "pad_token_id",
+    "position_offset",
+    1,
+    _decode_pad,
+    lambda spec: spec.position_offset - 1,
+)
+
+
 def list_all_rows(vocab_size: int) -> tuple[FieldRow, ...]:
     """The rows of a family with this default."""
     return (
         *list_rows(vocab_size),
         GELU,
-        field(
-            "pad_token_id",
-            "position_offset",
-            1,
-            _decode_pad,
-            lambda spec: spec.position_offset - 1,
-        ),
+        PADDING,
         field(
             "max_position_embeddings",
             "max_len",

@@ -1,6 +1,9 @@
-"""What T5 and mT5 share."""
+"""What T5, mT5, UMT5 and LongT5 share."""
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from jaxpt.hub.entries import (
     Modules,
@@ -50,8 +53,12 @@ BUFFERS = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bia
 IDS = {"eos_token_id": 1, "decoder_start_token_id": 0}
 
 
-def list_tensors(spec: ModelSpec, head: str) -> Table:
-    """The tensors of a checkpoint, for a purpose (`Family.tensors`)."""
+def list_tensors(spec: ModelSpec, head: str, encoder: str = "SelfAttention") -> Table:
+    """The tensors of a checkpoint, for a purpose (`Family.tensors`).
+
+    Args:
+      encoder: the name of the encoder's attention.
+    """
     yield TensorEntry("shared.weight", ("embed/tokens",))
     mlp = {"wi": "up", "wo": "down"}
     if spec.gated_mlp:
@@ -60,7 +67,8 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
         ("encoder", spec.num_layers),
         ("decoder", spec.num_decoder_layers),
     ):
-        parts = {"attention": name_attention("SelfAttention.{}")}
+        own = encoder if stack == "encoder" else "SelfAttention"
+        parts = {"attention": name_attention(f"{own}.{{}}")}
         if stack == "decoder":
             parts["cross"] = name_attention("EncDecAttention.{}", "cross")
         parts["mlp"] = {
@@ -71,11 +79,27 @@ def list_tensors(spec: ModelSpec, head: str) -> Table:
             modules |= {f"layer.{place}.{name}": path for name, path in names.items()}
             modules[f"layer.{place}.layer_norm"] = f"{part}_norm"
         hf_prefix = f"{stack}.block"
-        bias = f"{hf_prefix}.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        yield TensorEntry(bias, (f"{stack}/relative/table",))
+        paths = [f"{stack}/relative/table"]
+        if spec.relative_every_layer:
+            paths = [f"{stack}/layer_{i}/relative/table" for i in range(num)]
+        for i, path in enumerate(paths):
+            name = f"{hf_prefix}.{i}.layer.0.{own}.relative_attention_bias"
+            yield TensorEntry(f"{name}.weight", (path,))
         yield from map_layers(spec, num, hf_prefix, stack, modules)
         yield from map_norm(spec, f"{stack}.final_layer_norm", f"{stack}/norm")
     yield from map_untied(spec)
+
+
+# Whether the head is tied, which the config of a class does not determine.
+UNREAD_TIE = FieldRow(
+    lambda _: {}, lambda spec: {"tie_word_embeddings": spec.tie_embeddings}
+)
+
+
+def is_head_tied(tensors: Mapping[str, Any]) -> bool:
+    """Whether the head is the token table, for a family whose config does not say."""
+    head, table = tensors.get("lm_head.weight"), tensors.get("shared.weight")
+    return head is None or table is None or np.array_equal(head, table)
 
 
 def count_decoder(config: Config, num_layers: int) -> Config:

@@ -62,7 +62,8 @@ class ExtraHead(nn.Module):
 
         is_local = spec.is_local(spec.num_layers - 1)
         scale = spec.branch_scale(spec.num_layers)
-        layer = Layer(spec, is_local=is_local, residual_scale=scale, name="layer")
+        ways = {"is_local": is_local, "is_bidirectional": spec.is_bidirectional}
+        layer = Layer(spec, residual_scale=scale, **ways, name="layer")
         x = remat(run, spec)(layer, x)
         return x, Norm(spec, name="norm")(x) if spec.has_last_norm else x
 

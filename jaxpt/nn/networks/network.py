@@ -23,7 +23,7 @@ from jaxpt.ops.packing import PredictionCounts, pack
 Rules = tuple[tuple[str, tuple[str | None, ...]], ...]
 TRANSFORMER_RULES: Rules = (
     # Tables [rows, width]: of the vocabulary, of segment types, of positions.
-    (r"embed/tokens", ("tensor", "fsdp")),
+    (r"(decoder_)?embed/tokens", ("tensor", "fsdp")),
     (r"embed/types", (None, "fsdp")),
     (r"value_embed/table", ("fsdp", "tensor")),  # [vocabulary, heads x width]
     (r"value_embed/gate", (None, "tensor")),

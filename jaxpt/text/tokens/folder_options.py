@@ -64,7 +64,7 @@ INERT = frozenset(
     keep_accents language local_files_only max_len max_length max_seq_length
     merges_file model_input_names model_max_length model_type name_or_path never_split
     pad_to_multiple_of pad_token_type_id padding padding_side processor_class
-    remove_space response_schema response_template return_tensors
+    remove_space src_lang tgt_lang response_schema response_template return_tensors
     return_token_type_ids spaces_between_special_tokens special_tokens_map_file stride
     tokenizer_class tokenizer_file tokenizer_type transformers_version trim_offsets
     truncation truncation_side truncation_strategy use_default_system_prompt use_fast
@@ -82,6 +82,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "sp_model_kwargs": ({}, None),
     "init_inputs": ([], None),
     SPECIFIC: ({}, None),
+    "offset": (103, None),  # of Pegasus
+    "mask_token_sent": ("<mask_1>", None),
 }
 
 
@@ -286,13 +288,35 @@ class FolderOptions:
         before, after = (
             tuple(id_ for role, id_ in roles.items() if role == name) for name in around
         )
-        names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
         between = after * 2 if each.is_double else after or before
         if each.around is None:
             between = after + before
+        if each.is_joined:
+            between = ()
+        if code := self._find_language(core):
+            before = code + before if each.is_prefixed else before
+            after = after if each.is_prefixed else after + code
+        names = {id_: core.id_to_token(id_) or "" for id_ in (*before, *after)}
         form = TextForm(before, after, between=between, second_type=int(each.has_types))
         data["post_processor"] = write_template(form, names, each.has_types)
         core.post_processor = _parse(data | {"added_tokens": []}).post_processor
+
+    def _find_language(self, core: tokenizers.Tokenizer) -> tuple[int, ...]:
+        """The id of the language code that the class puts around a text, if any."""
+        language = CLASSES[self.name or ""].language
+        if not language:
+            return ()
+        given = self.options.get("src_lang")
+        name = given or language
+        id_ = core.token_to_id(name) if isinstance(name, str) else None
+        if id_ is None and not (given or self.is_named):
+            return ()  # a vocabulary of another class
+        if id_ is None:
+            raise DataError(
+                f"{self.folder / CONFIG}: src_lang={name!r}: must be one of the "
+                "vocabulary's language codes"
+            )
+        return (id_,)
 
 
 def read_named(

@@ -48,6 +48,9 @@ class TokenizerClass:
       more: of special tokens that it always adds.
       flags: by role, those of a special token that the files name without any.
       drops_flags: whether special tokens lose `lstrip` and all other flags.
+      language: the code around a text, if tokenizer_config.json names no `src_lang`.
+      is_prefixed: whether that code is before the text, or after all else.
+      is_joined: whether nothing is between two texts.
     """
 
     model: str = ""
@@ -61,6 +64,9 @@ class TokenizerClass:
     more: tuple[str, ...] = ()
     flags: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     drops_flags: bool = False
+    language: str = ""
+    is_prefixed: bool = False
+    is_joined: bool = False
 
 
 def _describe(component: Any) -> dict:
@@ -190,6 +196,13 @@ def _make_t5(data: dict, options: Options) -> dict:
     return _make_unigram(data, "always", 2)
 
 
+def _add_pegasus_tokens(more: list | None, options: Options) -> list:
+    """Replaces a list that has <mask_1> by one without it, as the class does."""
+    sent = "<mask_1>"
+    first = [] if sent in (more or []) else [sent]
+    return [*first, *(f"<unk_{i}>" for i in range(2, 103))]
+
+
 def _add_sentinels(more: list | None, options: Options) -> list:
     """T5's sentinels, behind other special tokens, unless these contain some."""
     num = options.get("extra_ids", 100)
@@ -216,6 +229,45 @@ def _make_camembert(data: dict, options: Options) -> dict:
     names = [name for name, _ in data["model"]["vocab"]]
     unk_id = names.index(unk) if unk in names else 0
     return _make_unigram(data, "always" if is_spaced else "never", unk_id)
+
+
+def _make_mbart(data: dict, options: Options) -> dict:
+    return _make_unigram(data, "always", 3) | {"normalizer": None}
+
+
+def _make_spaces_one(data: dict, unk_id: int, *plain: Any) -> dict:
+    """Unigram whose only rule of white space makes one space of several.
+
+    Args:
+      plain: steps before that if the file has no charsmap.
+    """
+    charsmaps = [s for s in flatten_steps(data["normalizer"]) if s.get(_CHARSMAP)]
+    steps = charsmaps[:1] or [_describe(step) for step in plain]
+    steps += [_describe(normalizers.Replace(Regex(r" {2,}"), " "))]
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": _describe(pre_tokenizers.Metaspace(prepend_scheme="always")),
+        "decoder": _describe(decoders.Metaspace(prepend_scheme="always")),
+        "model": data["model"] | {"unk_id": unk_id, "byte_fallback": False},
+    }
+
+
+def _make_mbart_50(data: dict, options: Options) -> dict:
+    if not {name for name, _ in data["model"]["vocab"]} & set(_MBART_50):
+        raise DataError("a MBart50Tokenizer without language codes in its vocabulary")
+    return _make_spaces_one(data, 3)
+
+
+def _make_pegasus(data: dict, options: Options) -> dict:
+    unk = _name(options.get("unk_token")) or "<unk>"
+    names = [name for name, _ in data["model"]["vocab"]]
+    if unk not in names:
+        raise DataError(
+            f"unk_token={options.get('unk_token', unk)!r}: must be in the "
+            "vocabulary of a PegasusTokenizer"
+        )
+    line = normalizers.Replace(Regex(r"\n"), " ")
+    return _make_spaces_one(data, names.index(unk), line)
 
 
 def _make_deberta(data: dict, options: Options) -> dict:
@@ -252,6 +304,20 @@ _FOLDS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 _SPACE = ("add_prefix_space",)
 _FRAMED = ("cls", "sep")
 _MASK = {"mask": {"lstrip": True}}
+
+_MBART = tuple(
+    """
+    ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ
+    ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN
+    """.split()
+)
+_MBART_50 = _MBART + tuple(
+    """
+    af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN
+    pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES
+    sl_SI
+    """.split()
+)
 
 CLASSES = {
     PLAIN: TokenizerClass(),
@@ -305,6 +371,36 @@ CLASSES = {
     "XLMRobertaTokenizer": TokenizerClass(
         "Unigram", _make_xlm_roberta, _SPACE, _ROBERTA, ("bos", "eos"), is_double=True
     ),
+    "MBartTokenizer": TokenizerClass(
+        "Unigram",
+        _make_mbart,
+        (),
+        _ROBERTA,
+        (None, "eos"),
+        extra=lambda more, options: list(dict.fromkeys([*_MBART, *(more or [])])),
+        language="en_XX",
+        is_joined=True,
+    ),
+    "MBart50Tokenizer": TokenizerClass(
+        "Unigram",
+        _make_mbart_50,
+        (),
+        {role: name for role, name in _ROBERTA.items() if role != "bos"},
+        (None, "eos"),
+        extra=lambda more, options: [*(more or []), *_MBART_50],
+        language="en_XX",
+        is_prefixed=True,
+        is_joined=True,
+    ),
+    "PegasusTokenizer": TokenizerClass(
+        "Unigram",
+        _make_pegasus,
+        (),
+        {"pad": "<pad>", "eos": "</s>", "unk": "<unk>", "mask": "<mask_2>"},
+        (None, "eos"),
+        extra=_add_pegasus_tokens,
+        is_joined=True,
+    ),
     "DebertaV2Tokenizer": TokenizerClass(
         "Unigram",
         _make_deberta,
@@ -357,18 +453,21 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt", "phi"), "GPT2Tokenizer"),
     "starcoder2": "GPT2Tokenizer",
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text"), "GemmaTokenizer"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "t5gemma"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
-    "granite": PLAIN,
+    **dict.fromkeys(("granite", "umt5"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
+    **dict.fromkeys(("longt5", "marian", "m2m_100"), None),
     **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
     **dict.fromkeys(("llada", "Dream", "falcon", "bloom", "nanochat"), None),
     **dict.fromkeys(("gpt_neox", "olmo", "mpt"), "GPTNeoXTokenizer"),
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
+    "mbart": "MBartTokenizer",
+    "pegasus": "PegasusTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",

@@ -21,7 +21,7 @@ from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.exported import export_tokenizer
 from jaxpt.text.tokens.folder_options import INERT, NEUTRAL, ROLES
-from jaxpt.text.tokens.post_processor import read_pair_template
+from jaxpt.text.tokens.post_processor import read_pair_template, read_template
 from jaxpt.text.tokens.transformers_classes import CLASSES, KINDS, PLAIN
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -102,11 +102,12 @@ def make_spaced(names=("<unk>", "<s>", "</s>")):
     return tokenizers.Tokenizer.from_str(json.dumps(data))
 
 
-def make_unigram(front=("<pad>", "</s>", "<unk>"), names=None):
+def make_unigram(front=("<pad>", "</s>", "<unk>"), names=None, codes=()):
     pieces = [(name, 0.0) for name in front]
     pieces += [("▁", -3.0), *((c, -5.0) for c in letters())]
     words = "er möchte schön the cat sat it is old news".split()
-    pieces += [(f"▁{word}", -2.0) for word in words] + [("<mask>", 0.0)]
+    pieces += [(f"▁{word}", -2.0) for word in words]
+    pieces += [(name, 0.0) for name in (*codes, "<mask>")]
     unk_id = next(
         i for i, name in enumerate(front) if name.strip("<[]>").lower() == "unk"
     )
@@ -138,6 +139,15 @@ MAKERS = {
     "DebertaV2Tokenizer": (
         "deberta-v2",
         lambda: make_unigram(("[PAD]", "[CLS]", "[SEP]", "[UNK]")),
+    ),
+    "MBartTokenizer": ("mbart", lambda: make_unigram(ROBERTA[:4], codes=("en_XX",))),
+    "MBart50Tokenizer": (
+        "mbart",
+        lambda: make_unigram(ROBERTA[:4], codes=("en_XX", "gl_ES")),
+    ),
+    "PegasusTokenizer": (
+        "pegasus",
+        lambda: make_unigram(("<pad>", "</s>", "<mask_1>", "<mask_2>", "<unk>")),
     ),
     PLAIN: ("modernbert", make_spaced),
 }
@@ -262,6 +272,30 @@ def test_the_class_counts_where_tokenizer_json_disagrees(name, is_named, tmp_pat
     if not is_named and name == "CodeLlamaTokenizer":
         pytest.skip("no model_type of jaxpt has this class")
     check_ids(tok.load(folder), load_theirs(folder))
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("MBartTokenizer", {}),
+        ("MBart50Tokenizer", {"src_lang": "gl_ES", "tgt_lang": "en_XX"}),
+        ("PegasusTokenizer", {}),
+    ],
+)
+def test_language_codes_are_around_a_text(name, options, tmp_path, refuses):
+    kind, make = MAKERS[name]
+    folder = write(tmp_path / "a", make(), kind, tokenizer_class=name, **options)
+    ours, theirs = tok.load(folder), load_theirs(folder)
+    before, after = read_template(ours.to_core()["post_processor"])
+    for text in ("the cat sat", "schön  er\nnews", ""):
+        expected = theirs(text).input_ids
+        assert [*before, *ours.encode(text).tolist(), *after] == expected
+    if name != "PegasusTokenizer":
+        code = options.get("src_lang", "en_XX")
+        assert theirs.convert_tokens_to_ids(code) in before + after
+        write(tmp_path / "a", make(), kind, tokenizer_class=name, src_lang="xx")
+        with refuses("src_lang='xx'", "language codes"):
+            tok.load(folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
