@@ -49,6 +49,8 @@ REGISTER += [
     "--config.compare.objectives=('clm','mlm')",
     "--config.eval.word_context=4",
 ]
+TWO = [*COMPARE, "--config.compare.objectives=('clm','mlm')"]
+TWO += ["--config.compare.seeds=(0,)", "--config.train.checkpoint_every=2"]
 TRAIN = ["train", "--config=config.py", "--workdir=new", "--quiet"]
 TRAIN += ["--config.train.checkpoint_every=2", "--config.train.checkpoint_words=(1,)"]
 TRAIN += ["--config.train.trackers=()"]
@@ -100,6 +102,7 @@ CASES = {
     "register": Case(
         [*COMPARE, f"--config.compare.expected=({EXPECTED!r},)"] + REGISTER
     ),
+    "compare": Case(TWO),
     "import": Case(["import", "--from=export", "--workdir=new"]),
     "export": Case(["export", "--workdir=run", "--to=new"]),
     "export of a fine-tuning": Case(["export", "--workdir=tuned", "--to=new"]),
