@@ -82,8 +82,12 @@ def fill(made: Path, root: Path) -> None:
 
 
 def is_line(errors: str) -> bool:
-    """Whether a command has ended with one line, after any warnings."""
-    lines = [line for line in errors.splitlines() if "warning: " not in line.lower()]
+    """Whether a command has ended with one line, after any warnings.
+
+    Without those of the logger that other modules of the server have set up.
+    """
+    logged = "ERROR:", "WARNING:", "jaxpt: warning: "
+    lines = [line for line in errors.splitlines() if not line.startswith(logged)]
     return len(lines) == 1 and lines[0].startswith("jaxpt: error: ")
 
 
@@ -193,7 +197,7 @@ def try_locks(made: Path, root: Path, draw: random.Random, count: Count) -> None
         after = {n: x for n, x in snapshot(root).items() if n in before or "new" in n}
         holds = refused.code == 2 and is_line(refused.errors)
         holds &= "No locks available" in refused.errors
-        count.add(holds and after.items() <= before.items(), f"{name}: {refused}")
+        count.add(holds and after.items() <= before.items(), f"{name}: {refused[:3]}")
     start(made, root)
     done = run(root, 0, GENERATE, made, refuse_locks)
     count.add(done.code == 0, f"generate: {done.errors}")
