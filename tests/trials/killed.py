@@ -12,6 +12,7 @@ jax2onnx (`make test-onnx`).
 
 import importlib.util
 import json
+import logging
 import os
 import pkgutil
 import re
@@ -188,6 +189,8 @@ def execute(
         from jaxpt.hub.applets import site
 
         site.load_runtime = lambda *args: b"WebAssembly"  # which need not be here
+    # Handlers of modules that the server has imported, and that a user's command has not.
+    logging.getLogger().handlers.clear()
     if disturb:
         disturb()
     killer = Killer(f"{root}/", last)
