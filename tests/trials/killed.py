@@ -189,7 +189,7 @@ def execute(
         from jaxpt.hub.applets import site
 
         site.load_runtime = lambda *args: b"WebAssembly"  # which need not be here
-    # Handlers of modules that the server has imported, and that a user's command has not.
+    # A command of a user has no handlers of modules that the server has imported.
     logging.getLogger().handlers.clear()
     if disturb:
         disturb()
