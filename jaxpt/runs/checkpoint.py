@@ -241,7 +241,7 @@ class Checkpointer:
     def _is_removed(self, step: int) -> bool:
         """Whether the process that trains has removed a step that is read here.
 
-        Several processes read only what they train, and nobody else removes it.
+        Several processes of one run read only what they train themselves.
         """
         return processes.is_alone() and step not in self.steps()
 
