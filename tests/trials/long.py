@@ -92,11 +92,11 @@ def read(number: int, run: str, place: str) -> None:
 
 def is_good(number: int, code: int | None, place: Path) -> str:
     """What a reader did wrong; "" if nothing."""
-    errors = (place / str(number) / "err").read_text()
+    output, errors = ((place / str(number) / x).read_text() for x in ("out", "err"))
     is_refused = code == 2 and is_line(errors) and number % 4 == 3
     if (code == 0 and "Traceback" not in errors) or is_refused:
         return ""
-    return f"reader {number}: exit code {code}: {errors[-500:]}"
+    return f"reader {number}: exit code {code}: {output[-500:]} {errors[-500:]}"
 
 
 def is_flat(samples: list[Sample]) -> bool:
@@ -104,12 +104,12 @@ def is_flat(samples: list[Sample]) -> bool:
     half = [each for each in samples if each.step >= samples[-1].step / 2]
     first, last = half[: len(half) // 3 or 1], half[-(len(half) // 3 or 1) :]
 
-    def most(name: str, part: list[Sample]) -> int:
-        return max(getattr(each, name) for each in part)
+    def least(name: str, part: list[Sample]) -> int:
+        return min(getattr(each, name) for each in part)
 
-    has_files = most("files", last) <= most("files", first)
-    has_threads = most("threads", last) <= most("threads", first)
-    grown = most("bytes", last) - most("bytes", first)
+    has_files = least("files", last) <= least("files", first)
+    has_threads = least("threads", last) <= least("threads", first)
+    grown = least("bytes", last) - least("bytes", first)
     return has_files and has_threads and grown < MOST_BYTES
 
 
