@@ -95,6 +95,11 @@ def is_line(errors: str) -> bool:
     return len(lines) == 1 and lines[0].startswith("jaxpt: error: ")
 
 
+def is_told(outcome: Outcome) -> bool:
+    """Whether a command has succeeded, or failed in one line."""
+    return outcome.code == 0 or (outcome.code == 2 and is_line(outcome.errors))
+
+
 def check(root: Path, made: Path, command: list[str], whole: Whole) -> str:
     """Repeats a command without the fault; "" if it then left what it should."""
     done = run(root, 0, command, made)
@@ -133,11 +138,8 @@ def try_full(made: Path, root: Path, draw: random.Random, count: Count) -> None:
                 failed = run(root, 0, command, made)
                 ballast.unlink()
                 what = f"{name}, {free} of {needed} bytes free: {failed.errors[:1500]}"
-                is_told = failed.code == 0 or (
-                    failed.code == 2 and is_line(failed.errors)
-                )
                 fault = check(root, made, command, whole)
-                count.add(is_told and not fault, f"{what} {fault}")
+                count.add(is_told(failed) and not fault, f"{what} {fault}")
 
 
 def count_free(place: Path) -> int:
@@ -186,9 +188,9 @@ def try_clock(made: Path, root: Path, draw: random.Random, count: Count) -> None
             age_files(root, draw)
         done = run(root, 0, TRAIN, made, jump_clock)
         # Orbax's saves have a limit of time, by the clock that jumps.
-        is_told = done.code == 0 or (done.code == 2 and is_line(done.errors))
         fault = check(root, made, TRAIN, whole)
-        holds = killed.code == KILLED and is_told and not fault
+        ends = killed.code == KILLED or is_told(killed)
+        holds = ends and is_told(done) and not fault
         count.add(holds, f"clock, killed at {last}: {done.errors[-300:]} {fault}")
 
 
