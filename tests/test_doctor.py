@@ -12,6 +12,7 @@ from jaxpt.comparison.studies import load_study
 from jaxpt.comparison.study_files import write_study
 from jaxpt.doctor import examine
 from jaxpt.files import checksums
+from jaxpt.runs import manifest
 from jaxpt.runs.finished_runs import METRICS_FILE
 from jaxpt.version import __version__
 
@@ -54,6 +55,35 @@ def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+@pytest.mark.parametrize("when", ["verified", "counted"])
+def test_a_step_that_training_removes_meanwhile_is_not_damaged(when, copy, monkeypatch):
+    run = copy("clm-seed0")
+    (run / "result.json").unlink()  # it trains
+    before = examine(run).faults
+    folder = run / "checkpoints"
+    first = manifest.list_finished(folder)[0]
+    verify, is_file = manifest.verify, Path.is_file
+
+    def remove_first(folder, step):
+        if step == first:
+            manifest.remove(folder, step)
+        return verify(folder, step)
+
+    def remove_counted(path):
+        answer = is_file(path)
+        if answer and str(first) in path.parts:
+            monkeypatch.undo()
+            manifest.remove(folder, first)
+        return answer
+
+    if when == "verified":
+        monkeypatch.setattr(manifest, "verify", remove_first)
+    else:
+        monkeypatch.setattr(Path, "is_file", remove_counted)
+    assert examine(run).faults == before
+    assert first not in manifest.list_finished(folder)
 
 
 @pytest.mark.parametrize("name", KINDS)

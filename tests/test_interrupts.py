@@ -3,6 +3,7 @@
 import gc
 import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -63,3 +64,31 @@ def test_a_second_one_is_not_waited_for():
             signal.raise_signal(signal.SIGINT)
             raise AssertionError("it was waited for")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_thread_imports_without_handlers():
+    """Only the main thread may set them."""
+    errors, done = [], []
+
+    def enter():
+        try:
+            with interrupts.deferred():
+                done.append(signal.getsignal(signal.SIGINT))
+        except ValueError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert not errors and done == [signal.default_int_handler]
+
+
+def test_a_handler_of_the_program_is_kept():
+    received = []
+    before = signal.signal(signal.SIGINT, lambda *args: received.append(args))
+    try:
+        with interrupts.deferred():
+            signal.raise_signal(signal.SIGINT)
+            assert len(received) == 1
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from tiny import make_config, prepare
 
+from jaxpt.errors import DataError
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text_form import TextForm, mark_words
+from jaxpt.text_form import STORED, TextForm, from_json, mark_words
 
 PACKAGE = Path(__file__).resolve().parents[1] / "jaxpt"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -103,6 +104,25 @@ def test_a_form_is_part_of_a_key_without_its_table_of_words():
     one, other = (TextForm((1,), is_word_start=x) for x in (table, None))
     assert one == other and hash(one) == hash(other)
     assert hash(one) != hash(TextForm((2,)))
+
+
+def test_the_id_0_is_an_id():
+    """[PAD] of T5 is a decoder's start, and some vocabularies end texts with it."""
+    ids = dict.fromkeys(STORED, 0) | {"before": (0,), "after": (0,), "ends": (0,)}
+    form = TextForm(**ids)
+    assert from_json(form.to_json()) == form
+    assert form.cut_answer(np.array([0, 7, 0])).tolist() == [7]
+    with_lists = form.to_json()
+    for name in STORED:
+        for wrong in ([-1], -1, [True], "0"):
+            with pytest.raises(DataError, match=f"{name} is .*: must be"):
+                from_json(with_lists | {name: wrong})
+
+
+def test_start_0_writes_an_answer():
+    form = TextForm(gap=(9,), gap_ends=(1,), start=0)
+    answer, position = form.whole_answer(np.array([[7, 8]]), 1)
+    assert (answer.tolist(), position) == ([[0, 9, 7]], 2)
 
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))

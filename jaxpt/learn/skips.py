@@ -1,8 +1,11 @@
 """Skipped updates: gradients that are not finite, and spikes of their norm.
 
 A skipped update changes no parameter and no moment. Its step still counts, so later
-steps have the same rows, random draws and learning rates as without it. An update is
-skipped if
+steps have the same rows, random draws and learning rates as without it. Departure:
+optax.apply_if_finite and Accelerate's scheduler hold the learning rate until an update
+is applied. Here a decay ends with the last step however many updates were skipped, and
+everything that depends on the step can be replayed from it alone. An update is skipped
+if
 
     the loss or the global norm of the gradient is not finite, or
     norm - mean > optim.spike_deviations * deviation

@@ -23,6 +23,8 @@ from jaxpt.files import remote
 from jaxpt.files.loggers import silenced
 from jaxpt.runs import manifest
 
+MAX_READS = 20  # of steps that are removed in the meantime
+
 
 class Checkpointer:
     """Saves and restores pytrees of arrays under `directory`; a context manager.
@@ -161,15 +163,22 @@ class Checkpointer:
         """
         self.wait()
         expected = _flatten(template, under)
-        chosen_step = processes.on_first(
-            lambda: self._find(step, _tabulate(expected), under, until)
+        for _ in range(MAX_READS):
+            found = processes.on_first(
+                lambda: self._find(step, _tabulate(expected), under, until)
+            )
+            if found is None:
+                return None
+            chosen, finished = found
+            values = self._read_unless_removed(chosen, expected)
+            if values is not None:
+                self._superseded = {other for other in finished if other > chosen}
+                return jax.tree.unflatten(jax.tree.structure(template), values), chosen
+        raise CheckpointError(
+            f"checkpoint step {chosen} in {self.directory}: was removed by the run "
+            f"that trains, as {MAX_READS - 1} steps before it, while it was read; "
+            f"raise train.keep_checkpoints"
         )
-        if chosen_step is None:
-            return None
-        chosen, finished = chosen_step
-        values = self._read(chosen, expected)
-        self._superseded = {other for other in finished if other > chosen}
-        return jax.tree.unflatten(jax.tree.structure(template), values), chosen
 
     def _find(self, step: int | None, expected: dict, under: str, until: int | None):
         """The step to read and all finished ones; None if there are none."""
@@ -191,17 +200,25 @@ class Checkpointer:
             candidates = [each for each in candidates if each <= until]
             if not candidates:
                 return None
-        chosen, saved = self._choose(candidates)
+        intact = self._choose(candidates)
+        if intact is None:
+            return self._find(step, expected, under, until)
+        chosen, saved = intact
         self._check_leaves(chosen, saved, expected, under)
         return chosen, finished
 
-    def _choose(self, candidates: list[int]) -> tuple[int, dict[str, Any]]:
-        """The newest intact step and its leaves; warns about each damaged one."""
+    def _choose(self, candidates: list[int]) -> tuple[int, dict[str, Any]] | None:
+        """The newest intact step and its leaves; warns about each damaged one.
+
+        None if the process that trains has removed a step meanwhile.
+        """
         faults = []
         for step in reversed(candidates):
             try:
                 return step, manifest.verify(self.directory, step)
             except manifest.Damaged as error:
+                if self._is_removed(step):
+                    return None
                 faults.append(f"checkpoint: step {step} is damaged: {error}")
                 if len(candidates) > 1:
                     self._warn(faults[-1])
@@ -220,6 +237,25 @@ class Checkpointer:
                     f"checkpoint step {step} in {self.directory}: {path} is stored as "
                     f"{_show(saved.get(path))}, expected {_show(expected.get(path))}"
                 )
+
+    def _is_removed(self, step: int) -> bool:
+        """Whether the process that trains has removed a step that is read here.
+
+        Several processes of one run read only what they train themselves.
+        """
+        return processes.is_alone() and step not in self.steps()
+
+    def _read_unless_removed(
+        self, step: int, expected: dict[str, Any]
+    ) -> list[jax.Array] | None:
+        try:
+            values = self._read(step, expected)
+        except Exception:  # whatever Orbax raises if a file is missing
+            if not self._is_removed(step):
+                raise
+            self._discard_manager()
+            return None
+        return None if self._is_removed(step) else values
 
     def _read(self, step: int, expected: dict[str, Any]) -> list[jax.Array]:
         abstract = {path: _abstract(leaf) for path, leaf in expected.items()}

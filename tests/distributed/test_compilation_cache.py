@@ -60,3 +60,29 @@ def test_an_entry_is_written_whole_or_not_at_all(folder, monkeypatch):
     with pytest.raises(Killed):
         compile_anew()
     assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_is_named_later_is_used_from_then_on(folder, tmp_path_factory):
+    """JAX reads it once, when it first compiles."""
+    assert compile_anew() == [] and list(folder.glob("*-cache"))
+    later = tmp_path_factory.mktemp("later")
+    compilation_cache.set_folder(str(later))
+    assert compile_anew() == [] and list(later.glob("*-cache"))
+
+
+LIMIT = "jax_persistent_cache_min_compile_time_secs"
+
+
+@pytest.mark.parametrize(
+    "before, is_in_variable, after", [(1.0, False, 0), (1.0, True, 1.0), (5, False, 5)]
+)
+def test_a_limit_of_the_user_is_kept(
+    before, is_in_variable, after, folder, monkeypatch
+):
+    """Also JAX's default, if a variable names it."""
+    monkeypatch.delenv(LIMIT.upper(), raising=False)
+    if is_in_variable:
+        monkeypatch.setenv(LIMIT.upper(), str(before))
+    jax.config.update(LIMIT, before)
+    compilation_cache.set_folder(str(folder))
+    assert jax.config.values[LIMIT] == after

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from jaxpt.evaluation.regret import (
+    EXACT_LEFT,
+    UNIFORM,
     ExactQuestions,
     exact_regret,
     find_questions,
@@ -22,6 +24,7 @@ from jaxpt.evaluation.whole_answers import (
     score_left_to_right,
 )
 from jaxpt.languages import BOTH, LEFT
+from jaxpt.languages.anchors import entropy
 from jaxpt.languages.facts import Facts
 from jaxpt.languages.hmm import Hmm
 from jaxpt.languages.recall import Recall
@@ -58,6 +61,25 @@ def test_baselines_over_the_language():
     found = average(anchors[BOTH]["two neighbours"])
     assert found == pytest.approx(0.010125, abs=1e-6)
     assert average(anchors[LEFT]["trigram"]) < average(anchors[LEFT]["bigram"])
+
+
+def test_each_question_has_its_baselines():
+    """Over the language, the regret of what reads less is a difference of entropies."""
+    questions = ask_all()
+    anchors = list_anchors(TINY, questions)
+    assert set(anchors[LEFT]) == {"unigram", "bigram", "trigram", UNIFORM}
+    # A position at the end has one neighbour, which "two neighbours" takes.
+    names = {"unigram", "two neighbours", EXACT_LEFT, UNIFORM}
+    assert set(anchors[BOTH]) == names
+    floors = {
+        q: average(questions.average(entropy(questions.truth[q]))) for q in anchors
+    }
+    for question in anchors:
+        found = average(anchors[question][UNIFORM])
+        assert found == pytest.approx(np.log(3) - floors[question], abs=1e-12)
+    found = average(anchors[BOTH][EXACT_LEFT])
+    assert found == pytest.approx(floors[LEFT] - floors[BOTH], abs=1e-12)
+    assert found > 0.01
 
 
 def test_floors_are_entropies():

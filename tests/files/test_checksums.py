@@ -116,3 +116,25 @@ def test_links_and_folders_in_its_place(tmp_path, refuses):
     (tmp_path / "b.json").mkdir()
     with refuses(str(tmp_path / "b.json"), "cannot be written"):
         checksums.write(tmp_path / "b.json", b"")
+
+
+def test_a_tree_is_recorded_but_for_hidden_files(tmp_path):
+    for name in ("a", "inner/b", "inner/.hidden"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    checksums.record_tree(tmp_path)
+    assert checksums.list_recorded(tmp_path) == {"a"}
+    assert checksums.list_recorded(tmp_path / "inner") == {"b"}
+
+
+def test_only_a_log_may_have_grown(tmp_path):
+    for name in ("log", "result"):
+        (tmp_path / name).write_text("one")
+    checksums.record(tmp_path, ["log", "result"])
+    assert checksums.find_faults(tmp_path, ["log"]) == {}
+    for name in ("log", "result"):
+        (tmp_path / name).write_text("one, two")
+    assert checksums.find_faults(tmp_path, ["log"]) == {"result": "was altered"}
+    assert set(checksums.find_faults(tmp_path)) == {"log", "result"}
+    (tmp_path / "log").write_text("uno, two")
+    assert set(checksums.find_faults(tmp_path, ["log"])) == {"log", "result"}

@@ -76,6 +76,42 @@ def test_what_fails_leaves_what_was_there(tmp_path, monkeypatch, name):
     assert (tmp_path / "x").read_bytes() == b"old"
 
 
+def test_folders_are_flushed_before_and_after_files_are_moved(tmp_path, monkeypatch):
+    """So that after a loss of power no name is gone from both."""
+    one, other, flushed = tmp_path / "one", tmp_path / "other", []
+    one.mkdir()
+    other.mkdir()
+    (one / "x").write_text("x")
+
+    def fsync(handle):
+        place = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        flushed.append((place.name, os.listdir(place)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    disk.move(one, other, ["x"])
+    assert flushed == [("one", ["x"]), ("other", ["x"])]
+
+
+def test_a_folder_is_linked_with_its_links(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "x").write_text("x")
+    (tmp_path / "one" / "to").symlink_to(tmp_path)
+    disk.link(tmp_path / "one", tmp_path / "other")
+    assert os.path.samefile(tmp_path / "one" / "x", tmp_path / "other" / "x")
+    assert (tmp_path / "other" / "to").readlink() == tmp_path
+
+
+def test_names_are_exchanged(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    disk.exchange(tmp_path / "a", tmp_path / "b")
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["b", "a"]
+    with pytest.raises(OSError, match=os.strerror(errno.ENOENT)) as caught:
+        disk.exchange(tmp_path / "a", tmp_path / "gone")
+    assert caught.value.filename == str(tmp_path / "gone")
+    assert (tmp_path / "a").read_text() == "b"
+
+
 def test_modes_follow_the_umask(tmp_path):
     old = os.umask(0o027)
     try:

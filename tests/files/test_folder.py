@@ -1,5 +1,6 @@
 """A run's folder: one process writes into it, no link leads out, damage is found."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from tiny import make_config, slow_but, write_config, write_stored
 from jaxpt.cli.main import main
 from jaxpt.comparison.runs_report import report_runs
 from jaxpt.files import checksums, disk
-from jaxpt.files.folder import READABLE, hold, new_folder
+from jaxpt.files.folder import READABLE, _take, hold, new_folder
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.workdir import load_task
 from jaxpt.version import __version__
@@ -129,6 +130,22 @@ def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_several_processes_share_a_disk_and_no_bucket(
+    is_remote, is_alone, tmp_path, monkeypatch, refuses
+):
+    monkeypatch.setattr("jaxpt.files.remote.is_remote", lambda path: is_remote)
+    monkeypatch.setattr("jaxpt.distributed.processes.is_alone", lambda: is_alone)
+    with contextlib.ExitStack() as stack:
+        if is_remote and not is_alone:
+            with refuses(str(tmp_path), "several processes", "NFS"):
+                _take(tmp_path, stack, False)
+        else:
+            assert _take(tmp_path, stack, False)
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_is_refused_leaves_no_folder(speech, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """One process at a time, and no lock outlives the process that held it."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -160,3 +161,20 @@ def test_a_file_system_without_files_is_one_line(refuses):
     with refuses("/proc/x.lock: cannot be locked"):
         with lock.hold(Path("/proc/x.lock"), refuse):
             pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EIO])
+def test_a_file_system_without_locks_is_one_line(code, tmp_path, monkeypatch, refuses):
+    """As NFS without a lock server. The file stays, as another process may hold it."""
+
+    def fail(*args):
+        raise OSError(code, os.strerror(code))
+
+    path, entered = tmp_path / "new" / "x.lock", []
+    with monkeypatch.context() as patch:
+        patch.setattr(lock.fcntl, "flock", fail)
+        with refuses(f"{path}: cannot be locked: {os.strerror(code)}"):
+            with lock.hold(path, refuse):
+                entered.append(path)
+    assert not entered and os.listdir(path.parent) == ["x.lock"]
+    assert is_free(path)

@@ -65,6 +65,13 @@ def test_what_has_not_is_named(more, message):
     assert str(caught.value).startswith(message) and len(str(caught.value)) < 200
 
 
+@pytest.mark.parametrize("name, shown", [("abc", "abc"), ("a\nb", r"a\nb"), ("", "it")])
+def test_any_name_is_shown_whole_and_in_one_line(name, shown):
+    with pytest.raises(ValueError) as caught:
+        schema.check({name: 1}, {str: str})
+    assert str(caught.value).startswith(f"{shown} is 1; must be")
+
+
 @pytest.mark.parametrize("name", ["name", "step", "loss"])
 def test_a_name_that_is_missing_is_named(name):
     value = {key: each for key, each in GOOD.items() if key != name}

@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from jaxpt.runs.checkpoint import Checkpointer
 
 sys.path.append(str(Path(__file__).parents[1] / "trials"))
 
+import faults
 import forged
 import hostile
 import killed
+import long
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location(
@@ -118,6 +121,30 @@ def test_what_is_missing_too_much_or_different_is_named():
     assert killed.differ({"a": 1, "time": 3}, files, steady) == ["b"]
 
 
+def test_one_line_of_a_command_is_an_error_and_nothing_else():
+    line, late = "jaxpt: error: new: cannot be written\n", "RuntimeError: Event loop is"
+    late = f"Exception in callback x\nTraceback (most recent)\n  ...\n{late} closed\n"
+    for text in (line, f"jaxpt: warning: slow\n{line}", late + line):
+        assert faults.is_line(text)
+    for text in ("", line * 2, line + "more\n", "Traceback\n" + line, "Killed\n"):
+        assert not faults.is_line(text)
+
+
+@pytest.mark.parametrize("name", ["bytes", "files", "threads"])
+def test_what_grows_in_a_long_run_is_seen(name):
+    """After its first half, in which it may compile and open files."""
+    growth = 1 << 20 if name == "bytes" else 1
+
+    def list_samples(rises):
+        for step in range(1, 31):
+            base = long.Sample(step, 10**9, 12, 9)
+            value = getattr(base, name) + growth * rises(step)
+            yield base._replace(**{name: value})
+
+    assert long.is_flat([*list_samples(lambda step: min(step, 14))])
+    assert not long.is_flat([*list_samples(lambda step: step)])
+
+
 def test_the_groups_of_trials_name_tests_that_exist():
     for _, names in groups.GROUPS.values():
         for name in names:
@@ -142,3 +169,18 @@ def test_hostile_files():
 def test_killed_writers():
     tried, held = killed.try_all(1000)
     assert tried == held >= len(killed.CASES)
+
+
+@pytest.mark.slow
+def test_locks_that_fail_and_runs_that_move():
+    command = [sys.executable, ROOT / "tests" / "trials" / "faults.py", "0"]
+    done = subprocess.run([*command, "locks", "moved"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tried 14, held 14" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_run_with_readers():
+    command = [sys.executable, ROOT / "tests" / "trials" / "long.py", "8000", "8"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

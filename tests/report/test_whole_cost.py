@@ -169,3 +169,14 @@ def test_total_costs_are_read_from_the_source_on():
     assert "equal by the total cost" in list_costs(make_report(runs))[0]
     unknown = runs[:4] + make_started("pupil", RISING, "runs/a", None, **total)
     assert set(list_kinds(runs)) - {*list_kinds(unknown)} == {"flops"}
+
+
+@pytest.mark.parametrize("path, source", [("runs/a", 60.0), ("runs/b", 0.0)])
+def test_sources_that_add_nothing_are_not_named(path, source):
+    """One that all share, and different ones that cost nothing, next to a teacher."""
+    pupil = {"teacher_flops": 60.0}
+    runs = make_started("clm", FLAT, "runs/a", source)
+    runs += make_started("pupil", RISING, path, source, **pupil)
+    result = judge_whole_cost(runs, "flops")
+    assert result.extra == {"clm": 0.0, "pupil": 60.0}
+    assert result.lines[0].startswith("with teachers and tuning, at 100 FLOPs in total")

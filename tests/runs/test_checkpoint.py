@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from tiny import many_devices, slow_but
 
 from jaxpt.errors import UserError
-from jaxpt.runs import manifest
+from jaxpt.runs import checkpoint, manifest
 from jaxpt.runs.checkpoint import Checkpointer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -609,6 +609,70 @@ def test_errors_that_orbax_does_not_await_are_not_logged(tmp_path, caplog):
     assert caplog.messages == []
     forget_an_error()
     assert len(caplog.messages) == 1 and "never retrieved" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("when", ["listed", "verified", "read"])
+def test_a_step_that_is_removed_while_it_is_read_is_left_for_a_newer_one(
+    when, tmp_path, monkeypatch
+):
+    """The process that trains keeps its newest steps, and knows of no reader."""
+    state = {"w": jnp.arange(3.0)}
+    newer = {"w": state["w"] + 1}
+    with Checkpointer(tmp_path, keep=1) as writer, Checkpointer(tmp_path) as reader:
+        reader._warn, warnings = (lambda line: warnings.append(line)), []
+        writer.save(1, state)
+        writer.wait()
+
+        def go_on(call):
+            def called(*args):
+                early = call(*args) if when != "listed" else None
+                if args[-2 if call == read else -1] == 1:
+                    writer.save(2, newer)
+                    writer.wait()
+                return call(*args) if when == "listed" else early
+
+            return called
+
+        read, verify = reader._read, manifest.verify
+        if when == "read":
+            monkeypatch.setattr(reader, "_read", go_on(read))
+        else:
+            monkeypatch.setattr(manifest, "verify", go_on(verify))
+        restored, step = reader.restore(abstract(state))
+    assert step == 2 and warnings == []
+    assert_identical(restored, newer)
+
+
+def test_a_reader_that_is_always_too_late_is_one_line(tmp_path, monkeypatch, refuses):
+    monkeypatch.setattr(checkpoint, "MAX_READS", 2)
+    state = {"w": jnp.arange(3.0)}
+    with Checkpointer(tmp_path, keep=1) as writer, Checkpointer(tmp_path) as reader:
+        writer.save(1, state)
+        writer.wait()
+        read = reader._read
+
+        def go_on(step, expected):
+            writer.save(step + 1, state)
+            writer.wait()
+            return read(step, expected)
+
+        monkeypatch.setattr(reader, "_read", go_on)
+        with refuses("step 2 in", "was removed", "train.keep_checkpoints"):
+            reader.restore(abstract(state))
+        manifest.remove(tmp_path, 3)
+
+
+def test_an_error_of_a_step_that_is_there_is_raised(tmp_path, monkeypatch):
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1, {"w": jnp.arange(3.0)})
+        checkpointer.wait()
+
+        def fail(*args):
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(checkpointer, "_read", fail)
+        with pytest.raises(ZeroDivisionError):
+            checkpointer.restore({"w": jnp.zeros(3)})
 
 
 def test_a_full_disk_is_one_line(tmp_path):

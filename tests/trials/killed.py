@@ -12,6 +12,7 @@ jax2onnx (`make test-onnx`).
 
 import importlib.util
 import json
+import logging
 import os
 import pkgutil
 import re
@@ -19,7 +20,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,8 @@ REGISTER += [
     "--config.compare.objectives=('clm','mlm')",
     "--config.eval.word_context=4",
 ]
+TWO = [*COMPARE, "--config.compare.objectives=('clm','mlm')"]
+TWO += ["--config.compare.seeds=(0,)", "--config.train.checkpoint_every=2"]
 TRAIN = ["train", "--config=config.py", "--workdir=new", "--quiet"]
 TRAIN += ["--config.train.checkpoint_every=2", "--config.train.checkpoint_words=(1,)"]
 TRAIN += ["--config.train.trackers=()"]
@@ -100,6 +103,7 @@ CASES = {
     "register": Case(
         [*COMPARE, f"--config.compare.expected=({EXPECTED!r},)"] + REGISTER
     ),
+    "compare": Case(TWO, times=6),
     "import": Case(["import", "--from=export", "--workdir=new"]),
     "export": Case(["export", "--workdir=run", "--to=new"]),
     "export of a fine-tuning": Case(["export", "--workdir=tuned", "--to=new"]),
@@ -167,7 +171,12 @@ class Killer:
 
 
 def execute(
-    root: str, last: int, command: list[str], results: str, before: str
+    root: str,
+    last: int,
+    command: list[str],
+    results: str,
+    before: str,
+    disturb: Callable[[], None] | None,
 ) -> None:
     """In a new process: runs a command in a folder, and writes its `Outcome`."""
     for number, name in ((1, "out"), (2, "err")):
@@ -180,6 +189,10 @@ def execute(
         from jaxpt.hub.applets import site
 
         site.load_runtime = lambda *args: b"WebAssembly"  # which need not be here
+    # A command of a user has no handlers of modules that the server has imported.
+    logging.getLogger().handlers.clear()
+    if disturb:
+        disturb()
     killer = Killer(f"{root}/", last)
     killer.install()
     code = main(command)
@@ -197,16 +210,22 @@ def preload() -> None:
     SERVER.set_forkserver_preload(["jax", "flax.linen", "optax", *names])
 
 
-def run(root: Path, last: int, command: list[str], before: Path) -> Outcome:
+def run(
+    root: Path,
+    last: int,
+    command: list[str],
+    before: Path,
+    disturb: Callable[[], None] | None = None,
+) -> Outcome:
     """Runs a command in a folder, and ends it at its change number `last`, if any.
 
     Args:
       before: what the folder was copied from.
+      disturb: is called first in the process of the command.
     """
     with tempfile.TemporaryDirectory() as results:
-        process = SERVER.Process(
-            target=execute, args=(str(root), last, command, results, str(before))
-        )
+        args = str(root), last, command, results, str(before), disturb
+        process = SERVER.Process(target=execute, args=args)
         process.start()
         process.join()
         errors = Path(results, "err").read_text()

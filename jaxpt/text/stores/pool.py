@@ -9,6 +9,7 @@ so a script that calls `jaxpt.train` without `if __name__ == "__main__"` fails.
 
 import itertools
 import os
+import pickle
 import queue
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.text.stores.encode import Encoded, encode_texts
@@ -110,7 +112,7 @@ class _Pool:
         except queue.Empty:
             process, connection = worker = self._start()
         try:
-            connection.send((task.texts, task.pieces.is_start, task.is_sentence))
+            _send(connection, (task.texts, task.pieces.is_start, task.is_sentence))
             reply = connection.recv()
         except (EOFError, OSError) as error:
             code = process.wait()
@@ -163,6 +165,14 @@ class _Pool:
 _Worker = tuple[subprocess.Popen[bytes], Connection]
 
 
+def _send(connection: Connection, message: Any) -> None:
+    """As `connection.send`, but an error holds no buffer of a BytesIO.
+
+    CPython 3.12.1 ends with a segmentation fault when it collects such a buffer.
+    """
+    connection.send_bytes(pickle.dumps(message))
+
+
 def serve(connection: Connection, path: str, sentences: str, dtype: str) -> None:
     """Replies to each task with its ids or an exception, until the parent ends."""
     tokenizer = None
@@ -181,7 +191,7 @@ def serve(connection: Connection, path: str, sentences: str, dtype: str) -> None
         except Exception:
             reply = RuntimeError(traceback.format_exc())
         try:
-            connection.send(reply)
+            _send(connection, reply)
         except OSError:
             return
 

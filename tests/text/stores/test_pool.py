@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_a_killed_pool_starts_no_worker(tmp_path):
     workers.kill()
     with pytest.raises(WorkerDied, match="have been ended"):
         workers.encode(make_task("a"))
+
+
+def test_an_error_of_a_dead_worker_holds_no_buffer_of_a_bytesio(tmp_path):
+    """That of `Connection.send` does, and CPython 3.12.1 dies when it collects it."""
+    ours, other = Pipe()
+    other.close()
+    workers = _Pool([str(tmp_path), "", "<u2"])
+    workers._idle.put((subprocess.Popen(["false"]), ours))
+    with ours, pytest.raises(WorkerDied, match="exit code 1") as caught:
+        workers.encode(make_task("a"))
+    frames = traceback.walk_tb(caught.value.__cause__.__traceback__)
+    values = [value for frame, _ in frames for value in frame.f_locals.values()]
+    views = [value for value in values if isinstance(value, memoryview)]
+    assert views and {type(view.obj) for view in views} == {bytes}
 
 
 def make_pair(tmp_path):

@@ -101,6 +101,13 @@ def test_a_sentencepiece_model_of_another_kind_is_refused(make_folder, refuses):
         tokenizers.load(folder)
 
 
+@pytest.mark.parametrize("text", ['{"tokenizer_class": "T5Tokenizer"}', "{}", "[]"])
+def test_a_folder_without_a_file_of_another_class_is_not_byt5s(text, tmp_path, refuses):
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    with refuses(str(tmp_path)):
+        tokenizers.load(tmp_path)
+
+
 def test_byt5_has_the_ids_of_transformers(tmp_path):
     from transformers import ByT5Tokenizer
 
