@@ -380,6 +380,7 @@ CLASSES = {
         extra=lambda more, options: list(dict.fromkeys([*_MBART, *(more or [])])),
         language="en_XX",
         is_joined=True,
+        flags=_MASK,
     ),
     "MBart50Tokenizer": TokenizerClass(
         "Unigram",
@@ -391,6 +392,7 @@ CLASSES = {
         language="en_XX",
         is_prefixed=True,
         is_joined=True,
+        flags=_MASK,
     ),
     "PegasusTokenizer": TokenizerClass(
         "Unigram",
