@@ -38,7 +38,7 @@ def fail(capsys, *args):
 @pytest.mark.parametrize(
     "args, output",
     [
-        ((), "--config: must name a file"),
+        ((), "--config: must name a file or a task such as tasks/sst2"),
         (("--config", CONFIG), "--from: must name a run's folder"),
         (("--config", CONFIG, "--from=a", "--workdir=b"), "not both"),
         (("--config", CONFIG, "--from=a"), "--to: must name the folder"),
