@@ -364,7 +364,7 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # What each entry loads of the package: at most so many files, empty ones left out, and
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
-    "train": (154, 29_400),
+    "train": (154, 29_450),
     "fill": (113, 23_100),
     "jaxpt.objectives.mlm": (34, 6_800),
     "--help": (12, 1_300),

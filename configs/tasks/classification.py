@@ -1,4 +1,4 @@
-"""Classification: which label has a text of your own table?
+"""Classification: which label has a text of your table?
 
     jaxpt finetune --from RUN --config configs/tasks/classification.py:mine.csv --to DIR
 

@@ -237,7 +237,7 @@ SETTING = re.compile(r"--?(no)?config\.")
 # What `--config` takes, by the kind of config.
 EXAMPLES = {
     "pretraining": "a file or a config such as quickstart (jaxpt list configs)",
-    "finetuning": "a file or a task such as tasks/sst2; for a table of your own "
+    "finetuning": "a file or a task such as tasks/sst2; for your own table "
     "tasks/classification:FILE (jaxpt list tasks)",
 }
 

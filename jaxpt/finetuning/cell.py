@@ -31,8 +31,8 @@ from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.progress_bars import StepBar
 from jaxpt.runs.signals import SignalWatch, Stopped
-from jaxpt.runs.step_bar import StepBar
 from jaxpt.tasks.batches import (
     TaskBatch,
     choose_lengths,

@@ -18,7 +18,7 @@ from jaxpt.by_name import load_place
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.runs.metrics_file import METRICS_FILE, keep_until
-from jaxpt.runs.step_bar import StepBar
+from jaxpt.runs.progress_bars import StepBar
 
 if TYPE_CHECKING:
     from jaxpt.training.trackers import Tracker
