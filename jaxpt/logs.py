@@ -79,6 +79,7 @@ class _Above(logging.Handler):
 
 
 _terminal: TerminalHandler | None = None
+_wholes: tuple[str, ...] = ()  # the positions in longer works, the outermost first
 _lost: OSError | None = None  # of standard output
 
 
@@ -159,6 +160,27 @@ def close_bar() -> None:
     """Lines are printed as they come again."""
     if _terminal is not None:
         _terminal.console = None
+
+
+@contextlib.contextmanager
+def part_of(position: str) -> Iterator[None]:
+    """Progress bars within also show a position in a longer work, unless it is ""."""
+    global _wholes
+    before, _wholes = _wholes, (*_wholes, position)
+    try:
+        yield
+    finally:
+        _wholes = before
+
+
+def list_wholes() -> str:
+    """The positions of `part_of`, each with two spaces behind it.
+
+    >>> with part_of("run 3 of 10"), part_of(""):
+    ...     list_wholes()
+    '[run 3 of 10]  '
+    """
+    return "".join(f"[{position}]  " for position in _wholes if position)
 
 
 @contextlib.contextmanager

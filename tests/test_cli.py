@@ -188,6 +188,15 @@ def test_a_config_that_is_not_there_is_said_so(tmp_path, capsys):
         assert output in err and ("not found" in err or "quickstart" in err)
 
 
+def test_a_run_is_not_resumed_with_other_settings(tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    err = fails(["train", "--workdir", str(tmp_path), "--steps", "9"], capsys)
+    assert "--config.train.steps: must not be given without --config" in err
+    assert f"--config.train.init_from={tmp_path}" in err
+    err = fails(["train", "--workdir", str(tmp_path / "new"), "--steps=9"], capsys)
+    assert "--config: must name a file or a config such as quickstart" in err
+
+
 @pytest.mark.slow
 def test_train_prints_progress_and_metrics(runs):
     out = (runs / "clm.out").read_text(encoding="utf-8")

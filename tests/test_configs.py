@@ -48,7 +48,7 @@ def beside(monkeypatch):
 def test_there_is_none_for_an_objective_alone():
     """Which is a flag, --config.objective=NAME, of any of them."""
     assert 8 <= len(list(FOLDER.glob("*.py"))) <= 16
-    assert len(list(FOLDER.rglob("*.py"))) <= 31
+    assert len(list(FOLDER.rglob("*.py"))) <= 32
 
 
 @pytest.mark.parametrize("path", STUDIES.glob("*.py"), ids=lambda path: path.name)
@@ -323,6 +323,16 @@ def test_glues_folders_are_read(tmp_path):
         write_rows(tmp_path / f"mnli/{split}.tsv", header, rows)
     labels = [x.labels for x in read_task("mnli", tmp_path / "mnli")["dev"]]
     assert labels == [(1,), (2,), (0,)]
+
+
+def test_a_table_of_ones_own_needs_no_setting(tmp_path):
+    rows = [f'"{word}, a film",{word}' for word in ("good", "bad") * 10]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    splits = read_task("classification", path)
+    texts = [{x.text for x in splits[name]} for name in ("train", "dev")]
+    assert texts == [{"good, a film", "bad, a film"}] * 2
+    assert [len(splits[name]) for name in ("train", "dev")] == [18, 2]
 
 
 def test_labels_of_tfds_are_its_names():

@@ -129,7 +129,13 @@ def test_the_version_is_told(capsys):
         ("generate --max_new_tokens=5", "(did you mean --num_tokens?)"),
         ("generate --max_length=5", "(did you mean --num_tokens?)"),
         ("train --output_dir=a", "(did you mean --workdir?)"),
+        (
+            "import --from=a --to=b",
+            "--to: unknown flag of jaxpt import (did you mean --w",
+        ),
+        ("export --from=a", "--from: unknown flag of jaxpt export (did you mean --w"),
         ("import --max_new_tokens=5", "unknown flag of jaxpt import"),
+        ("finetune --from a --to b", "tasks/classification:FILE (jaxpt list tasks)"),
         ("finetune --config SST-2 --from a --to b", "(did you mean tasks/sst2?)"),
         ("finetune --config hellaswag --from a --to b", "--config tasks/choice"),
         ("evaluate --workdir a --tasks sst2", "jaxpt finetune --config tasks/sst2"),

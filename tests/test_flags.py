@@ -124,6 +124,8 @@ def test_a_list_needs_no_quotes(text, values):
         ("data.mixture", "gs://a/b,s3://c/*.txt", None),
         ("data.mixture", "('a=1','b=2')", ("a=1", "b=2")),
         ("data.mixture", "('hmm:states=4,seed=1',)", ("hmm:states=4,seed=1",)),
+        ("compare.expected", "bits: a > own.b", ("bits: a > own.b",)),
+        ("compare.expected", "('a: b = c','a: b = d')", ("a: b = c", "a: b = d")),
     ],
 )
 def test_lists_of_other_settings(setting, text, values):

@@ -171,8 +171,10 @@ def _define(
 def suggest_flag(command: Command, name: str) -> str:
     """ " (did you mean --X?)", of a command's flags and settings; else ""."""
     names = [*command.all_flags, *command.short_forms]
-    other = load_place("jaxpt.config.suggestions:FLAGS").get(name)
-    if other in names:
+    known_elsewhere = dict(load_place("jaxpt.config.suggestions:FLAGS"))
+    if not command.config:
+        known_elsewhere |= load_place("jaxpt.config.suggestions:READERS_FLAGS")
+    if (other := known_elsewhere.get(name)) in names:
         return f" (did you mean --{other}?)"
     if suggestion := suggest(name, names):
         return suggestion.replace("mean ", "mean --")
@@ -224,7 +226,7 @@ def parse_config(
     outside = _list_outside(overrides)
     trust.trust(outside)
     if not values.config and command.needs_config:
-        raise ConfigError("--config: must name a file, such as configs/quickstart.py")
+        raise ConfigError(f"--config: must name {EXAMPLES[command.config]}")
     config = load_place("jaxpt.config.config_files:load_config")(values.config, outside)
     changed = dict(_override(config, arg) for arg in overrides)
     trust.trust(load_place(f"{SETTINGS}:list_code")(_nest(changed)))
@@ -232,6 +234,12 @@ def parse_config(
 
 
 SETTING = re.compile(r"--?(no)?config\.")
+# What `--config` takes, by the kind of config.
+EXAMPLES = {
+    "pretraining": "a file or a config such as quickstart (jaxpt list configs)",
+    "finetuning": "a file or a task such as tasks/sst2; for your own table "
+    "tasks/classification:FILE (jaxpt list tasks)",
+}
 
 
 def _nest(values: dict[str, Any]) -> dict:
@@ -354,6 +362,8 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
 
 # Values that no quotes need: names, paths and URLs.
 WORDS = re.compile(r"[\w.:/@+*-]+(\s*,\s*[\w.:/@+*-]+)+")
+# One entry of `compare.expected`.
+SENTENCE = re.compile(r"\w+: *[\w.-]+ *[>=] *[\w.-]+")
 
 
 def _read_list(text: str) -> tuple:
@@ -361,10 +371,12 @@ def _read_list(text: str) -> tuple:
 
     >>> _read_list("clm,mlm"), _read_list("clm"), _read_list("1e-3,3e-4")
     (('clm', 'mlm'), ('clm',), (0.001, 0.0003))
-    >>> _read_list("('clm', 'mlm')")
-    ('clm', 'mlm')
+    >>> _read_list("('clm', 'mlm')"), _read_list("pair_nats: clm > mlm")
+    (('clm', 'mlm'), ('pair_nats: clm > mlm',))
     """
     words = text.strip(" ,")
+    if SENTENCE.fullmatch(words):
+        return (words,)
     if not WORDS.fullmatch(words):
         return tuple_parser.TupleParser().parse(text)
     try:

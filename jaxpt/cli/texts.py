@@ -174,8 +174,8 @@ def inspect(command: Command, argv: list[str]) -> int:
     from jaxpt.config.plan import make_plan
     from jaxpt.report.inspection.rows import inspect_rows
     from jaxpt.runs.data import with_token_counts
+    from jaxpt.runs.progress_bars import make_reporter
     from jaxpt.runs.task import make_task
-    from jaxpt.runs.text_progress import make_reporter
     from jaxpt.text.dataset import load_text
 
     plan = make_plan(config, explicit_names)

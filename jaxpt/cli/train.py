@@ -1,8 +1,18 @@
 """The command `train`: one run."""
 
+from pathlib import Path
+
 from absl.flags import FlagValues
 
-from jaxpt.cli.flags import Command, command, list_flag_names, parse, parse_config
+from jaxpt.cli.flags import (
+    SETTING,
+    Command,
+    command,
+    expand,
+    list_flag_names,
+    parse,
+    parse_config,
+)
 from jaxpt.cli.running import (
     OUTPUT,
     PROCESSES,
@@ -13,6 +23,7 @@ from jaxpt.cli.running import (
 )
 from jaxpt.config.settings import AnyConfig
 from jaxpt.distributed import processes
+from jaxpt.errors import ConfigError
 from jaxpt.files.folder import load_config
 from jaxpt.training.train_run import train_run
 
@@ -48,6 +59,7 @@ def train(command: Command, argv: list[str]) -> int:
     """
     names, explicit_names = list_flag_names(command, argv), None
     if "config" in names or "workdir" not in names:
+        _refuse_settings_alone(command, argv)
         config, values, explicit_names = parse_config(command, argv)
     else:
         values = parse(command, argv)
@@ -70,6 +82,24 @@ def train(command: Command, argv: list[str]) -> int:
             ]
             show_result(values, result, [*lines, *left_out, f"{time}; {workdir}"])
     return 0
+
+
+def _refuse_settings_alone(command: Command, argv: list[str]) -> None:
+    """Refuses settings without --config for a run that is there.
+
+    It would be resumed with its own settings.
+    """
+    argv = expand(command, argv)
+    settings = [arg.partition("=")[0] for arg in argv if SETTING.match(arg)]
+    values = parse(command, [arg for arg in argv if not SETTING.match(arg)])
+    run = values.workdir
+    if settings and not values.config and run and Path(run, "config.json").is_file():
+        raise ConfigError(
+            f"{settings[0]}: must not be given without --config, as {run} is a run and "
+            "is resumed with its own settings; a new run with other settings from its "
+            f"parameters: --config {run}/config.json --config.train.init_from={run} "
+            "and another --workdir"
+        )
 
 
 def _dry_run(config: AnyConfig, explicit_names: list[str], values: FlagValues) -> int:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
+from jaxpt import logs
 from jaxpt.comparison.plan_runs import ComparisonPlan
 from jaxpt.distributed import processes
-from jaxpt.training.run_log import format_end
+from jaxpt.training.run_log import format_duration, format_end
 
 _log = logging.getLogger(__name__)
 Run = tuple[str, int]  # name and seed
@@ -26,7 +27,7 @@ def weigh_runs(prepared: ComparisonPlan, runs: Sequence[Run]) -> list[float]:
 
 
 class Countdown:
-    """Logs a line after each run that was trained.
+    """Logs a line after each run that was trained, and counts them in progress bars.
 
     The time of the remaining runs is estimated from the FLOPs per second of those that
     were trained, including compilation and evaluation: of the same name if there are
@@ -50,15 +51,19 @@ class Countdown:
     @contextlib.contextmanager
     def timed(self, index: int, is_finished: bool) -> Iterator[None]:
         """Measures run `index`, unless it was finished before."""
-        start = self._clock()
-        yield
+        start, position = self._clock(), f"run {index + 1} of {len(self._runs)}"
+        if self._trained:
+            position += f", {format_duration(self.estimate(index))} left for all"
+        with logs.part_of(position):
+            yield
         if is_finished:
             return
         self._trained.append((index, self._clock() - start))
-        if processes.is_first() and (rest := self._runs[index + 1 :]):
-            end = format_end(self.estimate(index + 1), datetime.now().astimezone())
+        if processes.is_first() and (rest := len(self._runs) - index - 1):
+            others = f"the other {rest} take" if rest > 1 else "the last one takes"
             num = f"{index + 1} of {len(self._runs)}"
-            _log.info(f"{num} runs finished; the other {len(rest)} take about {end}")
+            end = format_end(self.estimate(index + 1), datetime.now().astimezone())
+            _log.info(f"{num} runs finished; {others} about {end}")
 
     def estimate(self, index: int) -> float:
         """The seconds that the runs from `index` on take."""

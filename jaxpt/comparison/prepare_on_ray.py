@@ -22,7 +22,7 @@ from jaxpt.errors import (
     spelled,
 )
 from jaxpt.files import disk
-from jaxpt.runs.text_progress import make_reporter
+from jaxpt.runs.progress_bars import make_reporter
 from jaxpt.text.library import find_tokenizer
 from jaxpt.text.parts import count_spans, merge_parts, prepare_part
 from jaxpt.text.stores.parts import MAX_PARTS, Share

@@ -30,7 +30,7 @@ from jaxpt.errors import DivergedError
 from jaxpt.files.folder import CHECKPOINTS, LOCK, claim
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.runs.program import Program
-from jaxpt.runs.text_progress import SILENT, make_reporter
+from jaxpt.runs.progress_bars import SILENT, make_reporter
 from jaxpt.runs.workdir import DIVERGED, load_divergence
 from jaxpt.training.branches import find_branch_step, plan_trunk
 from jaxpt.training.clock import Branching

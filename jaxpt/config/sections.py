@@ -142,11 +142,13 @@ def parse_expected(text: str) -> list[str]:
 
     >>> parse_expected("pair_accuracy: clm > mlm")
     ['pair_accuracy', 'clm', 'mlm']
+    >>> is_expected("pair_accuracy: clm > own.skip")  # an objective outside the package
+    True
     """
     return [part.strip() for part in re.split("[:>=]", text)]
 
 
-_EXPECTED = re.compile(r"\w+: *([\w-]+) *[>=] *(?!\1$)[\w-]+", re.ASCII)
+_EXPECTED = re.compile(r"\w+: *([\w.-]+) *[>=] *(?!\1$)[\w.-]+", re.ASCII)
 Expected = Annotated[
     str,
     Rule(is_expected, '"METRIC: A > B" (A is ahead of B) or "METRIC: A = B"'),

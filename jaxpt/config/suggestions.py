@@ -8,10 +8,12 @@ from jaxpt.zero_shot.elsewhere import find_elsewhere
 FLAGS = {
     **dict.fromkeys(("max_new_tokens", "max_tokens", "max_length"), "num_tokens"),
     **dict.fromkeys(("model", "model_name_or_path", "checkpoint"), "workdir"),
-    **dict.fromkeys(("output_dir", "out_dir"), "workdir"),
+    **dict.fromkeys(("output_dir", "out_dir", "to"), "workdir"),
     "do_sample": "temperature",
     "num_return_sequences": "num_samples",
 }
+# The same of commands that read a run and no config; a training is not `--from` a run.
+READERS_FLAGS = {"from": "workdir"}
 
 
 def suggest_config(source: str) -> str:

@@ -31,6 +31,7 @@ from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
 from jaxpt.judge.examples import Examples
 from jaxpt.runs.checkpoint import Checkpointer
+from jaxpt.runs.progress_bars import StepBar
 from jaxpt.runs.signals import SignalWatch, Stopped
 from jaxpt.tasks.batches import (
     TaskBatch,
@@ -43,6 +44,7 @@ from jaxpt.tasks.batches import (
 # The schema of history.json; metrics and losses may be NaN.
 METRICS = {str: numbers.Real}
 HISTORY = {"history": [{"step": int, "loss": (numbers.Real, None), "dev": METRICS}]}
+BAR_SECONDS = 0.5  # between two updates of a bar; each waits for a loss
 MIN_BATCHES = 32  # batches that justify compiling one more length
 
 
@@ -167,7 +169,8 @@ class CellRun:
         try:
             with Checkpointer(self.folder / "checkpoints", keep=1) as checkpointer:
                 state = self._restore(checkpointer)
-                state = self._train(state, checkpointer, watch)
+                with StepBar(self.num_steps, state.step, self.cell.name) as bar:
+                    state = self._train(state, checkpointer, watch, bar)
             chosen, trained = self.history[-1], self.program.split(state.params)[0]
             if self.best is not None:
                 metric, trained = self.best
@@ -218,11 +221,15 @@ class CellRun:
         return packed
 
     def _train(
-        self, state: TuneState, checkpointer: Checkpointer, watch: SignalWatch
+        self,
+        state: TuneState,
+        checkpointer: Checkpointer,
+        watch: SignalWatch,
+        bar: StepBar,
     ) -> TuneState:
         cell, rows = self.cell, self.splits["train"].rows
         every = self.program.plan.train.checkpoint_every
-        meter = self._make_meter()
+        meter = self._make_meter(bar)
         batches: list[TaskBatch] = []
         compiled: set[int] = set()  # lengths
         epoch = -1
@@ -257,14 +264,23 @@ class CellRun:
             if signum:
                 checkpointer.wait()
                 raise Stopped(state.step, signum)
+        bar.update(state.step, f"{cell.name} step {state.step}/{self.num_steps}")
         return state
 
-    def _make_meter(self) -> Meter:
+    def _make_meter(self, bar: StepBar) -> Meter:
+        def log(step: int, line: str) -> None:
+            line = f"{self.cell.name} {line}"
+            if bar.is_shown:
+                bar.update(step, line)
+            else:
+                self.log(line)
+
+        every = self.program.plan.train.log_seconds
         before = self.history[-1] if self.history else {}
         return Meter(
-            log=lambda line: self.log(f"{self.cell.name} {line}"),
+            log=log,
             num_steps=self.num_steps,
-            every=self.program.plan.train.log_seconds,
+            every=min(every, BAR_SECONDS) if bar.is_shown else every,
             seconds=before.get("seconds", 0.0),
             rate=before.get("examples_per_second", 0.0),
         )

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from jaxpt import logs
 from jaxpt.config.finetuning import CHANGEABLE, GRID, FinetunePlan
 from jaxpt.errors import (
     CheckpointError,
@@ -223,16 +224,18 @@ def _run_cells(
         for number, cell in enumerate(cells, 1):
             result = load_cell(folder, cell, main)
             if result is None:
-                if len(cells) > 1:
-                    rest = _show_left(time.monotonic() - begun, done, left)
-                    log(f"run {number} of {len(cells)}: {cell.name}{rest}")
+                rest = _show_left(time.monotonic() - begun, done, left)
+                position = f"run {number} of {len(cells)}" if len(cells) > 1 else ""
+                if position:
+                    log(f"{position}: {cell.name}{rest}")
                 left, done = left - 1, done + 1
                 cell_splits = splits
                 if plan.data.num_train and cell.seed != plan.train.seeds[0]:
                     examples = draw_train(plan, data, cell.seed)
                     train = encode_split(plan, examples, program.base.encoder, True)
                     cell_splits = splits | {"train": train}
-                result = _run_cell(program, cell, cell_splits, folder, log, watch)
+                with logs.part_of(f"{position}{rest}"):
+                    result = _run_cell(program, cell, cell_splits, folder, log, watch)
             else:  # left by a process that was killed after it wrote the result
                 disk.remove(folder / CELLS / cell.name / "checkpoints")
             results.append(result)

@@ -11,7 +11,7 @@ class Meter:
     """A clock of training time, paused during everything else.
 
     Args:
-      log: gets lines of progress.
+      log: gets the step and a line of progress.
       num_steps: of the run.
       every: seconds between two lines.
       seconds, rate: of the run before it was resumed.
@@ -19,7 +19,7 @@ class Meter:
 
     def __init__(
         self,
-        log: Callable[[str], None],
+        log: Callable[[int, str], None],
         num_steps: int,
         every: float,
         seconds: float = 0.0,
@@ -51,7 +51,7 @@ class Meter:
         if seconds > 0 and steps:
             left = (self.num_steps - step) * seconds / steps
             line += f", {examples / seconds:.0f} examples/s, {show_seconds(left)} left"
-        self.log(line)
+        self.log(step, line)
         self.last_line, self.marked = self.clock(), now
 
     def _busy(self) -> float:

@@ -187,7 +187,7 @@ def format_summary(result: dict) -> str:
     best = result["expected_best"]
     if len(best) > 1:
         chosen = sorted({1, 2, 5, 10, len(best)} & set(map(int, best)))
-        values = ", ".join(f"{n} runs {best[str(n)]:.4f}" for n in chosen)
+        values = ", ".join(f"{n} run{'s'[: n > 1]} {best[str(n)]:.4f}" for n in chosen)
         lines.append(f"expected best dev {metric} of {values}")
     if result["unfinished"]:
         lines.append(f"the run is unfinished: {result['unfinished']}")

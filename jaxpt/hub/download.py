@@ -93,6 +93,10 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
     folder = fetch(find_model(source))
     if folder.is_dir():
         return folder, None
+    if os.path.exists(folder):  # false for a name that is too long, too
+        raise DataError(
+            f"{argument('from')}={source}: is not a folder; must be that of config.json"
+        )
     repository, revision = split_name(source)
     with explain(
         f"{argument('from')}={source}: this folder does not exist; on the Hub"
@@ -131,11 +135,9 @@ def split_name(source: str) -> tuple[str, str]:
     ('openai-community/gpt2', '')
     """
     if not is_name(source):
-        is_there = os.path.exists(source)  # false for a name that is too long, too
-        state = "is not a folder" if is_there else "this folder does not exist"
         raise DataError(
-            f"{argument('from')}={source}: {state}, and it is not a name on the "
-            "Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
+            f"{argument('from')}={source}: this folder does not exist, and it is not a "
+            "name on the Hugging Face Hub (ORG/NAME or ORG/NAME@REVISION)"
         )
     repository, _, revision = _add_organization(source).partition("@")
     return repository, revision

@@ -16,8 +16,8 @@ from jaxpt.errors import ConfigError, argument
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program, device_peak
+from jaxpt.runs.progress_bars import make_reporter
 from jaxpt.runs.task import Task, make_task
-from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.text.phases import split_steps
 from jaxpt.training.check import check_run

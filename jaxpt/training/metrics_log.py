@@ -13,15 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import rich.console
-import rich.progress
-import rich.table
-
 from jaxpt import logs
 from jaxpt.by_name import load_place
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.runs.metrics_file import METRICS_FILE, keep_until
+from jaxpt.runs.progress_bars import StepBar
 
 if TYPE_CHECKING:
     from jaxpt.training.trackers import Tracker
@@ -181,13 +178,7 @@ class Progress:
         self._prefix = prefix
         self._clock, self._work = clock, work
         self._recent = collections.deque([(start_step, clock())], maxlen=RECENT_UPDATES)
-        self._bar: rich.progress.Progress | None = None
-        if console := logs.open_bar():
-            self._bar = _make_bar(console)
-            self._task = self._bar.add_task(
-                prefix, total=total_steps, completed=start_step
-            )
-            self._bar.start()
+        self._bar = StepBar(total_steps, start_step, prefix)
 
     def __enter__(self) -> "Progress":
         return self
@@ -219,19 +210,11 @@ class Progress:
         parts.append(f"ETA {self._estimate(step)}")
         text = "  ".join(parts)
         _log.info(text, extra=logs.UPDATE)
-        if self._bar is not None:
-            try:
-                self._bar.update(
-                    self._task, completed=step, description=text, refresh=True
-                )
-            except OSError as error:  # the terminal is gone
-                logs.drop_output(error)
+        self._bar.update(step, text)
 
     def close(self) -> None:
         """Leaves the bar in its last state."""
-        if self._bar is not None:
-            self._bar.stop()
-            logs.close_bar()
+        self._bar.close()
 
     def _estimate(self, step: int) -> str:
         """Time left at the rate of recent updates, which excludes compilation."""
@@ -249,17 +232,6 @@ class Progress:
         hours, minutes = divmod(minutes, 60)
         tail = f"{minutes:02}:{seconds:02}"
         return f"{hours}:{tail}" if hours else tail
-
-
-def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
-    return rich.progress.Progress(
-        rich.progress.BarColumn(bar_width=20),
-        rich.progress.TextColumn(
-            "{task.description}", markup=False, table_column=rich.table.Column()
-        ),
-        console=console,
-        auto_refresh=False,  # no thread: an update redraws
-    )
 
 
 def _to_json(value: float) -> float | str:

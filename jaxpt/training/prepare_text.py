@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import CheckpointError, ConfigError, argument
-from jaxpt.runs.text_progress import make_reporter
+from jaxpt.runs.progress_bars import make_reporter
 from jaxpt.text.library import open_stores, train_tokenizer
 from jaxpt.text.parts import merge_parts, prepare_part
 from jaxpt.text.stores.parts import Share

@@ -313,14 +313,20 @@ def format_end(seconds: float, now: datetime.datetime) -> str:
     '1:30 minutes more, until 00:00'
     """
     end = now + datetime.timedelta(seconds=seconds)
-    minutes, rest = divmod(round(seconds), 60)
-    duration = f"{minutes}:{rest:02} minutes"
-    if minutes >= 60:
-        duration = f"{minutes // 60}:{minutes % 60:02} hours"
-    elif not minutes:
-        duration = f"{rest} seconds"
     day = f"{end.day} {end:%b} " if seconds >= 3600 and end.date() != now.date() else ""
-    return f"{duration} more, until {day}{end:%H:%M}"
+    return f"{format_duration(seconds)} more, until {day}{end:%H:%M}"
+
+
+def format_duration(seconds: float) -> str:
+    """A duration with its unit.
+
+    >>> format_duration(9.0), format_duration(90.0), format_duration(5400.0)
+    ('9 seconds', '1:30 minutes', '1:30 hours')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60}:{minutes % 60:02} hours"
+    return f"{minutes}:{rest:02} minutes" if minutes else f"{rest} seconds"
 
 
 def describe_end(seconds: float, now: datetime.datetime) -> list[str]:

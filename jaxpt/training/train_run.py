@@ -8,9 +8,9 @@ from jaxpt.config.plan import make_plan
 from jaxpt.distributed import processes
 from jaxpt.files.folder import hold
 from jaxpt.runs.data import with_token_counts
+from jaxpt.runs.progress_bars import SILENT, make_reporter
 from jaxpt.runs.stored_form import with_text_form
 from jaxpt.runs.task import make_task
-from jaxpt.runs.text_progress import SILENT, make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.hooks import NO_HOOKS, Hooks

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from jaxpt import logs
 from jaxpt.comparison.countdown import Countdown
 
 RUNS = [("clm", 0), ("clm", 1), ("mlm", 0), ("mlm", 1)]
@@ -34,8 +35,18 @@ def test_a_line_counts_the_runs_and_the_last_has_none(caplog):
     assert [line.partition(" more, until ")[0] for line in lines] == [
         "1 of 4 runs finished; the other 3 take about 2:30 minutes",
         "2 of 4 runs finished; the other 2 take about 2:00 minutes",
-        "3 of 4 runs finished; the other 1 take about 1:00 minutes",
+        "3 of 4 runs finished; the last one takes about 1:00 minutes",
     ]
+
+
+def test_a_bar_shows_the_run_and_the_time_of_all_that_are_left():
+    now, shown = iter([0, 30, 30, 60]), []
+    countdown = Countdown(RUNS, (1.0, 1.0, 2.0, 2.0), clock=lambda: next(now))
+    for index in range(2):
+        with countdown.timed(index, False):
+            shown.append(logs.list_wholes())
+    assert shown == ["[run 1 of 4]  ", "[run 2 of 4, 2:30 minutes left for all]  "]
+    assert logs.list_wholes() == ""
 
 
 def test_runs_that_were_finished_before_are_not_measured(caplog):

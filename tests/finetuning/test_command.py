@@ -1,5 +1,7 @@
 """`jaxpt finetune` and `jaxpt export` as typed."""
 
+import contextlib
+import io
 import json
 import re
 
@@ -9,6 +11,11 @@ from jaxpt.cli.main import main
 from jaxpt.errors import UserError
 
 CONFIG = "configs/tasks/cola.py"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 @pytest.fixture
@@ -38,7 +45,7 @@ def fail(capsys, *args):
 @pytest.mark.parametrize(
     "args, output",
     [
-        ((), "--config: must name a file"),
+        ((), "--config: must name a file or a task such as tasks/sst2"),
         (("--config", CONFIG), "--from: must name a run's folder"),
         (("--config", CONFIG, "--from=a", "--workdir=b"), "not both"),
         (("--config", CONFIG, "--from=a"), "--to: must name the folder"),
@@ -65,17 +72,28 @@ def test_no_run_is_refused(capsys, config, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_grid_of_two(capsys, config, make_base, tmp_path):
+def test_a_grid_of_two(capsys, config, make_base, tmp_path, monkeypatch):
     to = tmp_path / "to"
     args = ["--workdir", str(make_base("mlm")), "--config", config, "--to", str(to)]
     args += ["--config.train.epochs=1", "--config.train.lr=1e-2,1e-3"]
+    again = ["--to", str(tmp_path / "again")]
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "xterm-256color")
     assert main(["finetune", *args]) == 0
     stdout = capsys.readouterr().out
     assert re.search(r"run 1 of 2: lr\S+\n", stdout)
     assert re.search(r"run 2 of 2: lr0.001-b32-e1-s0, \d+:\d\d left for all", stdout)
     assert "trained: " in stdout and "baseline" in stdout
+    assert "of 1 run 0." in stdout and ", 2 runs 0." in stdout
+    assert "\x1b" not in stdout  # a bar only on a terminal
     result = json.loads((to / "result.json").read_text())
     assert [cell["lr"] for cell in result["cells"]] == [0.01, 0.001]
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        assert (
+            main(["finetune", *args[:-1], "--config.train.lr=2e-2,3e-2", *again]) == 0
+        )
+    shown = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
+    assert re.search(r"━ \[run 2 of 2, 0:\d\d left for all\]  lr0.03-\S+ step", shown)
     assert main(["finetune", *args]) == 0  # all is done: nothing is trained
     assert "run 1 of 2" not in capsys.readouterr().out
     assert main(["export", "--workdir", str(to), "--to", str(tmp_path / "out")]) == 2

@@ -5,7 +5,9 @@ from jaxpt.finetuning.meter import Meter
 
 def test_what_is_compiled_does_not_count():
     now, lines = [0.0], []
-    meter = Meter(lines.append, 100, every=10, clock=lambda: now[0])
+    meter = Meter(
+        lambda step, line: lines.append(line), 100, every=10, clock=lambda: now[0]
+    )
     meter.pause()
     now[0] += 60  # compiles
     meter.add(1, 8, 0.5)

@@ -7,6 +7,8 @@ from hub.fake_hub import READ
 from hub.test_families import Fixture
 from hub.test_runs import TEXT, write_folder
 
+from jaxpt.errors import DataError
+from jaxpt.hub.download import find_folder
 from jaxpt.hub.files import read_tensors, write_tensors
 
 LOAD = """
@@ -37,6 +39,14 @@ def bert(tmp_path):
 
 NEEDED = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
 OPTIONS = ["added_tokens.json", "special_tokens_map.json"]  # of its tokenizer
+
+
+def test_a_file_is_no_model(tmp_path):
+    """Its path could be a name of the Hub."""
+    path = tmp_path / "model.safetensors"
+    path.touch()
+    with pytest.raises(DataError, match="is not a folder; must be that of config.json"):
+        find_folder(str(path))
 
 
 def test_a_name_is_imported_and_only_what_is_needed_is_downloaded(hub, bert, jaxpt):

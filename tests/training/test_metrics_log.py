@@ -422,6 +422,23 @@ def test_bar_on_a_terminal(monkeypatch, columns):
     assert "saved [bold]step[/] 1200 :tada:" + "." * 200 in text
 
 
+def test_a_bar_shows_the_position_in_a_comparison(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    with (
+        printed_to(stream),
+        logs.part_of("run 2 of 4"),
+        Progress(10, prefix="mlm") as progress,
+    ):
+        progress.update(5, {}, tokens_per_second=1.0)
+    assert "[run 2 of 4]  mlm  step 5/10" in stream.getvalue()
+    plain = io.StringIO()
+    with printed_to(plain), logs.part_of("run 2 of 4"), Progress(10) as progress:
+        progress.update(5, {}, tokens_per_second=1.0)
+    assert plain.getvalue().startswith("step 5/10")
+
+
 def test_no_bar_on_a_dumb_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()

@@ -25,8 +25,8 @@ from jaxpt.report.inspection import passage, passage_drawing
 from jaxpt.report.inspection.passage import View, describe_costs
 from jaxpt.report.inspection.passage_drawing import COLORS, draw_views
 from jaxpt.runs.data import describe_rows, make_feed
+from jaxpt.runs.progress_bars import make_reporter
 from jaxpt.runs.task import Task
-from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
 

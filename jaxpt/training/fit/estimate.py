@@ -15,8 +15,8 @@ from jaxpt.errors import ConfigError, DeviceError, argument
 from jaxpt.runs import sharding
 from jaxpt.runs.data import with_token_counts
 from jaxpt.runs.program import Program
+from jaxpt.runs.progress_bars import make_reporter
 from jaxpt.runs.task import Task, make_task
-from jaxpt.runs.text_progress import make_reporter
 from jaxpt.text.dataset import load_text
 from jaxpt.text.rows.rows_spec import PAIRS
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab

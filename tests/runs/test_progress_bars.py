@@ -3,7 +3,7 @@
 import io
 import sys
 
-from jaxpt.runs.text_progress import make_reporter
+from jaxpt.runs.progress_bars import make_reporter
 
 
 class Terminal(io.StringIO):
