@@ -364,9 +364,9 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # What each entry loads of the package: at most so many files, empty ones left out, and
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
-    "train": (154, 29_600),
-    "fill": (113, 23_300),
-    "jaxpt.objectives.mlm": (34, 6_900),
+    "train": (156, 29_800),
+    "fill": (114, 23_300),
+    "jaxpt.objectives.mlm": (35, 6_900),
     "--help": (12, 1_300),
     "jaxpt": (2, 100),
 }

@@ -18,7 +18,8 @@ from jaxpt.hub.families import (
 )
 from jaxpt.hub.family import Family, find_family, list_families
 from jaxpt.hub.fields import Config, refusal
-from jaxpt.nn.model_spec import ModelSpec, find_differences
+from jaxpt.nn.model_differences import find_differences
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 

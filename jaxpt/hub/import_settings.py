@@ -19,7 +19,8 @@ from jaxpt.config.settings import (
 )
 from jaxpt.errors import ConfigError, DataError, UserError, argument
 from jaxpt.hub.origin import Origin
-from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
+from jaxpt.nn.model_differences import COMPUTING, find_differences
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.text.tokens import tokenizer as tokenizers

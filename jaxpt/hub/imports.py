@@ -32,7 +32,8 @@ from jaxpt.hub.source_folder import (
 )
 from jaxpt.hub.specials import read_generation, read_text_form
 from jaxpt.hub.task_heads import keep_head, read_head
-from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
+from jaxpt.nn.model_differences import COMPUTING
+from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.spec import Teacher

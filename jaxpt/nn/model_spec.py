@@ -8,6 +8,7 @@ import dataclasses
 from typing import Annotated, Any, ClassVar
 
 from jaxpt.by_name import load_place
+from jaxpt.nn.model_conditions import list_conditions
 from jaxpt.ops.kernel_choice import KERNELS, has_bfloat16
 from jaxpt.ops.losses import LogitOptions
 from jaxpt.setting_types import (
@@ -42,13 +43,10 @@ DEPTH_EXPONENTS = {"standard": 0.0, "mup": 0.0, "depth_mup": 0.5, "completep": 1
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 REMATS = ("none", "dots", "full")
 MAX_LAYERS = 1000  # of a stack
-MAX_UNROLLED = 200  # layers that are compiled one by one
 MAX_WIDTH = 2**24
 Width = Annotated[int, Limits(least=1, most=MAX_WIDTH)]
 DerivedWidth = Annotated[int, Limits(least=0, most=MAX_WIDTH)]
 NumLayers = Annotated[int, Limits(least=1, most=MAX_LAYERS)]
-# A field, whether its value fits the others, and which values would.
-Condition = tuple[str, bool, str]
 SCALING = (
     "(), (factor >= 1,), (factor, low > 0, high > low, length >= 1) or these four and "
     "magnitude > 0; length whole"
@@ -79,56 +77,6 @@ def _are_factors(value: tuple[float, ...]) -> bool:
 def _are_multipliers(value: tuple[float, ...]) -> bool:
     """Whether a value of `multipliers` is allowed."""
     return len(value) in (0, 3) and all(factor > 0 for factor in value)
-
-
-# Fields for how a model is computed, not which model it is; no checkpoint has them.
-COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
-# Fields that determine the parameters and their shapes.
-LAYOUT = (
-    "vocab_size",
-    "num_layers",
-    "num_decoder_layers",
-    "d_model",
-    "d_ff",
-    "max_len",
-    "embedding_size",
-    "num_types",
-    "norm_scale",
-    "norm_bias",
-    "shared_norm",
-    "embed_norm",
-    "first_norm",
-    "post_embed_norm",
-    "gated_mlp",
-    "inner_norm",
-    "attention_out_norm",
-    "attention_gate",
-    "depth_sums",
-    "qk_norm",
-    "value_embeddings",
-    "smear",
-    "relative_bias",
-    "relative_every_layer",
-    "relative_buckets",
-    "disentangled",
-    "disentangled_projections",
-    "disentangled_norm",
-    "use_bias",
-    "qkv_bias",
-    "out_bias",
-    "up_bias",
-    "down_bias",
-    "tie_embeddings",
-    "decoder_tokens",
-    "head_bias",
-    "head_transform",
-    "transform_bias",
-)
-# Fields for initialization and training; configs of transformers lack most of them.
-TRAINING = (
-    *("dropout", "embed_dropout", "attention_dropout"),
-    *("init", "init_std", "z_loss"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -418,217 +366,10 @@ class ModelSpec(Settings):
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
         own = {"head_dim": self.head_width, table: self.embedding_dim}
-        for name, is_good, allowed in (
-            *self._list_layers(),
-            *self._list_heads(),
-            *self._list_positions(table),
-            *self._list_disentangled(),
-        ):
+        for name, is_good, allowed in list_conditions(self, table):
             if not is_good:
                 value = own.get(name, getattr(self, name))
                 raise refuse(self.full_name(name), value, allowed)
-
-    def _list_layers(self) -> list[Condition]:
-        """The conditions of layers and of the head."""
-        most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
-        is_pre = self.norm_position == "pre"
-        return [
-            *(
-                (name, self.scan_layers or getattr(self, name) <= MAX_UNROLLED, most)
-                for name in ("num_layers", "num_decoder_layers")
-            ),
-            (
-                "parallel_residual",
-                not self.parallel_residual or (is_pre and not self.num_decoder_layers),
-                "False with model.norm_position other than pre, or "
-                "model.num_decoder_layers",
-            ),
-            (
-                "shared_norm",
-                not self.shared_norm
-                or (self.parallel_residual and not self.embed_norm),
-                "False with model.parallel_residual=False or model.embed_norm=True",
-            ),
-            (
-                "embed_norm",
-                not self.embed_norm or is_pre,
-                "False with model.norm_position other than pre",
-            ),
-            (
-                "first_norm",
-                not self.first_norm or self.embed_norm,
-                "False with model.embed_norm=False",
-            ),
-            (
-                "post_embed_norm",
-                self.post_embed_norm or self.norm_position == "post",
-                "True with model.norm_position other than post",
-            ),
-            (
-                "decoder_tokens",
-                not self.decoder_tokens or self.num_decoder_layers > 0,
-                "False with model.num_decoder_layers=0",
-            ),
-            (
-                "decoder_window",
-                self.decoder_window < 0 or self.num_decoder_layers > 0,
-                "-1 with model.num_decoder_layers=0",
-            ),
-            (
-                "norm_offset",
-                not self.norm_offset or self.norm_scale,
-                "False with model.norm_scale=False",
-            ),
-            (
-                "scale_logits",
-                not self.scale_logits or self.tie_embeddings,
-                "False with model.tie_embeddings=False",
-            ),
-            (
-                "global_every",
-                self.window > 0 or self.global_every == 0,
-                "0 with model.window=0",
-            ),
-            (
-                "scan_layers",
-                not self.scan_layers or not (self.global_every or self.unrotated_every),
-                "False with model.global_every or model.unrotated_every, whose layers "
-                "differ",
-            ),
-            (
-                "scan_layers",
-                not self.scan_layers or not self.value_embeddings,
-                "False with model.value_embeddings=True, whose layers differ",
-            ),
-            (
-                "scan_layers",
-                not self.scan_layers or not self.depth_sums,
-                "False with model.depth_sums=True, whose layers differ",
-            ),
-            (
-                "depth_sums",
-                not self.depth_sums
-                or not (self.parallel_residual or self.num_decoder_layers),
-                "False with model.parallel_residual or model.num_decoder_layers",
-            ),
-        ]
-
-    def _list_heads(self) -> list[Condition]:
-        """The conditions of attention's heads."""
-        return [
-            (
-                "num_heads",
-                self.head_dim > 0 or self.d_model % self.num_heads == 0,
-                f"a divisor of model.d_model={self.d_model}",
-            ),
-            (
-                "num_kv_heads",
-                self.num_heads % self.kv_heads == 0,
-                f"a divisor of model.num_heads={self.num_heads}",
-            ),
-            (
-                "attention_scalar",
-                not self.attention_scalar or self.scale_attention,
-                "0 with model.scale_attention=False",
-            ),
-        ]
-
-    def _list_positions(self, table: str) -> list[Condition]:
-        """The conditions of positions.
-
-        Args:
-          table: the field that has the width of the token table.
-        """
-        is_rotary = self.positions == "rotary"
-        return [
-            (
-                "head_dim",
-                not is_rotary or self.head_width % 2 == 0 or self.rotary_fraction < 1,
-                "even with rotary positions",
-            ),
-            (
-                "rotary_fraction",
-                not is_rotary or (self.rotary_width > 0 and self.rotary_width % 2 == 0),
-                "above 0 and at most 1, and with rotary positions that times "
-                f"{self.head_width}, a head's width, rounded down, even and at least 2",
-            ),
-            (
-                "rotary_factors",
-                not self.rotary_factors
-                or (
-                    is_rotary
-                    and len(self.rotary_factors) == 2 + self.rotary_width
-                    and not self.rotary_scaling
-                ),
-                f"() or {2 + self.rotary_width} numbers, and () with positions that "
-                "are not rotary or with model.rotary_scaling",
-            ),
-            (
-                table,
-                self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
-                "even with sinusoidal positions",
-            ),
-            (
-                "relative_bias",
-                not self.relative_bias or self.positions != "relative",
-                "False with model.positions=relative, which are that bias",
-            ),
-            (
-                "relative_bias",
-                not self.relative_bias or self.positions != "alibi",
-                "False with model.positions=alibi, which are another bias",
-            ),
-            (
-                "relative_every_layer",
-                not self.relative_every_layer or self.has_relative_bias,
-                "False with model.positions other than relative and "
-                "model.relative_bias=False",
-            ),
-            (
-                table,
-                self.sinusoids != "fairseq" or self.embedding_dim >= 4,
-                "at least 4 with model.sinusoids=fairseq",
-            ),
-            *self._list_buckets(),
-        ]
-
-    def _list_buckets(self) -> list[Condition]:
-        """The conditions of buckets of distances."""
-        num, most = self.relative_buckets, self.relative_max_distance
-        if self.is_disentangled and num % 2:
-            side = num // 2 + 1
-            words = f"at least {side // 2 + 2} with model.relative_buckets={num}"
-            return [("relative_max_distance", most >= side // 2 + 2, words)]
-        is_open, odd = self.is_disentangled, ", or odd with model.disentangled"
-        allowed = "more than half of model.relative_buckets"
-        return [
-            ("relative_buckets", num % 4 == 0, f"a multiple of 4{odd}"),
-            (
-                "relative_max_distance",
-                most >= num // 2 + (not is_open),
-                allowed + ", or equal to it" * is_open,
-            ),
-        ]
-
-    def _list_disentangled(self) -> list[Condition]:
-        """The conditions of disentangled attention."""
-        if not self.is_disentangled:
-            parts = "disentangled_projections", "disentangled_norm"
-            allowed = "False with model.disentangled=none"
-            return [(name, not getattr(self, name), allowed) for name in parts]
-        has_others = self.positions in ("relative", "rotary", "alibi")
-        has_others |= self.relative_bias
-        what = f"with model.disentangled={self.disentangled}"
-        return [
-            (
-                "disentangled",
-                not has_others,
-                "none with model.positions=relative, rotary or alibi, or "
-                "model.relative_bias",
-            ),
-            ("qk_norm", self.qk_norm == "none", f"none {what}"),
-            ("attention_softcap", not self.attention_softcap, f"0 {what}"),
-        ]
 
     @property
     def embedding_dim(self) -> int:
@@ -843,84 +584,3 @@ class ModelSpec(Settings):
     def omits_first_norm(self) -> bool:
         """Whether a first layer reads normed embeddings as they are."""
         return self.embed_norm and not self.first_norm
-
-
-def find_differences(
-    spec: ModelSpec, other: ModelSpec, free: tuple[str, ...] = ()
-) -> list[tuple[str, object]]:
-    """The fields in which another spec is another model, with its values.
-
-    Two specs without differences give the same numbers on the same parameters, except
-    for dropout.
-
-    Args:
-      free: fields not to compare, in addition to those of computing and training.
-
-    >>> one, two = ModelSpec(), ModelSpec(norm_epsilon=1e-12, dropout=0.1)
-    >>> find_differences(one, two)
-    [('norm_epsilon', 1e-12)]
-    """
-    one, two = _normal(spec), _normal(other)
-    # A field of only one of them depends on a choice in which they differ.
-    return [
-        (key, two[key])
-        for key in one
-        if key in two and one[key] != two[key] and key not in free
-    ]
-
-
-def _normal(spec: ModelSpec) -> dict:
-    """A spec's values, in a form that is equal for equivalent specs."""
-    values = dataclasses.asdict(spec)
-    for key in (*TRAINING, *COMPUTING):
-        del values[key]
-    # A model whose layers all attend to everything has no window.
-    layers = range(max(spec.num_layers, spec.num_decoder_layers))
-    if not any(map(spec.is_local, layers)):
-        values["window"] = 0
-    if all(map(spec.is_local, layers)):
-        values["global_every"] = 0
-    values["global_every"] = min(values["global_every"], len(layers))
-    if all(map(spec.is_rotated, layers)):
-        values["unrotated_every"] = 0
-    if not spec.rotary_scaling:  # which a local base leaves out
-        values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
-    if spec.decoder_window < 0:
-        values["decoder_window"] = values["window"]
-    values["attention_scalar"] = spec.attention_divisor
-    values["multipliers"] = spec.multipliers or (1.0, 1.0, 1.0)
-    values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
-    values["embedding_size"] = spec.embedding_dim
-    values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
-    values["out_bias"] = "yes" if spec.has_out_bias else "no"
-    values["up_bias"] = "yes" if spec.has_up_bias else "no"
-    values["down_bias"] = "yes" if spec.has_down_bias else "no"
-    if spec.head_activation == spec.activation:
-        values["head_activation"] = "auto"
-    values["transform_bias"] = "yes" if spec.has_transform_bias else "no"
-    values["relative_directions"] = "both" if spec.is_bidirectional else "past"
-    has_buckets = spec.has_relative_bias or spec.is_disentangled
-    is_idle = {
-        "relative_buckets": not has_buckets,
-        "relative_max_distance": not has_buckets,
-        "relative_directions": not spec.has_relative_bias,
-        "relative_every_layer": not spec.has_relative_bias,
-        "rotary_base": spec.positions != "rotary",
-        "rotary_scaling": spec.positions != "rotary",
-        "rotary_factors": spec.positions != "rotary",
-        "rotary_fraction": spec.positions != "rotary",
-        "unrotated_every": spec.positions != "rotary",
-        "global_every": not values["window"],
-        "local_rotary_base": spec.positions != "rotary" or not values["window"],
-        "sinusoids": spec.positions != "sinusoidal",
-        "decoder_window": not spec.num_decoder_layers,
-        "position_offset": spec.positions not in LIMITED,
-        "max_len": spec.positions in ("relative", "alibi", "none"),
-        "global_last": not values["window"] or values["global_every"] in (0, 1),
-        "attention_scalar": not spec.scale_attention,
-        "norm_bias": spec.norm == "rmsnorm",
-        "transform_bias": not spec.head_transform,
-        "base_width": spec.parametrization == "standard",
-        "base_depth": not DEPTH_EXPONENTS[spec.parametrization],
-    }
-    return {key: value for key, value in values.items() if not is_idle.get(key)}

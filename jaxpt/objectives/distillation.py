@@ -25,7 +25,8 @@ from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.errors import ConfigError
-from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
+from jaxpt.nn.model_differences import COMPUTING, LAYOUT, find_differences
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.objective import (

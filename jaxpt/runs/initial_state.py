@@ -10,7 +10,7 @@ from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import CheckpointError
 from jaxpt.files.remote import fetch
 from jaxpt.learn.state import TrainState
-from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.model_differences import find_differences
 from jaxpt.nn.scan import list_specs
 from jaxpt.objectives.spec import Teacher
 from jaxpt.runs.checkpoint import Checkpointer

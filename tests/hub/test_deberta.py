@@ -7,7 +7,7 @@ from hub.test_families import Fixture
 from jaxpt.errors import UserError
 from jaxpt.hub.configs import read_config, write_config
 from jaxpt.hub.convert import from_hf, list_unread, modernise
-from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.model_differences import find_differences
 from jaxpt.nn.presets import get_preset
 
 # config.json of microsoft/deberta-v3-base.

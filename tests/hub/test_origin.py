@@ -19,7 +19,7 @@ from jaxpt.files.folder import write_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import make_state
-from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.model_differences import find_differences
 from jaxpt.nn.presets import get_preset
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.runs.checkpoint import Checkpointer

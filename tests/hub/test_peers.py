@@ -44,7 +44,7 @@ from jaxpt.hub.task_heads import (
 )
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.heads import TokenScore
-from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.model_differences import find_differences
 from jaxpt.nn.positions import rotary_rates
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.nn.transformer import Transformer

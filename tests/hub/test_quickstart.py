@@ -22,7 +22,7 @@ from jaxpt.hub.imports import import_run
 from jaxpt.hub.source_folder import read_networks
 from jaxpt.learn.state import make_state
 from jaxpt.nn.heads import TokenScore
-from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.model_differences import find_differences
 from jaxpt.nn.transformer import Transformer
 from jaxpt.runs.checkpoint import Checkpointer
 from jaxpt.runs.program import Program

@@ -7,7 +7,8 @@ import types
 import jax
 import pytest
 
-from jaxpt.nn.model_spec import COMPUTING, LAYOUT, TRAINING, ModelSpec, find_differences
+from jaxpt.nn.model_differences import COMPUTING, LAYOUT, TRAINING, find_differences
+from jaxpt.nn.model_spec import ModelSpec
 
 
 def test_widths_follow_from_the_others():

@@ -13,7 +13,8 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.scales import make_scales
 from jaxpt.nn import scan
-from jaxpt.nn.model_spec import ModelSpec, find_differences
+from jaxpt.nn.model_differences import find_differences
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PairMaskedLM, SpanMaskedLM

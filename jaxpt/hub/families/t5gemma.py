@@ -35,7 +35,8 @@ from jaxpt.hub.fields import (
 )
 from jaxpt.hub.rotary import rope
 from jaxpt.hub.windows import FULL, LOCAL, find_global_every
-from jaxpt.nn.model_spec import ModelSpec, find_differences
+from jaxpt.nn.model_differences import find_differences
+from jaxpt.nn.model_spec import ModelSpec
 
 _STACKS = {"encoder": "num_layers", "decoder": "num_decoder_layers"}
 # What the stacks may differ in.
