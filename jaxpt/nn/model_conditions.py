@@ -1,19 +1,17 @@
 """Which settings of a ModelSpec exclude each other."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from jaxpt.nn.model_spec import ModelSpec
+from typing import Any
 
 MAX_UNROLLED = 200  # layers that are compiled one by one
 # A field, whether its value fits the others, and which values would.
 Condition = tuple[str, bool, str]
 
 
-def list_conditions(spec: "ModelSpec", table: str) -> list[Condition]:
+def list_conditions(spec: Any, table: str) -> list[Condition]:
     """The conditions of all fields that depend on others, in the order of checks.
 
     Args:
+      spec: a ModelSpec, whose module imports this one.
       table: the field that has the width of the token table.
     """
     return [
@@ -24,7 +22,7 @@ def list_conditions(spec: "ModelSpec", table: str) -> list[Condition]:
     ]
 
 
-def _list_layers(spec: "ModelSpec") -> list[Condition]:
+def _list_layers(spec: Any) -> list[Condition]:
     """The conditions of layers and of the head."""
     most = f"at most {MAX_UNROLLED} with model.scan_layers=False"
     is_pre = spec.norm_position == "pre"
@@ -109,7 +107,7 @@ def _list_layers(spec: "ModelSpec") -> list[Condition]:
     ]
 
 
-def _list_heads(spec: "ModelSpec") -> list[Condition]:
+def _list_heads(spec: Any) -> list[Condition]:
     """The conditions of attention's heads."""
     return [
         (
@@ -130,7 +128,7 @@ def _list_heads(spec: "ModelSpec") -> list[Condition]:
     ]
 
 
-def _list_positions(spec: "ModelSpec", table: str) -> list[Condition]:
+def _list_positions(spec: Any, table: str) -> list[Condition]:
     """The conditions of positions.
 
     Args:
@@ -190,7 +188,7 @@ def _list_positions(spec: "ModelSpec", table: str) -> list[Condition]:
     ]
 
 
-def _list_buckets(spec: "ModelSpec") -> list[Condition]:
+def _list_buckets(spec: Any) -> list[Condition]:
     """The conditions of buckets of distances."""
     num, most = spec.relative_buckets, spec.relative_max_distance
     if spec.is_disentangled and num % 2:
@@ -209,7 +207,7 @@ def _list_buckets(spec: "ModelSpec") -> list[Condition]:
     ]
 
 
-def _list_disentangled(spec: "ModelSpec") -> list[Condition]:
+def _list_disentangled(spec: Any) -> list[Condition]:
     """The conditions of disentangled attention."""
     if not spec.is_disentangled:
         parts = "disentangled_projections", "disentangled_norm"
