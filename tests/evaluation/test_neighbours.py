@@ -116,7 +116,7 @@ def test_counts_are_the_runs_own(runs, capsys):
     assert capsys.readouterr().out == first and "valid_recall" in first
     flags = [f"--workdir={runs / 'skip_gram'}", f"--to={runs / 'out'}"]
     assert main(["export", *flags]) == 2
-    assert "transformers has no model" in capsys.readouterr().err
+    assert "no model of transformers" in capsys.readouterr().err
     path = runs / "skip_gram" / "counts.json"
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"1", b"2"))

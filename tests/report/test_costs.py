@@ -13,6 +13,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.files.folder import write_config, write_json
 from jaxpt.report import costs, figures, tables, terminal
 from jaxpt.report.terminal import format_table
+from jaxpt.report.types import load_report
 from jaxpt.runs.workdir import load_task
 
 EXTRA = {"teacher_flops": 8e13, "teacher_raw_tokens": 4e6, "teacher_seconds": 60.0}
@@ -143,15 +144,19 @@ def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
         compare__amount=5e7,
         compare__num_evals=10,
     )
-    report = comparison.compare(config, tmp_path)
+    comparison.compare(config, tmp_path)
+    report = load_report(tmp_path / "report.json", "")
     teacher, _ = load_task(tmp_path / "teachers" / "distillation")
     for run in report.runs:
         assert 0 < run.facts["flops_left_out"] < 0.5
         teacher_flops = teacher.count_costs(6)["flops"] * (run.name == "distillation")
-        assert run.facts["teacher_flops"] == teacher_flops and "tuning_flops" not in run
+        assert (
+            run.facts["teacher_flops"] == teacher_flops
+            and "tuning_flops" not in run.facts
+        )
         assert (run.facts["teacher_operations"] > teacher_flops) == (teacher_flops > 0)
         assert run.facts["operations"] > run.facts["flops"]
-        assert run.curve[-1]["operations"] == run.facts["operations"]
+        assert run.curve[-1].values["operations"] == run.facts["operations"]
     whole = report.whole_cost
     of_mlm = next(run.facts["flops"] for run in report.runs if run.name == "mlm")
     assert whole.amount == of_mlm and whole.read["mlm"] == 1
