@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,3 +254,21 @@ def test_ids_of_a_config():
         "pad_token_id": 0,
         "mask_token_id": 1,
     }
+
+
+def test_a_family_that_masks_padding_refuses_a_decoder_that_starts_with_it(refuses):
+    """T5Gemma's classes mask [PAD] in the decoder, too; each stack has the ids."""
+    family = find_family("t5gemma")
+    config = {"encoder": {"is_decoder": False}, "decoder": {"is_decoder": True}}
+    vocab = ByteTokenizer(("pad", "mask", "eos"), 0).vocab
+    form = TextForm(ends=(2,))
+    with refuses("family=t5gemma", "masks [PAD]", "starts with it (0)"):
+        family.name_ids(config, name_ids(vocab, form, "seq2seq"))
+    other = replace(vocab, text_form=replace(form, start=1))
+    ids = name_ids(other, form, "seq2seq")
+    written = family.name_ids(config, ids)
+    own = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    assert written["decoder_start_token_id"] == 1
+    for name, stack in config.items():
+        assert written[name] == stack | own
+    find_family("t5").name_ids({}, name_ids(vocab, form, "seq2seq"))  # T5 starts so
