@@ -109,6 +109,7 @@ del OPT["intermediate_size"]
 # Of three layers, the second has no rotary positions.
 SMOL = LLAMA | SPECIALS | {"num_hidden_layers": 3, "no_rope_layer_interval": 2}
 STABLE = LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}}
+NEMOTRON = LLAMA | SPECIALS | {"rope_parameters": {"partial_rotary_factor": 0.5}}
 PARALLEL = {"use_parallel_residual": True, "use_qkv_bias": True}
 OLMO_3 = {"num_hidden_layers": 5, "sliding_window": 3, "rope_theta": 100.0}
 GPTJ = GPT2 | {"n_head": 2, "n_inner": 24, "rotary_dim": 4}
@@ -289,6 +290,8 @@ CASES = {
     "stablelm": ("stablelm", "causal", STABLE | SPECIALS),
     "stablelm-parallel": ("stablelm", "causal", STABLE | SPECIALS | PARALLEL),
     "starcoder2": ("starcoder2", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
+    "nemotron": ("nemotron", "causal", NEMOTRON),
+    "ernie4_5": ("ernie4_5", "causal", LLAMA | SPECIALS | {"head_dim": 6}),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
     "modernbert-local": (
         "modernbert",
@@ -622,6 +625,14 @@ def draw_settings(kind: str, seed: str) -> dict:
         settings["layer_norm_eps"] = eps
         settings["use_parallel_residual"] = pick(True, False)
         settings["use_qkv_bias"] = pick(True, False)
+    if kind == "ernie4_5":
+        settings["use_bias"] = pick(True, False)
+    if kind == "nemotron":
+        width = settings["head_dim"]
+        parts = [i / width for i in range(2, width + 1, 2)]
+        settings["rope_parameters"]["partial_rotary_factor"] = pick(*parts)
+        settings["norm_eps"] = settings.pop("rms_norm_eps")
+        settings["hidden_act"] = pick("relu2", "relu2", "gelu", "silu")
     if kind == "starcoder2":
         settings["norm_epsilon"] = eps
         settings["use_bias"] = pick(True, True, False)

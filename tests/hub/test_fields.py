@@ -60,6 +60,8 @@ OLDER = {
     "starcoder2": (
         *("is_causal", "attention_chunk_size", "layer_types", "head_dim", LENGTH),
     ),
+    "nemotron": (*LLAMAS, "partial_rotary_factor", LENGTH),
+    "ernie4_5": (*LLAMAS, LENGTH),
     "distilbert": (),
     "mpnet": (),
     "t5": (

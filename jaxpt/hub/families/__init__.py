@@ -32,6 +32,8 @@ DECODERS = {
     "granite": f"{_HERE}.granite",
     "stablelm": f"{_HERE}.stablelm",
     "starcoder2": f"{_HERE}.starcoder2",
+    "nemotron": f"{_HERE}.nemotron",
+    "ernie4_5": f"{_HERE}.ernie4_5",
     "modernbert-decoder": f"{_HERE}.modernbert_decoder",
     "gpt_bert": f"{_HERE}.gpt_bert",
     "Dream": f"{_HERE}.dream",
@@ -118,7 +120,10 @@ REFUSED = {
     "xlnet": "attention has two streams and multiplies with embeddings of positions",
     **dict.fromkeys(("mamba", "rwkv"), "layers are recurrent, without attention"),
     "qwen3_5_text": "layers are recurrent, but for every fourth",
-    **dict.fromkeys(("mixtral", "olmoe", "qwen3_moe"), "MLPs are mixtures of experts"),
+    **dict.fromkeys(
+        ("mixtral", "olmoe", "qwen3_moe", "ernie4_5_moe"),
+        "MLPs are mixtures of experts",
+    ),
     **dict.fromkeys(
         ("lfm2", "falcon_h1"), "layers are in part convolutions or recurrent"
     ),

@@ -458,7 +458,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "t5gemma"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
     **dict.fromkeys(("mistral", "olmo2", "olmo3", "phi3", "stablelm"), PLAIN),
-    **dict.fromkeys(("granite", "umt5"), PLAIN),
+    **dict.fromkeys(("granite", "umt5", "nemotron", "ernie4_5"), PLAIN),
     **dict.fromkeys(("modernbert", "modernbert-decoder", "gpt_bigcode"), PLAIN),
     # Without a registered class.
     **dict.fromkeys(("llama", "smollm3", "eurobert", "new"), None),
