@@ -79,6 +79,8 @@ def join(entry: TensorEntry, flat: Mapping[str, Any]) -> np.ndarray:
             for path, part in zip(entry.paths, parts, strict=True)
         ]
         parts = [_swap(part) if entry.is_swapped else part for part in parts]
+        num = entry.num_groups or entry.num_heads
+        parts = [part.reshape(*part.shape[:-2], num, -1) for part in parts]
     value = np.concatenate(parts, -1)
     if entry.num_heads:
         value = value.reshape(*value.shape[:-2], -1)
@@ -245,9 +247,13 @@ def _split(
     value = value.T if entry.is_transposed else value
     sizes = np.array([shape[-1] for shape in target_shapes])
     if entry.num_heads:
-        value = value.reshape(*value.shape[:-1], entry.num_heads, -1)
-        sizes //= entry.num_heads
+        num = entry.num_groups or entry.num_heads
+        value = value.reshape(*value.shape[:-1], num, -1)
+        sizes //= num
     parts = np.split(value, np.cumsum(sizes)[:-1], -1)
+    if entry.num_heads:
+        heads = entry.num_heads, -1
+        parts = [part.reshape(*part.shape[:-2], *heads) for part in parts]
     parts = [_swap(part) if entry.is_swapped else part for part in parts]
     parts = [
         _turn(pair_halves, part, entry) if path in entry.paired else part

@@ -25,6 +25,8 @@ class TensorEntry:
       is_swapped: whether the halves of each head change places in the tensor, as for a
         rotation by minus the angles; needs `num_heads`.
       num_paired: how many numbers of a head are pairs, from its first on; 0 is all.
+      num_groups: the parameters are concatenated for each of this number of groups of
+        heads; 0 is `num_heads`.
     """
 
     hf_name: str
@@ -35,6 +37,7 @@ class TensorEntry:
     paired: tuple[str, ...] = ()
     num_paired: int = 0
     is_swapped: bool = False
+    num_groups: int = 0
 
 
 class Computed(NamedTuple):

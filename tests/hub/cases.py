@@ -113,6 +113,7 @@ NEMOTRON = LLAMA | SPECIALS | {"rope_parameters": {"partial_rotary_factor": 0.5}
 PARALLEL = {"use_parallel_residual": True, "use_qkv_bias": True}
 OLMO_3 = {"num_hidden_layers": 5, "sliding_window": 3, "rope_theta": 100.0}
 GPTJ = GPT2 | {"n_head": 2, "n_inner": 24, "rotary_dim": 4}
+CODEGEN = GPTJ | SPECIALS | {"n_embd": 32, "n_head": 8, "rotary_dim": 2}
 FALCON = {name: value for name, value in BERT.items() if name != "intermediate_size"}
 FALCON |= {"ffn_hidden_size": 24}
 FALCON_NEW = {"new_decoder_architecture": True, "multi_query": False}
@@ -274,6 +275,8 @@ CASES = {
     # Of five layers, the fourth attends to everything.
     "olmo3": ("olmo3", "causal", LLAMA | SPECIALS | OLMO_3),
     "gptj": ("gptj", "causal", GPTJ | SPECIALS),
+    # Two heads in each of its four parts.
+    "codegen": ("codegen", "causal", CODEGEN),
     "falcon": ("falcon", "causal", FALCON | SPECIALS | {"num_kv_heads": 1}),
     "falcon-new": (
         "falcon",
@@ -366,8 +369,9 @@ def draw_settings(kind: str, seed: str) -> dict:
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }
-    if kind == "gptj":
+    if kind in ("gptj", "codegen"):
         width = pick(4, 7, 16)
+        heads = pick(4, 8) if kind == "codegen" else heads
         return {
             "n_layer": num_layers,
             "n_head": heads,

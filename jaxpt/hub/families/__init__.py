@@ -11,6 +11,7 @@ DECODERS = {
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",
     "gptj": f"{_HERE}.gptj",
+    "codegen": f"{_HERE}.codegen",
     "falcon": f"{_HERE}.falcon",
     "opt": f"{_HERE}.opt",
     "bloom": f"{_HERE}.bloom",

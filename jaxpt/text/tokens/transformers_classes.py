@@ -453,7 +453,7 @@ KINDS: dict[str, str | None] = {
     "nomic_bert": "BertTokenizer",
     **dict.fromkeys(("gte", "jina_embeddings_v3"), "XLMRobertaTokenizer"),
     **dict.fromkeys(("gpt2", "gpt_neo", "gptj", "opt", "phi"), "GPT2Tokenizer"),
-    "starcoder2": "GPT2Tokenizer",
+    **dict.fromkeys(("codegen", "starcoder2"), "GPT2Tokenizer"),
     **dict.fromkeys(("qwen2", "qwen3"), "Qwen2Tokenizer"),
     **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "t5gemma"), "GemmaTokenizer"),
     **dict.fromkeys(("t5", "mt5"), "T5Tokenizer"),
