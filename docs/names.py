@@ -1139,11 +1139,34 @@ PARTS: dict[str, dict[str, Config]] = {
         "stabilityai/stablelm-3b-4e1t": sized(
             "stablelm", "StableLmForCausalLM", 2560, 32, 32, 6912, vocab_size=50304
         ),
-        "Salesforce/codegen-350M-mono": of("codegen", "CodeGenForCausalLM"),
-        "openai-community/openai-gpt": of("openai-gpt", "OpenAIGPTLMHeadModel"),
-        "baidu/ERNIE-4.5-0.3B-PT": of("ernie4_5", "Ernie4_5ForCausalLM"),
+        "Salesforce/codegen-350M-mono": of(
+            "codegen",
+            "CodeGenForCausalLM",
+            n_embd=1024,
+            n_layer=20,
+            n_head=16,
+            rotary_dim=32,
+            vocab_size=51200,
+        ),
+        "openai-community/openai-gpt": of(
+            "openai-gpt", "OpenAIGPTLMHeadModel", afn="gelu", n_ctx=512, n_special=0
+        ),
+        "baidu/ERNIE-4.5-0.3B-PT": of(
+            "ernie4_5", "Ernie4_5ForCausalLM", head_dim=128, num_key_value_heads=2
+        ),
         "swiss-ai/Apertus-8B-2509": of("apertus", "ApertusForCausalLM"),
-        "nvidia/Minitron-4B-Base": of("nemotron", "NemotronForCausalLM"),
+        "nvidia/Minitron-4B-Base": sized(
+            "nemotron",
+            "NemotronForCausalLM",
+            3072,
+            32,
+            24,
+            9216,
+            num_key_value_heads=8,
+            head_dim=128,
+            hidden_act="relu2",
+            partial_rotary_factor=0.5,
+        ),
     },
     "Encoders with a decoder": {
         "google-t5/t5-small": of("t5", "T5ForConditionalGeneration", d_kv=64),

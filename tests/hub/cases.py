@@ -179,6 +179,7 @@ CASES = {
         "causal",
         GPT2 | SPECIALS | {"n_inner": 20, "activation_function": "relu"},
     ),
+    "openai-gpt": ("openai-gpt", "causal", GPT2 | SPECIALS),
     "gpt_bigcode": ("gpt_bigcode", "causal", GPT2 | SPECIALS),
     "gpt_bigcode-heads": (
         "gpt_bigcode",
@@ -381,6 +382,17 @@ def draw_settings(kind: str, seed: str) -> dict:
             "rotary_dim": pick(2, 4, 6 if width > 4 else 4),
             "layer_norm_epsilon": pick(1e-5, 1e-3),
             "activation_function": pick("gelu_new", "gelu", "relu"),
+            "tie_word_embeddings": pick(True, False),
+            **SPECIALS,
+        }
+    if kind == "openai-gpt":
+        return {
+            "n_layer": num_layers,
+            "n_head": heads,
+            "n_embd": settings["hidden_size"],
+            "n_positions": settings["max_position_embeddings"],
+            "layer_norm_epsilon": pick(1e-5, 1e-3),
+            "afn": pick("gelu", "gelu", "relu", "silu"),
             "tie_word_embeddings": pick(True, False),
             **SPECIALS,
         }

@@ -37,6 +37,7 @@ LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")
 OLDER = {
     "": ("quantization_config", "transformers_weights", "per_layer_config"),
     "gpt2": ("is_causal", "sliding_window", "n_ctx"),
+    "openai-gpt": ("is_causal", "n_ctx", "n_special", "predict_special_tokens"),
     "gpt_bigcode": ("is_causal", "sliding_window"),
     "bert": ("position_embedding_type",),
     "roberta": ("position_embedding_type",),
@@ -153,6 +154,7 @@ LONG = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 4
 OTHERS = {
     "activation_function": ["relu", "gelu_new", "tanh", None],
     "hidden_act": ["relu", "gelu_new", "tanh", None],
+    "afn": ["relu", "silu", "gelu_new", None],
     "activation": ["relu", "gelu_new", "tanh", None],
     "hidden_activation": ["relu", "gelu_new", "tanh", None],
     "classifier_activation": ["relu", "gelu_new", "tanh", None],
@@ -677,6 +679,7 @@ def test_aliases_are_those_of_the_class(kind):
         ("smollm3", {"use_sliding_window": True}, ["use_sliding_window=True"]),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, ["norm=True"]),
         ("codegen", {"n_head": 2, "rotary_dim": 4}, ["n_head=2", "multiple of 4"]),
+        ("openai-gpt", {"afn": "gelu_new"}, ["afn='gelu_new'", "one of gelu, relu"]),
         ("bloom", {"slow_but_exact": True}, ["slow_but_exact=True", "False"]),
         ("mpt", {"attn_config": {"clip_qkv": 6}}, ["attn_config.clip_qkv=6", "None"]),
         ("mpt", {"attn_config": {"alibi_bias_max": 16}}, ["alibi_bias_max=16", "8"]),

@@ -131,7 +131,8 @@ DRAWN += (
 DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 DRAWN += ("t5gemma", "umt5", "longt5", "mbart", "pegasus", "marian", "m2m_100")
 DRAWN += ("deberta-v2", "olmo", "granite", "gptj", "falcon")
-DRAWN += ("bloom", "mpt", "nanochat")
+DRAWN += ("bloom", "mpt", "nanochat", "nemotron", "ernie4_5", "codegen")
+DRAWN += ("openai-gpt",)
 DRAWN += ("gemma3_text-masked",)
 
 
@@ -554,6 +555,7 @@ def test_presets_are_the_published_models(name):
     + [
         "gpt_bigcode",
         "gpt_bigcode-heads",
+        "openai-gpt",
         "gpt_neo",
         "gpt_neox",
         "t5",
@@ -574,6 +576,7 @@ def test_presets_are_the_published_models(name):
         "olmo3",
         "granite",
         "gptj",
+        "codegen",
         "falcon",
         "falcon-new",
         "bloom",
@@ -584,6 +587,8 @@ def test_presets_are_the_published_models(name):
         "stablelm",
         "stablelm-parallel",
         "starcoder2",
+        "nemotron",
+        "ernie4_5",
         "gemma",
         "gemma2",
         "gemma3_text",

@@ -7,6 +7,7 @@ first family of its kind that it fits.
 _HERE = "jaxpt.hub.families"
 DECODERS = {
     "gpt2": f"{_HERE}.gpt2",
+    "openai-gpt": f"{_HERE}.openai_gpt",
     "gpt_bigcode": f"{_HERE}.gpt_bigcode",
     "gpt_neo": f"{_HERE}.gpt_neo",
     "gpt_neox": f"{_HERE}.gpt_neox",

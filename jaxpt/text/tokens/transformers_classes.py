@@ -129,6 +129,17 @@ def _make_blenderbot(data: dict, options: Options) -> dict:
     return _make_byte_level(data, {"add_prefix_space": space})
 
 
+def _make_gpt(data: dict, options: Options) -> dict:
+    """BPE of BERT's words, lower-case, with a mark at their ends."""
+    unk = _name(options.get("unk_token")) or "<unk>"
+    return {
+        "normalizer": _describe(normalizers.BertNormalizer(lowercase=True)),
+        "pre_tokenizer": _describe(pre_tokenizers.BertPreTokenizer()),
+        "decoder": _describe(decoders.BPEDecoder(suffix="</w>")),
+        "model": _change_bpe(data, end_of_word_suffix="</w>", unk_token=unk),
+    }
+
+
 def _make_neox(data: dict, options: Options) -> dict:
     made = _make_byte_level(data, options, normalizers.NFC())
     return made | {"post_processor": None}
@@ -340,6 +351,7 @@ CLASSES = {
         "BPE", _make_blenderbot, _SPACE, _ROBERTA, flags=_MASK
     ),
     "GPT2Tokenizer": TokenizerClass("BPE", _make_byte_level, _SPACE, _GPT2),
+    "OpenAIGPTTokenizer": TokenizerClass("BPE", _make_gpt, (), {"unk": "<unk>"}),
     "GPTNeoXTokenizer": TokenizerClass(
         "BPE", _make_neox, _SPACE, _GPT2 | {"pad": "<|padding|>"}
     ),
@@ -466,6 +478,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
     **dict.fromkeys(("llada", "Dream", "falcon", "bloom", "nanochat"), None),
     **dict.fromkeys(("gpt_neox", "olmo", "mpt"), "GPTNeoXTokenizer"),
+    "openai-gpt": "OpenAIGPTTokenizer",
     "blenderbot": "BlenderbotTokenizer",
     "mpnet": "MPNetTokenizer",
     "mbart": "MBartTokenizer",

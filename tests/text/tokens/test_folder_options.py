@@ -118,11 +118,30 @@ def make_unigram(front=("<pad>", "</s>", "<unk>"), names=None, codes=()):
     return core
 
 
+def make_ended():
+    """BPE whose words have a mark at their ends, as GPT's."""
+    core = tokenizers.Tokenizer(
+        models.BPE(unk_token="<unk>", end_of_word_suffix="</w>")
+    )
+    core.normalizer = normalizers.BertNormalizer(lowercase=True)
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.decoder = decoders.BPEDecoder(suffix="</w>")
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<unk>"],
+        end_of_word_suffix="</w>",
+        show_progress=False,
+    )
+    core.train_from_iterator(LINES * 5, trainer)
+    return core
+
+
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 MAKERS = {
     "BertTokenizer": ("bert", make_wordpiece),
     "MPNetTokenizer": ("mpnet", make_wordpiece),
     "GPT2Tokenizer": ("gpt2", make_byte_level),
+    "OpenAIGPTTokenizer": ("openai-gpt", make_ended),
     "RobertaTokenizer": ("roberta", lambda: make_byte_level(ROBERTA)),
     "BlenderbotTokenizer": ("blenderbot", lambda: make_byte_level(ROBERTA)),
     "GPTNeoXTokenizer": ("gpt_neox", make_byte_level),
