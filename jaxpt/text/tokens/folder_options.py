@@ -352,7 +352,8 @@ def read_options(folder: Path) -> FolderOptions | None:
         added = read_added(files[ADDED] or {}, options, str(folder / ADDED))
     where = str(folder / CONFIG)
     named = options.get("tokenizer_class") or general.get("tokenizer_class")
-    name = choose_class(named, kind, _has_bytes(folder), where)
+    model_name = general.get("model_name")
+    name = choose_class(named, kind, _has_bytes(folder), where, model_name)
     ids = {}
     for values in (general, _read(folder, "generation_config.json") or {}):
         for role in ROLES:

@@ -487,12 +487,18 @@ KINDS: dict[str, str | None] = {
     "deberta-v2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
 }
-# Model types whose folders often name a wrong class: theirs counts.
-_CORRECTED = ("qwen2",)
+# Model types, or names of models, whose folders name a wrong class: the type's counts.
+_CORRECTED = ("qwen2", "camembertv2-base")
 
 
-def choose_class(named: Any, kind: Any, is_byte_level: bool, where: str) -> str | None:
+def choose_class(
+    named: Any, kind: Any, is_byte_level: bool, where: str, model_name: Any = None
+) -> str | None:
     """The class of a folder's tokenizer, as `AutoTokenizer` chooses it.
+
+    Departure: it also reads a tokenizer.json as it is if the folder's path is one of a
+    few names of the Hub. The class is then the same here (google/umt5-small, whose type
+    has no other), but for folders of other models with such a path.
 
     Args:
       named: `tokenizer_class` of tokenizer_config.json or config.json; None if neither
@@ -500,6 +506,7 @@ def choose_class(named: Any, kind: Any, is_byte_level: bool, where: str) -> str 
       kind: `model_type` of config.json, or None.
       is_byte_level: whether the folder's tokenizer.json is byte-level.
       where: the file with the name, for errors.
+      model_name: of config.json, which few models have.
 
     Returns:
       a key of `CLASSES`; None if nothing determines it.
@@ -521,7 +528,8 @@ def choose_class(named: Any, kind: Any, is_byte_level: bool, where: str) -> str 
             f"{where}: tokenizer_class={named!r}: must be the name of a class"
         )
     short = named if named in PLAIN_NAMES else named.removesuffix("Fast")
-    if registered == PLAIN or kind in _CORRECTED:
+    is_corrected = kind in _CORRECTED or (registered and model_name in _CORRECTED)
+    if registered == PLAIN or is_corrected:
         name = registered
     elif short == "LlamaTokenizer" and is_byte_level:
         name = PLAIN  # Llama 3

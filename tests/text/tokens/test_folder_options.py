@@ -343,6 +343,29 @@ def test_the_class_is_the_one_that_transformers_chooses(kind, named, tmp_path):
     check_ids(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    "kind, named, fields",
+    [
+        ("umt5", "T5Tokenizer", {}),
+        ("umt5", "T5Tokenizer", {"_name_or_path": "google/umt5-small"}),
+        ("t5", "T5Tokenizer", {"_name_or_path": "google/umt5-small"}),
+        ("xlm-roberta", "PreTrainedTokenizerFast", {}),
+        ("xlm-roberta", "PreTrainedTokenizerFast", {"model_name": "camembertv2-base"}),
+        ("xlm-roberta", "T5Tokenizer", {"model_name": "camembertv2-base"}),
+        ("longt5", "T5Tokenizer", {"model_name": "camembertv2-base"}),
+    ],
+)
+def test_names_in_config_json_choose_the_class_as_in_transformers(
+    kind, named, fields, tmp_path
+):
+    """A class would give other ids than the file, whose normalizer is another."""
+    core = make_unigram(ROBERTA[:4]) if kind == "xlm-roberta" else make_unigram()
+    core.normalizer = normalizers.Lowercase()
+    files = {"config.json": {"model_type": kind} | fields}
+    folder = write(tmp_path / "a", core, kind, files, tokenizer_class=named)
+    check_ids(tok.load(folder), load_theirs(folder))
+
+
 def write_slow(folder, name):
     """A folder with a class's files from before tokenizer.json."""
     kind, make = MAKERS[name]
