@@ -39,6 +39,22 @@ TEXTS = [
     *("<new>x <new> y<new>", "sat<|endoftext|> it", "<other><extra> <NEW>"),
     *("isn't naïve Naïve NAÏVE", "‘quotes’ … ½ ﬁ Ǆ ſ İ ß", "naïvely xnaïve"),
 ]
+MORE = "additional_special_tokens"
+# Further options of a class: its special tokens in a list, and its language codes.
+OWN = {
+    "MBartTokenizer": {
+        MORE: [["en_XX"], ["<new>", "ro_RO", "the"], None],
+        "src_lang": ["en_XX", "ro_RO", "the", None],
+    },
+    "MBart50Tokenizer": {
+        MORE: [["gl_ES"], ["<new>", "en_XX"], None],
+        "src_lang": ["en_XX", "gl_ES", "ro_RO", None],
+    },
+    "PegasusTokenizer": {
+        MORE: [["<mask_1>", "<new>"], ["<unk_2>"], None],
+        "mask_token": ["<mask_1>", "<mask_2>", {"content": "<mask_2>"}],
+    },
+}
 # Of draws: in the ordinary suite, and in all.
 FEW, MANY = range(20), range(20, 400)
 
@@ -60,7 +76,7 @@ def draw_options(draw, core):
     for role in ROLES:
         if draw.random() < 0.25:
             options[f"{role}_token"] = draw.choice([None, *[draw_token(draw)] * 4])
-    for name in ("additional_special_tokens", "extra_special_tokens"):
+    for name in (MORE, "extra_special_tokens"):
         if draw.random() < 0.2:
             lists = [["<new>"], ["<extra>", "the"], [], {"image_token": "<new>"}]
             options[name] = draw.choice([*lists, [draw_token(draw)]])
@@ -96,7 +112,7 @@ def draw_files(draw, kind, size):
         for token in names.values():  # that file has no types
             if isinstance(token, dict):
                 del token["__type"], token["special"]
-        lists = [{}, {"additional_special_tokens": ["<extra>"]}]
+        lists = [{}, {MORE: ["<extra>"]}]
         lists += [{"extra_special_tokens": {"image_token": "<new>"}}]
         files["special_tokens_map.json"] = names | draw.choice(lists)
     if draw.random() < 0.2:
@@ -113,9 +129,15 @@ def draw_folder(seed, folder):
     kind, make = MAKERS[name]
     core = make()
     options = draw_options(draw, core)
+    for option, values in OWN.get(name, {}).items():
+        if draw.random() < 0.4:
+            options[option] = draw.choice(values)
     if draw.random() < 0.7:
         options["tokenizer_class"] = name
     files = draw_files(draw, kind, core.get_vocab_size())
+    if name in OWN and draw.random() < 0.4:  # of this file, the class gets the list
+        named = files.setdefault("special_tokens_map.json", {})
+        named[MORE] = draw.choice(OWN[name][MORE][:2])
     return write(folder, core, kind, files, **options)
 
 
