@@ -85,10 +85,15 @@ def read_decoder(listed: Any, where: str) -> dict[int, AddedToken]:
 
 
 def read_added(ids: dict, options: dict, where: str) -> dict[int, AddedToken]:
-    """The tokens of added_tokens.json by id; special are those that options name."""
+    """The tokens of added_tokens.json by id; special are those that options name.
+
+    transformers compares texts before it reads the tokens of tokenizer_config.json that
+    have fields: these do not count.
+    """
     names = [options.get(f"{role}_token") for role in ROLES]
     names += options.get("extra_special_tokens") or []
-    special = {t.content for value in names if (t := make_token(value))}
+    read = [x for x in names if not (isinstance(x, dict) and "__type" in x)]
+    special = {t.content for value in read if (t := make_token(value))}
     tokens = {}
     for name, id_ in ids.items():
         if type(id_) is not int:

@@ -393,6 +393,13 @@ def _check(options: dict, where: str) -> None:
                 map(make_token, tokens)
             ):
                 raise DataError(f"{where}: {name}={value!r}: must be a list of tokens")
+            # Which classes of transformers read in different ways.
+            extra = options.get("extra_special_tokens")
+            if name != "extra_special_tokens" and isinstance(value, dict) and extra:
+                raise DataError(
+                    f"{where}: {name}={value!r}: must be a list next to "
+                    "extra_special_tokens"
+                )
         elif name.endswith("_token") and name not in INERT:
             if value is not None and make_token(value) is None:
                 raise DataError(f"{where}: {name}={value!r}: must be a token or null")

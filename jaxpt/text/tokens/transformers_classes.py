@@ -170,7 +170,17 @@ def _make_llama(data: dict, options: Options) -> dict:
     return _make_spaced(data, space, scheme if space else "never")
 
 
+_INFILLING = {"prefix": "▁<PRE>", "middle": "▁<MID>", "suffix": "▁<SUF>"}
+_INFILLING |= {"eot": "▁<EOT>", "fill": "<FILL_ME>"}
+
+
 def _make_code_llama(data: dict, options: Options) -> dict:
+    for role, token in _INFILLING.items():
+        given = options.get(f"{role}_token", token)
+        if _name(given) != token:
+            raise DataError(
+                f"{role}_token={given!r}: must be {token!r} in a CodeLlamaTokenizer"
+            )
     space = _flag(options, "add_prefix_space", True)
     unk = _name(options.get("unk_token")) or "<unk>"
     made = _make_spaced(data, True, "first" if space else "never", unk_token=unk)
@@ -369,7 +379,7 @@ CLASSES = {
         _SPACE,
         _LLAMA,
         ("bos", None),
-        more=("▁<PRE>", "▁<MID>", "▁<SUF>", "▁<EOT>", "<FILL_ME>"),
+        more=tuple(_INFILLING.values()),
     ),
     "GemmaTokenizer": TokenizerClass("BPE", _make_gemma, (), _GEMMA),
     "T5Tokenizer": TokenizerClass(

@@ -245,3 +245,26 @@ def test_an_ordinary_entry_has_no_role_by_an_id_of_config_json(tmp_path):
     ours, theirs = tok.load(folder), load_theirs(folder)
     assert ours.vocab.bos is None
     assert ours.encode("isn't").tolist() == theirs("isn't").input_ids[1:-1]
+
+
+IMAGE = {"image_token": "<new>"}
+
+
+@pytest.mark.parametrize(
+    "name, options, parts",
+    [
+        ("CodeLlamaTokenizer", {"eot_token": "<e>"}, ["eot_token='<e>'", "▁<EOT>"]),
+        (
+            "GemmaTokenizer",
+            {MORE: IMAGE, "extra_special_tokens": IMAGE},
+            [MORE, "list"],
+        ),
+    ],
+)
+def test_options_that_a_class_reads_in_its_own_way_are_refused(
+    name, options, parts, tmp_path, refuses
+):
+    kind, make = MAKERS[name]
+    folder = write(tmp_path / "a", make(), kind, tokenizer_class=name, **options)
+    with refuses(*parts):
+        tok.load(folder)
