@@ -16,7 +16,7 @@ FILES = {path.stem: path for path in (HUB / "families").glob("[!_]*.py")}
 # What shares a name with a family and is not one: an ELECTRA run's ONNX graphs, and
 # owners of models on the Hub.
 OTHERS = {("model_json.py", "electra"), ("download.py", "gpt2")}
-OTHERS |= {("download.py", "distilbert")}
+OTHERS |= {("download.py", "distilbert"), ("download.py", "openai-gpt")}
 
 
 def list_strings(path):
