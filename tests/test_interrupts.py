@@ -98,6 +98,20 @@ def test_any_other_error_in_it_is_reported(error, monkeypatch):
     assert [each.exc_value for each in reported] == [error]
 
 
+def test_another_error_of_a_callback_from_c_is_reported(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+
+    def fail(write):
+        raise RuntimeError("another")
+
+    promise, write = tensorstore.Promise.new()
+    write.add_done_callback(fail)
+    with interrupts.late_callbacks_dropped():
+        promise.set_result(None)
+    assert [str(each.exc_value) for each in reported] == ["another"]
+
+
 def test_a_command_prints_nothing_of_it(monkeypatch, capsys):
     def run(command, words):
         answer_late()

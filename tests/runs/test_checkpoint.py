@@ -766,7 +766,7 @@ def test_a_thread_that_does_not_end_is_not_waited_for(monkeypatch):
         __module__ = "orbax.test"
 
     ended = threading.Event()
-    thread = Stuck(target=ended.wait, daemon=True)
+    thread = Stuck(target=ended.wait, args=(20,), daemon=True)
     thread.start()
     monkeypatch.setattr(checkpoint, "SECONDS", 0.01)
     checkpoint._join_orbax()
