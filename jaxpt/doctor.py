@@ -216,6 +216,8 @@ class _Examiner:
         if kind is UNFINISHED:
             self._notes.append(f"{self._name(folder)}: unfinished: {kind.remedy}")
             return
+        # Before the checks, as a run that trains saves more checkpoints meanwhile.
+        present = {path.name for path in folder.iterdir() if path.is_file()}
         verified = self._check_sums(folder)
         if kind and kind.name == STORE.name:
             verified |= self._check_store(folder)
@@ -228,8 +230,8 @@ class _Examiner:
                     self._add(folder / name, "is missing", self._advise(folder, name))
             if kind.name in ("training run", "fine-tuning"):
                 self._check_last_step(folder, kind)
-        present = {path.name for path in folder.iterdir() if path.is_file()}
         rest = sorted(present - verified - {checksums.FILE, LOCK})
+        rest = [name for name in rest if (folder / name).exists()]
         recorded = [name for name in rest if Path(name).suffix in RECORDED]
         if recorded and not (folder / checksums.FILE).exists():
             self._add(

@@ -1,10 +1,14 @@
-"""Ctrl-C where Python would lose it: while modules are imported, and in callbacks."""
+"""Ctrl-C where Python would lose it, and callbacks that come too late.
+
+A Ctrl-C is lost while modules are imported, and in callbacks.
+"""
 
 import contextlib
 import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 
 SECONDS = 0.05  # until an interrupt is sent again
@@ -61,5 +65,32 @@ def repeated() -> Iterator[None]:
     sys.unraisablehook = send_again
     try:
         yield
+    finally:
+        sys.unraisablehook = old
+
+
+@contextlib.contextmanager
+def late_callbacks_dropped() -> Iterator[None]:
+    """Within, callbacks to an event loop that has ended print nothing.
+
+    If one of several writes fails, Orbax raises its error and ends its loop. Python
+    would print that it is closed each time that tensorstore ends one of the others,
+    and that no loop awaits a coroutine that Orbax has not started.
+    """
+    old = sys.unraisablehook
+
+    def drop(unraisable: "sys.UnraisableHookArgs") -> None:
+        # Of a callback from C; that of a `__del__` would name an object.
+        is_late = issubclass(unraisable.exc_type, RuntimeError)
+        is_late &= str(unraisable.exc_value) == "Event loop is closed"
+        if not is_late or unraisable.object is not None:
+            old(unraisable)
+
+    sys.unraisablehook = drop
+    try:
+        with warnings.catch_warnings():
+            text = "coroutine .* was never awaited"
+            warnings.filterwarnings("ignore", text, RuntimeWarning)
+            yield
     finally:
         sys.unraisablehook = old

@@ -86,6 +86,26 @@ def test_a_step_that_training_removes_meanwhile_is_not_damaged(when, copy, monke
     assert first not in manifest.list_finished(folder)
 
 
+def test_a_step_that_training_saves_meanwhile_is_not_unverified(copy, monkeypatch):
+    run = copy("clm-seed0")
+    (run / "result.json").unlink()  # it trains
+    before = examine(run).faults
+    folder = run / "checkpoints"
+    first = manifest.list_finished(folder)[0]
+    verify = manifest.verify
+
+    def save_another(place, step):
+        if not (folder / "999.manifest.json").exists():
+            shutil.copytree(folder / str(first), folder / "999")
+            saved = folder / f"{first}.manifest.json"
+            shutil.copy(saved, folder / "999.manifest.json")
+        return verify(place, step)
+
+    monkeypatch.setattr(manifest, "verify", save_another)
+    assert examine(run).faults == before
+    assert manifest.list_finished(folder)[-1] == 999
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_every_flip_and_every_missing_file_is_found(name, copy, release):
     folder = copy(name)

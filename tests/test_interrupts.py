@@ -1,14 +1,19 @@
-"""A Ctrl-C is never lost."""
+"""A Ctrl-C is never lost; a callback that comes too late is no error."""
 
+import asyncio
 import gc
 import signal
 import sys
 import threading
 import time
+import types
 
 import pytest
+import tensorstore
 
 from jaxpt import interrupts
+from jaxpt.cli import main as command_line
+from jaxpt.errors import UserError
 
 
 def collect_interrupted():
@@ -45,6 +50,78 @@ def test_other_errors_of_callbacks_are_still_reported(monkeypatch):
         Broken()
         gc.collect()
     assert [each.exc_type for each in reported] == [ZeroDivisionError]
+
+
+def answer_late():
+    """tensorstore ends a write whose event loop another write has ended."""
+
+    async def wait_for(write):
+        await write
+
+    async def fail(write):
+        await asyncio.gather(wait_for(write), failed)
+
+    promise, write = tensorstore.Promise.new()
+    loop = asyncio.new_event_loop()
+    failed = loop.create_future()
+    failed.set_exception(OSError("No space left on device"))
+    with pytest.raises(OSError, match="No space"):
+        loop.run_until_complete(fail(write))
+    loop.close()
+    promise.set_result(None)
+
+
+def test_a_callback_that_comes_too_late_is_dropped(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    with interrupts.late_callbacks_dropped():
+        answer_late()
+    assert reported == []
+    answer_late()
+    assert [each.exc_type for each in reported] == [RuntimeError]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("Event loop is closed"), RuntimeError("x"), OSError()]
+)
+def test_any_other_error_in_it_is_reported(error, monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+
+    class Broken:
+        def __del__(self):
+            raise error
+
+    with interrupts.late_callbacks_dropped():
+        Broken()
+        gc.collect()
+    assert [each.exc_value for each in reported] == [error]
+
+
+def test_another_error_of_a_callback_from_c_is_reported(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+
+    def fail(write):
+        raise RuntimeError("another")
+
+    promise, write = tensorstore.Promise.new()
+    write.add_done_callback(fail)
+    with interrupts.late_callbacks_dropped():
+        promise.set_result(None)
+    assert [str(each.exc_value) for each in reported] == ["another"]
+
+
+def test_a_command_prints_nothing_of_it(monkeypatch, capsys):
+    def run(command, words):
+        answer_late()
+        raise UserError("new: cannot be written")
+
+    command = types.SimpleNamespace(run=run)
+    monkeypatch.setattr(command_line, "COMMANDS", {"list": command})
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    assert command_line.main(["list"]) == 2
+    assert capsys.readouterr().err == "jaxpt: error: new: cannot be written\n"
 
 
 def test_one_during_imports_comes_after_them():

@@ -77,7 +77,11 @@ def main(argv: list[str] | None = None) -> int:
     # An objective's module may import others of the current folder while it runs.
     importable = user_code.importable("")
     with logs.terminal(), interrupts.repeated(), importable:
-        with _reported() as outcome, spelled(FLAGS):
+        with (
+            interrupts.late_callbacks_dropped(),
+            _reported() as outcome,
+            spelled(FLAGS),
+        ):
             name, words = _read_name(argv)
             trust.trust_places(argv)
             command = COMMANDS[name]

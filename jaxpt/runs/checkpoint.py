@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from jaxpt.files.loggers import silenced
 from jaxpt.runs import manifest
 
 MAX_READS = 20  # of steps that are removed in the meantime
+SECONDS = 5.0  # that the threads of a failed save have to end
 
 
 class Checkpointer:
@@ -80,6 +82,7 @@ class Checkpointer:
                 self.close()
             elif failure := self._join():  # without the others, which may be gone
                 self._warn(failure)  # the error that ended the run matters more
+                _join_orbax()
         finally:
             self._discard_manager()
             self._silence.close()
@@ -101,6 +104,7 @@ class Checkpointer:
             manager.save(step, args=ocp.args.PyTreeSave(leaves), force=True)
         except OSError as error:
             self._discard_manager()
+            _join_orbax()
             raise CheckpointError(self._describe_failure(step, error)) from error
         self._thread = threading.Thread(
             target=self._finish, args=(step, _tabulate(leaves)), name="checkpoint"
@@ -121,6 +125,7 @@ class Checkpointer:
             processes.on_all(check)
         except UserError:
             self._discard_manager()
+            _join_orbax()
             raise
 
     def _join(self) -> str | None:
@@ -334,6 +339,18 @@ class Checkpointer:
     def _describe_failure(self, step: int, error: Exception) -> str:
         reason = (str(error) or repr(error)).splitlines()[0]
         return f"checkpoint: step {step} not saved in {self.directory}: {reason}"
+
+
+def _join_orbax() -> None:
+    """After a failed save, waits until Orbax's threads end, which log their errors.
+
+    If one of them has timed out, Orbax does not wait for the others.
+    """
+    end = time.monotonic() + SECONDS
+    for thread in threading.enumerate():
+        if type(thread).__module__.startswith("orbax."):
+            # Orbax's own `join` raises the error once more.
+            threading.Thread.join(thread, max(0.0, end - time.monotonic()))
 
 
 def _flatten(tree: Any, under: str = "") -> dict[str, Any]:

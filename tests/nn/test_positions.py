@@ -103,6 +103,15 @@ def test_yarns_frequencies_are_those_of_transformers():
         assert rates[pair] == pytest.approx(rate, rel=1e-6)
 
 
+def test_yarns_range_ends_at_the_last_number_of_a_head():
+    """Of a text so long that all pairs turn in it; as transformers 5.23 computes."""
+    rates = positions.rotary_rates(8, 10.0, (4.0, 1.0, 1e6, 1e6, 1.0))
+    divided = np.arange(4) / 7  # of a rate: all from number 2 * 4 - 1 on
+    expected = 10.0 ** (-np.arange(4) / 4) * (1 - divided + divided / 4)
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    np.testing.assert_allclose(rates, [1.0, 0.5021, 0.2485, 0.1207], atol=5e-5)
+
+
 @pytest.mark.parametrize("length", [4.0, 64.0, 8192.0])
 @pytest.mark.parametrize("kind", [(), (1.0, 32.0), (1.0, 4.0)])
 def test_scaled_frequencies_are_between_theirs_and_the_divided_ones(kind, length):

@@ -234,6 +234,31 @@ def test_a_mesh_is_all_devices_or_an_error(num_devices, fsdp, tensor, context):
     assert fsdp or shape[0] == 1
 
 
+@pytest.mark.parametrize(
+    "sizes, expected",
+    [
+        ({"tensor": 3}, "tensor=3: must divide the number of devices, 8"),
+        (
+            {"context": 3, "tensor": 2},
+            "context=3: must, times train.tensor=2, divide the number of devices, 8",
+        ),
+        (
+            {"fsdp": 3, "tensor": 2},
+            "fsdp=3: must, times train.tensor=2, divide the 8 devices there are",
+        ),
+        (
+            {"fsdp": 3, "tensor": 2, "context": 2},
+            "fsdp=3: must, times train.tensor=2 and train.context=2, divide the 8 "
+            "devices there are",
+        ),
+    ],
+)
+def test_the_setting_that_a_mesh_does_not_divide_is_named(sizes, expected):
+    with pytest.raises(UserError) as caught:
+        shape_mesh(TrainSpec(**sizes), 8)
+    assert str(caught.value) == f"train.{expected}"
+
+
 def make_mlm(speech, objective="mlm", **changes):
     return prepare(make_config(speech, objective, **changes))[0]
 
@@ -249,6 +274,12 @@ def check(task, shape):
         ((2, 2, 1, 1), {"train__batch_size": 6}, "train.batch_size=6: .* 4 devices"),
         ((1, 2, 1, 4), {"train__batch_size": 9}, "multiple of 2 groups of 4 devices"),
         ((4, 1, 1, 1), {"train__num_microbatches": 4}, "train.num_microbatches=4"),
+        ((1, 4, 1, 1), {"train__batch_size": 6}, "=6: must be a multiple of 4 devices"),
+        (
+            (4, 1, 1, 1),
+            {"train__batch_size": 8, "train__batch_schedule": ((0.5, 0.25),)},
+            "=8: the 2 rows of a phase must be a multiple of 4 devices",
+        ),
         ((1, 1, 1, 4), {}, "train.tensor=4: must divide model.num_heads=2"),
         ((1, 1, 1, 2), {"model__d_ff": 33}, "must divide model.d_ff=33"),
         (

@@ -15,7 +15,6 @@ import errno
 import fcntl
 import os
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -46,9 +45,6 @@ BYTES = 64 << 20  # of the small disk
 FULL = {"train": 10, "prepare": 4, "export": 4, "report": 4, "import": 4}
 # What needs a lock, and what only reads.
 LOCKED = ("prepare", "train", "finetune", "export", "import", "report", "archive")
-LATE = re.compile(
-    r"(?m)^(Exception|Traceback).*\n(?:.*\n)*?RuntimeError: Event loop is closed\n"
-)
 GENERATE = ["generate", "--workdir=run", "--prompt=the", "--num_tokens=2"]
 
 
@@ -86,11 +82,8 @@ def fill(made: Path, root: Path) -> None:
 
 
 def is_line(errors: str) -> bool:
-    """Whether a command has ended with one line, after any warnings of its own.
-
-    tensorstore may answer Orbax's event loop after that has ended, and print so.
-    """
-    lines = LATE.sub("", errors).splitlines()
+    """Whether a command has ended with one line, after any warnings of its own."""
+    lines = errors.splitlines()
     lines = [line for line in lines if not line.startswith("jaxpt: warning: ")]
     return len(lines) == 1 and lines[0].startswith("jaxpt: error: ")
 
