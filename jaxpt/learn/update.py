@@ -120,7 +120,7 @@ class Update:
         state: TrainState,
         batch: Batch,
         loss_fn: Callable,
-        rngs: dict,
+        rngs: dict[str, Array],
         coefficients: dict[str, float],
     ) -> tuple[TrainState, dict]:
         """The state after the step, and the metrics of the whole batch.
