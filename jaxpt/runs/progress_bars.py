@@ -39,7 +39,8 @@ def _lines(title: str, total_bytes: int, log: Callable, clock: Callable) -> Call
         num_bytes, documents, tokens = done
         share = f" ({num_bytes / total_bytes:.0%})" if total_bytes else ""
         log(
-            f"{title}: {num_bytes / 1e6:,.1f} MB{share}, {documents:,} documents, "
+            f"{title}: {num_bytes / 1e6:,.1f} MB{share}, {documents:,} "
+            f"document{'s' * (documents != 1)}, "
             f"{f'{tokens:,} tokens, ' if tokens else ''}"
             f"{num_bytes / 1e6 / (last - start):.1f} MB/s"
         )
