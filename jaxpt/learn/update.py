@@ -8,6 +8,7 @@ step of every objective ends with an `Update`.
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +123,7 @@ class Update:
         loss_fn: Callable,
         rngs: dict[str, Array],
         coefficients: dict[str, float],
-    ) -> tuple[TrainState, dict]:
+    ) -> tuple[TrainState, dict[str, Any]]:
         """The state after the step, and the metrics of the whole batch.
 
         Args:
