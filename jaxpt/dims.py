@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # else whoever reads the glossary imports jax
     from jax import Array
 else:
     Array = Any
+# Dicts, tuples and lists of arrays. jaxtyping's has no type that pyright knows.
+PyTree = Any
 
 LETTERS = {
     "B": "batch: rows in a step",

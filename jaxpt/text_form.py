@@ -205,7 +205,7 @@ class TextForm:
             ids = ids[1:]
         return ids[:-1] if len(ids) and int(ids[-1]) in (*self.ends, self.last) else ids
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         """The `STORED` attributes as plain values, tuples as lists."""
         return json.loads(json.dumps({name: getattr(self, name) for name in STORED}))
 

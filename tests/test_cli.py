@@ -99,6 +99,7 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     assert cli.main([*prepare, "--to", str(tmp_path / "store")]) == 0
     out = capsys.readouterr().out
     assert "MB/s per core" in out and "peak memory" in out
+    assert ": 1 document, " in out
     card = json.loads((tmp_path / "store" / "card.json").read_text())
     assert card["vocab_size"] == 300 and card["num_bytes"] > 5000
     # The store is a data.path and records its settings.

@@ -125,6 +125,7 @@ def test_a_list_needs_no_quotes(text, values):
         ("data.mixture", "('a=1','b=2')", ("a=1", "b=2")),
         ("data.mixture", "('hmm:states=4,seed=1',)", ("hmm:states=4,seed=1",)),
         ("compare.expected", "bits: a > own.b", ("bits: a > own.b",)),
+        ("compare.expected", "bits: own.a = b", ("bits: own.a = b",)),
         ("compare.expected", "('a: b = c','a: b = d')", ("a: b = c", "a: b = d")),
     ],
 )

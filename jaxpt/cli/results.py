@@ -127,7 +127,8 @@ def doctor(command: Command, argv: list[str]) -> int:
     result = examine(root)
     faults = [fault._asdict() for fault in result.faults]
     state = f"{len(faults)} damaged" if faults else "whole"
-    size = f"{result.num_files:,} files, {result.num_bytes / 1e6:,.1f} MB verified"
+    files = f"{result.num_files:,} file{'s' * (result.num_files != 1)}"
+    size = f"{files}, {result.num_bytes / 1e6:,.1f} MB verified"
     lines = [f"{root}: {result.kind}, {state}; {size}"]
     for fault in result.faults:
         lines += [f"  {fault.path}: {fault.problem}", f"    -> {fault.remedy}"]

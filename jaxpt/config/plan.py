@@ -66,7 +66,7 @@ class Plan:
     optim: OptimSpec
     train: TrainSpec
     eval: EvalSpec
-    config: dict
+    config: dict[str, Any]
     filled: str = ""
 
     @property
@@ -91,7 +91,9 @@ class Plan:
         whole = ", ".join(part for part in (self.filled, filled) if part)
         return dataclasses.replace(self, filled=whole)
 
-    def change(self, changes: dict, place: str = "compare.overrides") -> "Plan":
+    def change(
+        self, changes: dict[str, Any], place: str = "compare.overrides"
+    ) -> "Plan":
         """The plan of the same config with these settings: {section: {field: value}}.
 
         Args:

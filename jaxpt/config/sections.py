@@ -142,8 +142,8 @@ def parse_expected(text: str) -> list[str]:
 
     >>> parse_expected("pair_accuracy: clm > mlm")
     ['pair_accuracy', 'clm', 'mlm']
-    >>> is_expected("pair_accuracy: clm > own.skip")  # an objective outside the package
-    True
+    >>> [is_expected(f"bits: {pair}") for pair in ("own.a > clm", "clm = own.a")]
+    [True, True]
     """
     return [part.strip() for part in re.split("[:>=]", text)]
 

@@ -91,9 +91,10 @@ def find_folder(source: str) -> tuple[Path, BaseModel | None]:
       The folder, and for a name what it was resolved to.
     """
     folder = fetch(find_model(source))
-    if folder.is_dir():
+    # Both are false for a name that is too long, which a Path's method would raise.
+    if os.path.isdir(folder):
         return folder, None
-    if os.path.exists(folder):  # false for a name that is too long, too
+    if os.path.exists(folder):
         raise DataError(
             f"{argument('from')}={source}: is not a folder; must be that of config.json"
         )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from jaxpt.by_name import load_place
 from jaxpt.setting_types import (
@@ -234,7 +234,7 @@ class OptimSpec(Settings):
             self.check("decay_overrides", is_good, allowed)
         return decays
 
-    def settings(self) -> dict:
+    def settings(self) -> dict[str, Any]:
         """The settings that this optimizer and this schedule use, by name."""
         unread = _list_unread(self)
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in unread}

@@ -5,8 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Int
 
+from jaxpt.dims import PyTree
 from jaxpt.learn.skips import Skips, keep_if
 
 

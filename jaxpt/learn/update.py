@@ -8,6 +8,7 @@ step of every objective ends with an `Update`.
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -120,9 +121,9 @@ class Update:
         state: TrainState,
         batch: Batch,
         loss_fn: Callable,
-        rngs: dict,
+        rngs: dict[str, Array],
         coefficients: dict[str, float],
-    ) -> tuple[TrainState, dict]:
+    ) -> tuple[TrainState, dict[str, Any]]:
         """The state after the step, and the metrics of the whole batch.
 
         Args:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import PyTree
 
 from jaxpt.by_name import load_place
+from jaxpt.dims import PyTree
 from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.ops.packing import PredictionCounts, count_slots

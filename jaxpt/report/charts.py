@@ -19,6 +19,8 @@ WIDTH, HEIGHT = 620, 360
 LEFT, RIGHT, TOP, BOTTOM = 68, 486, 14, 302
 FULL = 572  # the right edge of a plot with its names inside
 LABEL_GAP = 17.0  # between the baselines of two names
+LEVEL_GAP = 14.0  # between the bases of two names of levels
+ASCENT = 10.0  # of a letter of these, in units
 LONGEST = 16  # characters of a name in a chart; the tooltip has the whole name
 
 # Markers: corners, turn in degrees, inner radius, width. An
@@ -199,7 +201,7 @@ Point = tuple[float, float]
 def draw_levels(
     levels: Mapping[str, float], x: Axis, y: Axis, at_end: bool = False
 ) -> str:
-    """A dotted line across the plot at each value, with its name above it.
+    """A dotted line across the plot at each value, with its name above or below it.
 
     Args:
       at_end: names are at the right.
@@ -208,7 +210,7 @@ def draw_levels(
     anchor = "end" if at_end else "start"
     names = sorted(levels, key=lambda name: y.scale(levels[name]))
     heights = [y.scale(levels[name]) for name in names]
-    places = spread([height - 4 for height in heights], 14, TOP + 10, BOTTOM)
+    places = place_levels(heights)
     parts = []
     for name, height, place in zip(names, heights, places, strict=True):
         line = [(x.scale.start, height), (x.scale.end, height)]
@@ -216,6 +218,49 @@ def draw_levels(
         at = {"x": place_x, "y": place, "text_anchor": anchor, "class_": "level"}
         parts.append(tag("text", escape_text(name), **at))
     return "".join(parts)
+
+
+def place_levels(heights: Sequence[float]) -> list[float]:
+    """Where the names of lines are written, so that no line crosses a name.
+
+    A name is above its line. Of lines that are too near to each other for that, the
+    first half have their names above all of them and the others below, in their order.
+
+    Args:
+      heights: of the lines, in ascending order; the result has the base of each name.
+
+    >>> place_levels([100, 200])
+    [96.0, 196.0]
+    >>> place_levels([100, 102, 109])
+    [82.0, 96.0, 121.0]
+    >>> place_levels([TOP, TOP + 1])  # no room above
+    [27.0, 41.0]
+    """
+    groups: list[list[float]] = []
+    for height in heights:
+        groups.append([height])
+        while len(groups) > 1 and _reach(groups[-2])[1] > _reach(groups[-1])[0]:
+            last = groups.pop()
+            groups[-1] += last
+    return [place for group in groups for place in _place_names(group)]
+
+
+def _reach(group: Sequence[float]) -> tuple[float, float]:
+    """The upper and lower edge of some lines and their names."""
+    places = _place_names(group)
+    return min(group[0], places[0] - ASCENT), max(group[-1], places[-1] + 3)
+
+
+def _place_names(group: Sequence[float]) -> list[float]:
+    """The bases of names around lines that are near to each other."""
+    room_above = max(0, int((group[0] - 4 - TOP - ASCENT) // LEVEL_GAP) + 1)
+    room_below = max(0, int((BOTTOM - group[-1] - 15) // LEVEL_GAP) + 1)
+    below = min(len(group) // 2, room_below)
+    above = min(len(group) - below, room_above)
+    first, last = group[0] - 4.0, group[-1] + 12.0
+    return [first - LEVEL_GAP * i for i in reversed(range(above))] + [
+        last + LEVEL_GAP * i for i in range(len(group) - above)
+    ]
 
 
 def draw_line(kind: str, points: Sequence[Point | None]) -> str:

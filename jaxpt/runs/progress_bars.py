@@ -14,6 +14,7 @@ from jaxpt.text.library import Reporter
 
 _log = logging.getLogger(__name__)
 LINE_SECONDS = 10.0
+OTHERS = 56  # characters of a bar of text, without its title
 SILENT = Reporter(log=lambda text: None)
 
 
@@ -39,7 +40,8 @@ def _lines(title: str, total_bytes: int, log: Callable, clock: Callable) -> Call
         num_bytes, documents, tokens = done
         share = f" ({num_bytes / total_bytes:.0%})" if total_bytes else ""
         log(
-            f"{title}: {num_bytes / 1e6:,.1f} MB{share}, {documents:,} documents, "
+            f"{title}: {num_bytes / 1e6:,.1f} MB{share}, {documents:,} "
+            f"document{'s' * (documents != 1)}, "
             f"{f'{tokens:,} tokens, ' if tokens else ''}"
             f"{num_bytes / 1e6 / (last - start):.1f} MB/s"
         )
@@ -49,12 +51,18 @@ def _lines(title: str, total_bytes: int, log: Callable, clock: Callable) -> Call
 
 def _bar(title: str, total_bytes: int, console: rich.console.Console) -> Callable:
     bar = rich.progress.Progress(
-        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=_whole(max(12, console.width - OTHERS)),
+        ),
         rich.progress.BarColumn(bar_width=20),
-        rich.progress.DownloadColumn(),
-        rich.progress.TransferSpeedColumn(),
-        rich.progress.TimeRemainingColumn(),
-        rich.progress.TextColumn("{task.fields[tokens]}", markup=False),
+        rich.progress.DownloadColumn(table_column=_whole()),
+        rich.progress.TransferSpeedColumn(table_column=_whole()),
+        rich.progress.TimeRemainingColumn(table_column=_whole()),
+        rich.progress.TextColumn(
+            "{task.fields[tokens]}", markup=False, table_column=_whole()
+        ),
         console=console,
     )
     task = bar.add_task(title, total=total_bytes or None, tokens="")
@@ -69,6 +77,11 @@ def _bar(title: str, total_bytes: int, console: rich.console.Console) -> Callabl
             bar.update(task, completed=done[0], tokens=tokens)
 
     return update
+
+
+def _whole(max_width: int | None = None) -> rich.table.Column:
+    """A column that is shortened and not broken into two lines."""
+    return rich.table.Column(no_wrap=True, overflow="ellipsis", max_width=max_width)
 
 
 class StepBar:

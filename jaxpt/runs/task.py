@@ -6,10 +6,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import PyTree
 
 from jaxpt.by_name import load_place
 from jaxpt.config.plan import Plan
+from jaxpt.dims import PyTree
 from jaxpt.errors import ConfigError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import count_flops, make_optimizer

@@ -72,7 +72,7 @@ def make_train_call(task: Task, axis: str | None = None):
     """
     step = make_step(task, axis)
 
-    def call(state: TrainState, stack: dict, seed, begin=None, end=None):
+    def call(state: TrainState, stack: dict[str, Any], seed, begin=None, end=None):
         num_steps, at = len(stack["tokens"]), None
         if begin is not None:
             at = begin + jnp.arange(num_steps) * (end - begin) // num_steps
@@ -97,19 +97,19 @@ class TrainCalls:
         self._done: dict[Shape, Any] = {}
         self._begun: dict[Shape, Future] = {}
 
-    def _find_shape(self, stack: dict) -> Shape:
+    def _find_shape(self, stack: dict[str, Any]) -> Shape:
         """(K, B, R) of a placed stack of rows; B is over all devices."""
         *devices, num_steps, num_rows, length = stack["tokens"].shape
         return num_steps, math.prod(devices) * num_rows, length
 
-    def __contains__(self, stack: dict) -> bool:
+    def __contains__(self, stack: dict[str, Any]) -> bool:
         return self._find_shape(stack) in self._done
 
-    def __getitem__(self, stack: dict) -> Any:
+    def __getitem__(self, stack: dict[str, Any]) -> Any:
         """The compiled call for a placed stack of rows."""
         return self._done[self._find_shape(stack)]
 
-    def begin(self, batch: dict, num_steps: int) -> None:
+    def begin(self, batch: dict[str, Any], num_steps: int) -> None:
         """Starts compiling a call in a thread; `compile` waits for it.
 
         Only with one process, because several must compile in the same order, and not
@@ -132,7 +132,7 @@ class TrainCalls:
         self._begun[shape] = threads.submit(self._make, self._shapes, stack)
         threads.shutdown(wait=False)  # the thread ends with its work
 
-    def compile(self, state: TrainState, stack: dict) -> float:
+    def compile(self, state: TrainState, stack: dict[str, Any]) -> float:
         """Compiles the call for such rows; returns the seconds that took."""
         shape, start = self._find_shape(stack), time.perf_counter()
         if shape in self._done:
@@ -142,7 +142,7 @@ class TrainCalls:
         self._done[shape] = program
         return time.perf_counter() - start
 
-    def _make(self, state: TrainState, stack: dict) -> jax.stages.Compiled:
+    def _make(self, state: TrainState, stack: dict[str, Any]) -> jax.stages.Compiled:
         task = self._task.for_batch(*self._find_shape(stack)[1:])
         rest = (None, None) if self._task.plan.train.seconds else ()
         numbers = (np.int32(0),) * (1 + len(rest))
@@ -165,7 +165,7 @@ class TrainCalls:
         with jax.set_mesh(self._mesh):
             return call.lower(state, stack, *numbers).compile()
 
-    def memory(self, stack: dict) -> dict[str, int]:
+    def memory(self, stack: dict[str, Any]) -> dict[str, int]:
         """Bytes that the compiled call for such rows needs on each device.
 
         By XLA's plan: "state_bytes" and "rows_bytes" are its arguments, and
@@ -179,7 +179,7 @@ class TrainCalls:
             "temporary_bytes": analysis.temp_size_in_bytes,
         }
 
-    def collectives(self, stack: dict) -> dict[str, tuple[int, int]]:
+    def collectives(self, stack: dict[str, Any]) -> dict[str, tuple[int, int]]:
         """The collectives of the compiled call for such rows.
 
         For each kind their number and the bytes of their results on a device. The call
@@ -187,7 +187,7 @@ class TrainCalls:
         """
         return sharding.count_collectives(self[stack].as_text())
 
-    def __call__(self, state: TrainState, stack: dict, *numbers: int):
+    def __call__(self, state: TrainState, stack: dict[str, Any], *numbers: int):
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
 
         Args:

@@ -343,7 +343,8 @@ def format_result(result: dict, place: Path | None) -> list[str]:
     num_items, total = result["num_items"], result["num_all"]
     spread = "" if num_items == total else f" of {total:,}, spread evenly"
     known = "; asked before" if result["is_known"] else ""
-    lines = [f"{result['task']}: {result['path']}: {num_items:,} items{spread}{known}"]
+    items = f"{num_items:,} item{'s' * (num_items != 1)}"
+    lines = [f"{result['task']}: {result['path']}: {items}{spread}{known}"]
     for rule, outcome in result["results"].items():
         lines.append(f"  {result['rules'][rule]}")
         for name, figure in outcome["figures"].items():

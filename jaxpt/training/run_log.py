@@ -136,8 +136,9 @@ class RunLog:
             lines.append(MFU_NOTE)
         if not self.label:  # a comparison prints this once for all runs
             lines += [
-                f"{name}: {split.num_documents:,} documents, {split.num_tokens:,} "
-                f"tokens"
+                f"{name}: {split.num_documents:,} "
+                f"document{'s' * (split.num_documents != 1)}, {split.num_tokens:,} "
+                "tokens"
                 for name, split in self.corpora.items()
             ]
             lines += describe_rows(self.task, self.feed)

@@ -2,6 +2,7 @@
 
 import html
 import json
+import logging
 import shutil
 import types
 
@@ -232,7 +233,7 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
 
 
 @pytest.mark.slow
-def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):
+def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick, caplog):
     settings = {
         "compare__objectives": ("mlm", "words"),
         "compare__seeds": (0,),
@@ -240,7 +241,11 @@ def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):
             "words": {"objective": "mlm", "mlm": {"masking": "words"}},
         },
     }
-    report = comparison.compare(make_comparison(labelled, **settings), tmp_path / "c")
+    with caplog.at_level(logging.INFO, "jaxpt"):
+        report = comparison.compare(
+            make_comparison(labelled, **settings), tmp_path / "c"
+        )
+    assert "1 of 2 runs finished; the last one takes about" in caplog.text
     assert [(run["name"], run["objective"]) for run in report["runs"]] == [
         ("mlm", "mlm"),
         ("words", "mlm"),

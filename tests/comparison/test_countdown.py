@@ -1,11 +1,12 @@
 """The line that a comparison logs after each run."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from jaxpt import logs
-from jaxpt.comparison.countdown import Countdown
+from jaxpt.comparison.countdown import Countdown, weigh_runs
 
 RUNS = [("clm", 0), ("clm", 1), ("mlm", 0), ("mlm", 1)]
 
@@ -18,6 +19,20 @@ def run(times, weights=(1.0, 1.0, 2.0, 2.0), finished=()):
         with countdown.timed(index, index in finished):
             pass
     return countdown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "weights"), [(0.0, [15.0, 15.0, 35.0, 35.0]), (60.0, [1.0] * 4)]
+)
+def test_a_run_weighs_its_flops_unless_all_take_equal_time(seconds, weights):
+    train = SimpleNamespace(steps=5, seconds=seconds)
+    costs = {
+        name: SimpleNamespace(count_costs=lambda steps, num=num: {"flops": steps * num})
+        for name, num in {"clm": 3, "mlm": 7}.items()
+    }
+    plans = dict.fromkeys(costs, SimpleNamespace(train=train))
+    prepared = SimpleNamespace(plans=plans, make_task=lambda name, seed: costs[name])
+    assert weigh_runs(prepared, RUNS) == weights
 
 
 def test_an_objective_s_own_pace_counts_as_soon_as_it_is_known():

@@ -49,6 +49,12 @@ def test_a_file_is_no_model(tmp_path):
         find_folder(str(path))
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "a\0b"])
+def test_no_path_is_no_model(name):
+    with pytest.raises(DataError, match="this folder does not exist, and it is not a"):
+        find_folder(name)
+
+
 def test_a_name_is_imported_and_only_what_is_needed_is_downloaded(hub, bert, jaxpt):
     old = hub.add("org/bert", bert)
     hub.repos["org/bert"].refs |= {"v1": old, "refs/pr/1": old}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reports import make_report, make_runs, read_run, vary
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import drawing, figures, formats, rank_charts, task_charts
+from jaxpt.report import charts, drawing, figures, formats, rank_charts, task_charts
 from jaxpt.report.answer import rank_report
 from jaxpt.report.drawing import BLUE, ORANGE
 from jaxpt.report.report_charts import show_curves, show_metrics
@@ -431,3 +431,18 @@ def test_the_picture_of_the_home_page_is_up_to_date():
     """Else: .venv/bin/python docs/home.py"""
     home = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "home.py"))
     assert home["PICTURE"].read_text() == home["draw"]()
+
+
+@given(
+    st.lists(st.floats(charts.TOP, charts.BOTTOM), min_size=1, max_size=5),
+    st.sampled_from([1, 20]),
+)
+def test_no_line_of_a_level_crosses_a_name(heights, nearness):
+    low, high = charts.TOP, charts.BOTTOM
+    heights = sorted(heights[0] + (h - heights[0]) / nearness for h in heights)
+    places = charts.place_levels(heights)
+    gaps = [b - a for a, b in zip(places, places[1:], strict=False)]
+    assert all(gap >= charts.LEVEL_GAP - 1 for gap in gaps)
+    for place in places:
+        assert not [h for h in heights if place - charts.ASCENT < h < place + 2]
+        assert low <= place - charts.ASCENT and place <= high

@@ -338,8 +338,9 @@ def _conclude(
         )
         if card[name]
     ]
+    num = card["num_documents"]
     line = (
-        f"{folder}: {card['num_documents']:,} documents, {card['num_tokens']:,} tokens "
+        f"{folder}: {num:,} document{'s' * (num != 1)}, {card['num_tokens']:,} tokens "
         f"of {card['num_bytes'] / 1e6:,.1f} MB text; {mb:,.1f} MB in {seconds:.1f} s, "
         f"{speed:.1f} MB/s, {speed / cores:.1f} MB/s per core of {cores}"
     )
