@@ -1,7 +1,4 @@
-"""Ctrl-C where Python would lose it, and callbacks that come too late.
-
-A Ctrl-C is lost while modules are imported, and in callbacks.
-"""
+"""Ctrl-C in imports and callbacks, where Python would lose it; late callbacks."""
 
 import contextlib
 import os
@@ -89,8 +86,7 @@ def late_callbacks_dropped() -> Iterator[None]:
     sys.unraisablehook = drop
     try:
         with warnings.catch_warnings():
-            text = "coroutine .* was never awaited"
-            warnings.filterwarnings("ignore", text, RuntimeWarning)
+            warnings.filterwarnings("ignore", "coroutine .* was never", RuntimeWarning)
             yield
     finally:
         sys.unraisablehook = old

@@ -76,12 +76,9 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     # An objective's module may import others of the current folder while it runs.
     importable = user_code.importable("")
-    with logs.terminal(), interrupts.repeated(), importable:
-        with (
-            interrupts.late_callbacks_dropped(),
-            _reported() as outcome,
-            spelled(FLAGS),
-        ):
+    callbacks = interrupts.late_callbacks_dropped()
+    with logs.terminal(), interrupts.repeated(), callbacks, importable:
+        with _reported() as outcome, spelled(FLAGS):
             name, words = _read_name(argv)
             trust.trust_places(argv)
             command = COMMANDS[name]

@@ -348,8 +348,7 @@ def _join_orbax() -> None:
     """
     end = time.monotonic() + SECONDS
     for thread in threading.enumerate():
-        if type(thread).__module__.startswith("orbax."):
-            # Orbax's own `join` raises the error once more.
+        if type(thread).__module__.startswith("orbax."):  # whose `join` raises
             threading.Thread.join(thread, max(0.0, end - time.monotonic()))
 
 
