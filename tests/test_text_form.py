@@ -127,19 +127,20 @@ def test_start_0_writes_an_answer():
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
 def test_an_imported_models_ids_replace_those_of_the_run(objective, speech):
-    """But how gaps are written, and the limits of the network, stay."""
+    """But how gaps are written, UL2's modes and the limits of the network stay."""
     task, *_ = prepare(make_config(speech, objective))
     own = task.text_form
     imported = TextForm((2,), (3, 4), bos=5, start=6, first=7, last=8, ends=(9,))
     vocab = dataclasses.replace(task.vocab, text_form=imported)
     form = dataclasses.replace(task, vocab=vocab).text_form
     has_decoder = task.model.HAS_DECODER
-    assert (form.before, form.after, form.mode, form.bos) == ((2,), (3, 4), (), 5)
-    assert (form.left, form.lead) == ((2,), (2,)) and form.opening == (2,)
+    assert (form.before, form.after, form.bos) == ((2,), (3, 4), 5)
+    assert form.left == (2,) and form.opening == (2, *own.mode)
     assert form.start == (6 if has_decoder else None)
     assert form.first == (7 if has_decoder else None)
     assert (form.last, form.ends) == (8, (9,))
-    for name in ("gap", "gap_ends", "reads_gap", "rewrites", "block_size", "max_len"):
+    kept = ("gap", "gap_ends", "reads_gap", "rewrites", "block_size", "max_len", "mode")
+    for name in kept:
         assert getattr(form, name) == getattr(own, name), name
     # Its own: of the objective, or else of the rows, which are joined texts or pairs.
     eos, declared = task.vocab.eos, task.spec.text_form(task.vocab)
@@ -150,6 +151,7 @@ def test_an_imported_models_ids_replace_those_of_the_run(objective, speech):
     assert own.ends == (eos,) and own.bos == (None if is_pair else eos)
     assert own.left == (own.before or (eos,))
     assert own.lead == own.before + declared.lead
+    assert form.lead == (2,) + declared.lead
 
 
 def test_punctuation_begins_a_word():

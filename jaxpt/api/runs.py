@@ -319,7 +319,7 @@ def load(
     'mlm'
     >>> jaxpt.load("my.txt")
     Traceback (most recent call last):
-    jaxpt.errors.DataError: source=my.txt: is not a folder, and it is not a name ...
+    jaxpt.errors.DataError: source=my.txt: is not a folder; must be that of config.json
     """
     name = remote.localise(find_model(os.fspath(source)))
     folder = Path(name)

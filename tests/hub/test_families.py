@@ -202,7 +202,7 @@ def test_presets_are_of_their_family(name):
 @pytest.mark.parametrize(
     "changes, parts",
     [
-        ({"model_type": "bloom"}, ["model_type='bloom'", "gpt2"]),
+        ({"model_type": "flaubert"}, ["model_type='flaubert'", "gpt2"]),
         ({"model_type": "deberta"}, ["'deberta'", "one layer", "deberta-v2"]),
         ({"model_type": "elc_bert"}, ["model_type='elc_bert'", "weighted sums"]),
         (

@@ -339,8 +339,8 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
     write_folder(reference, Fixture("gpt2"), {"n_embd": 32})
     with refuses("transformer.wte.weight", "shape [30, 16]", "[30, 32]"):
         import_run(reference, run, config)
-    (reference / "config.json").write_text(json.dumps({"model_type": "bloom"}))
-    with refuses("model_type='bloom'"):
+    (reference / "config.json").write_text(json.dumps({"model_type": "flaubert"}))
+    with refuses("model_type='flaubert'"):
         import_run(reference, run, config)
     (reference / "config.json").write_text(
         json.dumps(Fixture("gpt2").config | {"vocab_size": 29})
