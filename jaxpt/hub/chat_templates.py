@@ -52,6 +52,8 @@ def export_templates(workdir: Path, folder: str | os.PathLike) -> None:
         return
     values = load_json(path, {str: str}, "import the model again")
     for name, text in values.items():
+        if not _is_name(name):
+            raise DataError(f"{path}: {name!r}: must be a name without a folder")
         file = FILE if name == DEFAULT else f"{FOLDER}/{name}.jinja"
         write_file(folder, file, text.encode())
 
@@ -65,6 +67,13 @@ def _read(path: Path) -> str:
         raise DataError(f"{path}: not UTF-8: {error}") from error
 
 
+def _is_name(name: Any) -> bool:
+    """Whether a file in a folder can have this name; a stored one may be forged."""
+    return (
+        isinstance(name, str) and name == Path(name).name != "" and name.isprintable()
+    )
+
+
 def _parse(value: Any, where: str) -> dict[str, str]:
     """Templates by name: of one template, or of a list with `name` and `template`."""
     if value is None:
@@ -76,8 +85,7 @@ def _parse(value: Any, where: str) -> dict[str, str]:
     except (TypeError, KeyError):
         named = {"": None}
     for name, text in named.items():
-        is_name = isinstance(name, str) and name == Path(name).name != ""
-        if not is_name or not isinstance(text, str):
+        if not _is_name(name) or not isinstance(text, str):
             raise DataError(
                 f"{where}: must be a template, or a list of objects with name and "
                 "template"

@@ -14,6 +14,7 @@ from tiny import slow, write_config
 from jaxpt.cli.main import main
 from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
+from jaxpt.hub.chat_templates import export_templates
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import TOKENIZER, import_run
 from jaxpt.runs.predictions import generate_texts
@@ -93,6 +94,14 @@ def test_options_of_generation_are_applied(is_old, make_checkpoint, tmp_path):
 
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}[EOS]{% endfor %}"
 TALK = [{"role": "user", "content": " a b"}]
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/outside", "a/b", "", "a\0b"])
+def test_a_forged_name_of_a_template_is_not_written(name, tmp_path, refuses):
+    (tmp_path / "chat_templates.json").write_text(json.dumps({name: "{{ x }}"}))
+    with refuses("chat_templates.json", repr(name), "without a folder"):
+        export_templates(tmp_path, tmp_path / "export")
+    assert [path.name for path in tmp_path.iterdir()] == ["chat_templates.json"]
 
 
 @pytest.mark.slow_except("files")
