@@ -68,7 +68,7 @@ def _read(path: Path) -> str:
 
 
 def _is_name(name: Any) -> bool:
-    """Whether a file in a folder can have this name; a stored one may be forged."""
+    """Whether a file in a folder can have this name; those of a run can be forged."""
     return (
         isinstance(name, str) and name == Path(name).name != "" and name.isprintable()
     )
