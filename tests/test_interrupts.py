@@ -124,6 +124,25 @@ def test_a_command_prints_nothing_of_it(monkeypatch, capsys):
     assert capsys.readouterr().err == "jaxpt: error: new: cannot be written\n"
 
 
+def test_a_command_drops_what_nothing_awaits(monkeypatch, capsys, recwarn):
+    """A coroutine in a cycle of references, as Orbax leaves them, is not for later."""
+
+    async def write():
+        pass
+
+    def run(command, words):
+        held = [write()]
+        held.append(held)
+        raise UserError("new: cannot be written")
+
+    command = types.SimpleNamespace(run=run)
+    monkeypatch.setattr(command_line, "COMMANDS", {"list": command})
+    assert command_line.main(["list"]) == 2
+    gc.collect()
+    assert recwarn.list == []
+    assert capsys.readouterr().err == "jaxpt: error: new: cannot be written\n"
+
+
 def test_one_during_imports_comes_after_them():
     done = []
     with pytest.raises(KeyboardInterrupt):

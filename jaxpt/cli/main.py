@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import logging
 import shlex
 import sys
@@ -83,6 +84,8 @@ def main(argv: list[str] | None = None) -> int:
             trust.trust_places(argv)
             command = COMMANDS[name]
             outcome.code = command.run(command, words)
+        if outcome.code:
+            gc.collect()  # what a failed save has left, before `callbacks` ends
         error = logs.flush_output()
         if error is None:
             return outcome.code

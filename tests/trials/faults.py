@@ -184,7 +184,8 @@ def try_clock(made: Path, root: Path, draw: random.Random, count: Count) -> None
         fault = check(root, made, TRAIN, whole)
         ends = killed.code == KILLED or is_told(killed)
         holds = ends and is_told(done) and not fault
-        count.add(holds, f"clock, killed at {last}: {done.errors[-300:]} {fault}")
+        errors = f"{killed.code} {killed.errors[-900:]} {done.errors[-900:]}"
+        count.add(holds, f"clock, killed at {last}: {errors} {fault}")
 
 
 def try_locks(made: Path, root: Path, draw: random.Random, count: Count) -> None:
