@@ -113,6 +113,14 @@ LLADA = {
     "vocab_size": 126464,
     "weight_tying": False,
 }
+DIT = {"cond_dim": 128, "return_dict": False, "time_conditioning": False}
+BLOCKS = {
+    "attn_backend": "sdpa",
+    "cross_attn": True,
+    "sampling_eps_max": 0.999,
+    "sampling_eps_min": 0.001,
+    "var_min": True,
+}
 ROBERTA = {
     "max_position_embeddings": 514,
     "type_vocab_size": 1,
@@ -1306,8 +1314,14 @@ PARTS: dict[str, dict[str, Config]] = {
             rope_theta=1000000.0,
             vocab_size=152064,
         ),
-        "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm"),
-        "kuleshov-group/bd3lm-owt-block_size16": remote("BD3LM", "bd3lm"),
+        "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm", **DIT),
+        "kuleshov-group/mdlm-no_flashattn-fp32-owt": remote("MDLM", "mdlm", **DIT),
+        "kuleshov-group/bd3lm-owt-block_size4": remote(
+            "BD3LM", "bd3lm", **DIT, **BLOCKS, block_size=4
+        ),
+        "kuleshov-group/bd3lm-owt-block_size16": remote(
+            "BD3LM", "bd3lm", **DIT, **BLOCKS, block_size=16
+        ),
         "GSAI-ML/LLaDA-8B-Instruct": remote(
             "LLaDAModelLM", "llada", **LLADA, mask_token_id=126336
         ),

@@ -59,9 +59,9 @@ def read_networks(
         config = read_json(place, "config.json")
         family, spec = read_config(config)
         tensors = modernise(read_tensors(place), family.renamed)
-        tensors = family.fold(config, tensors)
         if adapter is not None:
             tensors = adapter.merge(tensors)
+        tensors = family.fold(config, tensors)
         head = head or _find_head(family, config, tensors)
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")

@@ -62,6 +62,8 @@ ENCODERS = {
     "ltgbert": f"{_HERE}.ltgbert",
     "llada": f"{_HERE}.llada",
     "jina_bert": f"{_HERE}.jina_bert",
+    "bd3lm": f"{_HERE}.bd3lm",
+    "mdlm": f"{_HERE}.mdlm",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -80,7 +82,10 @@ FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
 OLDER_TYPES = {"new": "gte"}
 # (`model_type`, a field, its value) of the family's other networks -> their family.
-VARIANTS = {("bert", "position_embedding_type", "alibi"): "jina_bert"}
+VARIANTS = {
+    ("bert", "position_embedding_type", "alibi"): "jina_bert",
+    ("bd3lm", "cross_attn", False): "mdlm",
+}
 # Classes of code in repositories whose configs have no `model_type` -> the family.
 REMOTE_CLASSES = {
     **dict.fromkeys(("LtgBertForMaskedLM", "LtgbertForMaskedLM"), "ltgbert"),
@@ -132,7 +137,6 @@ REFUSED = {
     "canine": "tokens are characters, which are hashed and shortened by convolutions",
     "fnet": "layers mix tokens by Fourier transforms, without attention",
     "squeezebert": "layers are grouped convolutions",
-    **dict.fromkeys(("mdlm", "bd3lm"), "norms depend on an embedding of the noise"),
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
 }
