@@ -71,6 +71,8 @@ class Family:
       complete: changes a config before defaults and aliases are applied.
       restore: reverses that for an export, which has its purpose's fields.
       older_classes: names of its classes before transformers had them -> purposes.
+      by_tensors: how names of tensors end that only another family has, whose config
+        and class are the same -> that family.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
       copies: further tensors that a checkpoint may have -> the one that each is equal
@@ -126,6 +128,7 @@ class Family:
     complete: Callable[[Config], Config] = lambda config: config
     restore: Callable[[Config], Config] = lambda config: config
     older_classes: Mapping[str, str] = _empty()
+    by_tensors: Mapping[str, str] = _empty()
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
     renamed: Mapping[str, str] = _empty()
@@ -246,6 +249,15 @@ class Family:
         own = {"pad_token_id": pad, "bos_token_id": start}
         own["eos_token_id"] = ids.get("eos_token_id")
         return config | ids | {name: config[name] | own for name in self.stacks}
+
+    def find_other(self, tensors: Collection[str]) -> str:
+        """The family of a checkpoint with these tensors; "" if it is this one."""
+        others = (
+            family
+            for end, family in self.by_tensors.items()
+            if any(name.endswith(end) for name in tensors)
+        )
+        return next(others, "")
 
     def list_purposes(self, config: Config) -> list[str]:
         """The purposes that a model may have by the fields of its config.json."""

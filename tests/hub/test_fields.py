@@ -33,6 +33,7 @@ NEEDED = {
 REMOTE = (
     "neobert",
     "ltgbert",
+    "elc_bert",
     "gpt_bert",
     "llada",
     "Dream",

@@ -60,6 +60,7 @@ ENCODERS = {
     "neobert": f"{_HERE}.neobert",
     "deberta-v2": f"{_HERE}.deberta_v2",
     "ltgbert": f"{_HERE}.ltgbert",
+    "elc_bert": f"{_HERE}.elc_bert",
     "llada": f"{_HERE}.llada",
     "jina_bert": f"{_HERE}.jina_bert",
     "bd3lm": f"{_HERE}.bd3lm",
@@ -91,7 +92,6 @@ REMOTE_CLASSES = {
     **dict.fromkeys(("LtgBertForMaskedLM", "LtgbertForMaskedLM"), "ltgbert"),
     **dict.fromkeys(("GPTBERTForCausalLM", "GPTBERTForMaskedLM"), "gpt_bert"),
     "LtgbertForCausalLM": "gpt_bert",
-    "ElcBertForMaskedLM": "elc_bert",
 }
 # Decoders whose class can also read a text in both directions.
 BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox", "gemma3_text")}
@@ -106,7 +106,6 @@ PURPOSES = {
 REFUSED = {
     "deberta": "attention has one layer for queries, keys and values, with biases of "
     "two of them; DeBERTa-v2 and v3 are a deberta-v2",
-    "elc_bert": "layers read weighted sums of all layers before them",
     "blenderbot-small": "decoder norms embeddings before it adds positions to them",
     "t5gemma2": "decoder attends to its tokens and the encoder's in one softmax",
     "pegasus_x": "layers have global tokens and staggered blocks",

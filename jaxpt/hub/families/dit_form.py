@@ -11,9 +11,9 @@ constant. An import multiplies norms and output layers by it (`fold`), which giv
 plain Transformer. In an export (`unfold`) the class computes the same: A, W and b_1
 are 0, and b has the shifts, scales of 0 and gates of 1.
 
-Departures: A, W and what they were trained to are lost, and further training trains the
-products; no token attends to padding, which their code reads as text; their code
-computes in bfloat16 on GPUs, rotations too (MDLM), here rotations are in float32.
+Departures: A and W are lost, and further training trains the products. No token attends
+to padding, which their code reads as text. MDLM's code computes in bfloat16 on GPUs,
+also rotations; here these are in float32.
 """
 
 import re
