@@ -113,6 +113,14 @@ LLADA = {
     "vocab_size": 126464,
     "weight_tying": False,
 }
+DIT = {"cond_dim": 128, "return_dict": False, "time_conditioning": False}
+BLOCKS = {
+    "attn_backend": "sdpa",
+    "cross_attn": True,
+    "sampling_eps_max": 0.999,
+    "sampling_eps_min": 0.001,
+    "var_min": True,
+}
 ROBERTA = {
     "max_position_embeddings": 514,
     "type_vocab_size": 1,
@@ -618,19 +626,24 @@ PARTS: dict[str, dict[str, Config]] = {
             position_bucket_size=32,
             vocab_size=16384,
         ),
+        # Its tensors make it an `elc_bert`.
         "lgcharpe/ELC_BERT_small_baby_10M": remote(
-            "ElcBertForMaskedLM",
-            "",
-            attention_probs_dropout_prob=0.1,
-            hidden_dropout_prob=0.1,
+            "LtgBertForMaskedLM",
+            "ltgbert",
+            classifier_dropout=0.2,
             hidden_size=384,
             intermediate_size=1024,
-            layer_norm_eps=1e-5,
-            max_position_embeddings=512,
+            layer_norm_eps=1e-7,
             num_attention_heads=6,
-            num_hidden_layers=12,
-            position_bucket_size=32,
+            output_all_encoded_layers=True,
             vocab_size=6144,
+        ),
+        "lgcharpe/ELC_BERT_baby_100M": remote(
+            "LtgBertForMaskedLM",
+            "ltgbert",
+            classifier_dropout=0.2,
+            output_all_encoded_layers=True,
+            vocab_size=16384,
         ),
         "BabyLM-community/babylm-baseline-10m-gpt-bert-mixed": remote(
             "GPTBERTForCausalLM",
@@ -1306,8 +1319,14 @@ PARTS: dict[str, dict[str, Config]] = {
             rope_theta=1000000.0,
             vocab_size=152064,
         ),
-        "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm"),
-        "kuleshov-group/bd3lm-owt-block_size16": remote("BD3LM", "bd3lm"),
+        "kuleshov-group/mdlm-owt": remote("MDLM", "mdlm", **DIT),
+        "kuleshov-group/mdlm-no_flashattn-fp32-owt": remote("MDLM", "mdlm", **DIT),
+        "kuleshov-group/bd3lm-owt-block_size4": remote(
+            "BD3LM", "bd3lm", **DIT, **BLOCKS, block_size=4
+        ),
+        "kuleshov-group/bd3lm-owt-block_size16": remote(
+            "BD3LM", "bd3lm", **DIT, **BLOCKS, block_size=16
+        ),
         "GSAI-ML/LLaDA-8B-Instruct": remote(
             "LLaDAModelLM", "llada", **LLADA, mask_token_id=126336
         ),

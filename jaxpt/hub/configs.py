@@ -83,7 +83,10 @@ def _find_type(kind: Any, classes: Any, code: Any = None) -> Any:
 
 
 def write_configs(
-    specs: Mapping[str, ModelSpec], name: str = "", vocab: Vocab | None = None
+    specs: Mapping[str, ModelSpec],
+    name: str = "",
+    vocab: Vocab | None = None,
+    objective: str = "",
 ) -> dict[str, tuple[Family, Config]]:
     """The families and configs of the networks of a run, by purpose.
 
@@ -94,7 +97,7 @@ def write_configs(
     error: NoFamilyError | None = None
     for head, spec in specs.items():
         try:
-            written[head] = write_config(spec, head, name, vocab)
+            written[head] = write_config(spec, head, name, vocab, objective)
         except NoFamilyError as other:
             before = () if error is None else error.settings
             settings = dict.fromkeys((*before, *other.settings))
@@ -105,7 +108,11 @@ def write_configs(
 
 
 def write_config(
-    spec: ModelSpec, head: str, name: str = "", vocab: Vocab | None = None
+    spec: ModelSpec,
+    head: str,
+    name: str = "",
+    vocab: Vocab | None = None,
+    objective: str = "",
 ) -> tuple[Family, Config]:
     """The family of a spec, and its `config.json`.
 
@@ -114,8 +121,10 @@ def write_config(
       name: the family; "" is the first that the spec fits.
       vocab: the vocabulary for whose padding id the spec is first adapted
         (`Family.lay_out`); None for a spec that is adapted already.
+      objective: of the run, whose attention mask the class must not contradict.
     """
     families = iter([_find_named(name, head)]) if name else list_families(head)
+    families = (each for each in families if name or each.fits_objective(objective))
     misfits: list[tuple[str, dict[str, object]]] = []
     error: UserError | None = None
     for family in families:

@@ -30,6 +30,9 @@ LEGACY_NAMES = {
     "LayerNorm.beta": "LayerNorm.bias",
 }
 
+# The logit of a token that is never predicted. float16 has it, too.
+HIDDEN = -1e4
+
 
 def modernise(
     tensors: Mapping[str, np.ndarray],
@@ -162,7 +165,7 @@ def to_hf(
     entries = list(family.tensors(spec, head))
     if unused := sorted(set(flat) - {path for each in entries for path in each.paths}):
         raise ValueError(f"{family.name} has no place for {', '.join(unused)}")
-    out = {entry.hf_name: join(entry, flat) for entry in entries}
+    out = family.unfold({entry.hf_name: join(entry, flat) for entry in entries})
     return out | {name: each.make() for name, each in family.computed(spec).items()}
 
 
@@ -315,6 +318,15 @@ def move_places(params: Any, spec: ModelSpec, export_spec: ModelSpec) -> Any:
     table = np.asarray(embed["positions"]["table"])[spec.position_offset :]
     table = np.pad(table, ((export_spec.position_offset, 0), (0, 0)))
     return {**params, "embed": {**embed, "positions": {"table": table}}}
+
+
+def hide_token(params: Any, id_: int) -> Any:
+    """The parameters whose head, which has a bias, gives a token the probability 0."""
+    flat = flatten(params)
+    path = "head/out/bias" if "head/out/bias" in flat else "head/bias"
+    bias = np.array(flat[path])
+    bias[id_] = HIDDEN
+    return flax.traverse_util.unflatten_dict(flat | {path: bias}, sep="/")
 
 
 def _check_finite(name: str, value: np.ndarray) -> None:

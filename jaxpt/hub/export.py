@@ -133,14 +133,15 @@ def write_export(
     models, form = {}, task.text_form
     folded = {head: fold(spec, part, head) for head, (spec, part) in parts.items()}
     specs = {head: spec for head, (spec, _) in folded.items()}
-    written = write_configs(specs, family, tokenizer.vocab)
+    objective = task.plan.objective_name
+    written = write_configs(specs, family, tokenizer.vocab, objective)
     for head, (kind, config) in written.items():
-        kind.check_objective(task.plan.objective_name)
+        kind.check_objective(objective)
         spec, part = folded[head]
         export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, form, head, kind.ids)
-        config = kind.name_ids(config, ids)
+        config = kind.name_ids(config, ids) | kind.form_fields(form)
         notes = write_notes(task, task.vocab, head, kind, config)
         notes += _list_random(task)
         generation = None
@@ -353,7 +354,7 @@ def write_notes(
             "ignore the field. Load it with AutoModelForCausalLM; generate() does not "
             "apply to it."
         )
-    if head == "causal" and form.mask_note and not kind.reads_ahead:
+    if head == "causal" and form.mask_note and not kind.own_mask:
         notes.append(
             f"{form.mask_note} {name} reads every text causally{kind.mask_advice}."
         )

@@ -16,9 +16,8 @@ def name_families(task: Task) -> str:
     """
     specs = {head: standardise(spec) for head, spec in list_parts(task).items()}
     try:
-        families = [
-            kind.name for kind, _ in write_configs(specs, "", task.vocab).values()
-        ]
+        written = write_configs(specs, "", task.vocab, task.plan.objective_name)
+        families = [kind.name for kind, _ in written.values()]
     except UserError as error:
         reason = str(error).removeprefix("no family of transformers has such a model; ")
         return f"none; {reason}"

@@ -15,6 +15,7 @@ from jaxpt.hub.families import FAMILIES, PURPOSES
 from jaxpt.hub.fields import Config, FieldRow, Values, check_type
 from jaxpt.hub.task_names import HeadNames
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.text_form import TextForm
 
 NONE = "(?!)"  # a pattern that nothing matches
 # transformers sets everything that a config.json has as an attribute, even if it is
@@ -70,6 +71,8 @@ class Family:
       complete: changes a config before defaults and aliases are applied.
       restore: reverses that for an export, which has its purpose's fields.
       older_classes: names of its classes before transformers had them -> purposes.
+      by_tensors: how names of tensors end that only another family has, whose config
+        and class are the same -> that family.
       unwritten: fields of a spec that only the tensors determine, not the config ->
         (tensors) -> the value, None for that of the config.
       copies: further tensors that a checkpoint may have -> the one that each is equal
@@ -77,7 +80,8 @@ class Family:
       renamed: how the names of tensors begin in other checkpoints -> how they begin in
         this class.
       fold: (config, tensors) -> the tensors, without those that the one Transformer has
-        no place for and that can be added to another one.
+        no place for and that can be added to another one, or multiplied by it.
+      unfold: reverses that for an export, if the class has no names for the results.
       buffers: a pattern of tensors that no model uses, such as masks and counters.
       unused: a pattern of weights that a language model does not use but another class
         of the family reads, without `body`; an import reports them.
@@ -102,10 +106,15 @@ class Family:
         every text causally".
       freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
         (`nn.Embedding(padding_idx=...)`).
+      hides_mask: whether its code gives [MASK] the probability 0, which an import
+        does by the bias of the head (`jaxpt.hub.convert.hide_token`).
       objective: the one that trained its models, if an import does not choose it by the
         purpose.
-      reads_ahead: whether its class reads a text in both directions although it
-        predicts the next token (Dream): only runs of `objective` are exported as it.
+      own_mask: whether its class has the attention mask of `objective`, with which
+        other runs would be other models: Dream's lets tokens attend to later ones,
+        although it predicts the next token, BD3-LM's has blocks.
+      list_settings: (config.json) -> settings of `objective` by full names.
+      form_fields: (how texts are written for a run) -> further fields of config.json.
     """
 
     name: str
@@ -119,10 +128,12 @@ class Family:
     complete: Callable[[Config], Config] = lambda config: config
     restore: Callable[[Config], Config] = lambda config: config
     older_classes: Mapping[str, str] = _empty()
+    by_tensors: Mapping[str, str] = _empty()
     unwritten: Mapping[str, Callable[[Mapping[str, Any]], Any]] = _empty()
     copies: Mapping[str, str] = _empty()
     renamed: Mapping[str, str] = _empty()
     fold: Callable[[Config, Mapping[str, Any]], Mapping[str, Any]] = lambda _, x: x
+    unfold: Callable[[dict[str, Any]], dict[str, Any]] = lambda x: x
     buffers: str = NONE
     unused: str = NONE
     computed: Callable[[ModelSpec], dict[str, Computed]] = lambda spec: {}
@@ -140,8 +151,11 @@ class Family:
         "queries, keys], 0 where seen, torch.finfo(dtype).min elsewhere"
     )
     freezes_pad: bool = False
+    hides_mask: bool = False
     objective: str = ""
-    reads_ahead: bool = False
+    own_mask: bool = False
+    list_settings: Callable[[Config], Mapping[str, Any]] = lambda config: {}
+    form_fields: Callable[[TextForm], Config] = lambda form: {}
 
     @property
     def class_prefix(self) -> str:
@@ -208,12 +222,16 @@ class Family:
             )
         return config
 
+    def fits_objective(self, name: str) -> bool:
+        """Whether runs of an objective attend as the class does, as far as it says."""
+        return not self.own_mask or name == self.objective
+
     def check_objective(self, name: str) -> None:
-        """Raises UserError for a run whose network does not read as the class does."""
-        if self.reads_ahead and name != self.objective:
+        """Raises UserError for a run whose network does not attend as the class."""
+        if not self.fits_objective(name):
             raise ConfigError(
-                f"{argument('family')}={self.name}: reads every text in both "
-                f"directions: must be another family for a run of {name}"
+                f"{argument('family')}={self.name}: has the attention mask of "
+                f"{self.objective}: must be another family for a run of {name}"
             )
 
     def name_ids(self, config: Config, ids: Config) -> Config:
@@ -231,6 +249,15 @@ class Family:
         own = {"pad_token_id": pad, "bos_token_id": start}
         own["eos_token_id"] = ids.get("eos_token_id")
         return config | ids | {name: config[name] | own for name in self.stacks}
+
+    def find_other(self, tensors: Collection[str]) -> str:
+        """The family of a checkpoint with these tensors; "" if it is this one."""
+        others = (
+            family
+            for end, family in self.by_tensors.items()
+            if any(name.endswith(end) for name in tensors)
+        )
+        return next(others, "")
 
     def list_purposes(self, config: Config) -> list[str]:
         """The purposes that a model may have by the fields of its config.json."""

@@ -19,7 +19,7 @@ from jaxpt.files.folder import new_folder, write_config
 from jaxpt.files.remote import fetch
 from jaxpt.hub.chat_templates import keep_templates, read_templates
 from jaxpt.hub.continued import suggest_settings
-from jaxpt.hub.convert import flatten, from_hf, list_unread
+from jaxpt.hub.convert import flatten, from_hf, hide_token, list_unread
 from jaxpt.hub.download import find_folder
 from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.new_tokenizer import change_tokenizer
@@ -170,6 +170,9 @@ def _resolve(
     family.check_pad(spec, tokenizer.vocab.pad)
     objective = _find_objective(settings, networks, origin, tokenizer.vocab)
     settings.resolve_objective(objective, origin)
+    if objective == family.objective:
+        for name, value in family.list_settings(main.config).items():
+            settings.prefer(name, value)
     settings.resolve_model(spec)
     form = read_text_form(
         main_folder(folder), family.ids, main.config, tokenizer, spec.vocab_size
@@ -307,6 +310,9 @@ def _read_params(
         own_spec, shapes = like[head]
         _check_same(own_spec, spec, head, settings.model)
         params[head] = from_hf(tensors, family, spec, head, shapes, is_body=is_body)
+        mask = program.task.vocab.mask
+        if family.hides_mask and mask is not None:
+            params[head] = hide_token(params[head], mask)
     if program.task.model.has_equal_embeddings:
         _check_shared(params)
     return params

@@ -10,7 +10,7 @@ import numpy as np
 from jaxpt.errors import DataError, argument
 from jaxpt.hub.configs import read_config
 from jaxpt.hub.convert import check_names, modernise, refine_spec
-from jaxpt.hub.family import Family
+from jaxpt.hub.family import Family, find_family
 from jaxpt.hub.fields import Config
 from jaxpt.hub.files import read_json, read_tensors
 from jaxpt.hub.peft_adapter import Adapter
@@ -58,10 +58,14 @@ def read_networks(
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
         family, spec = read_config(config)
-        tensors = modernise(read_tensors(place), family.renamed)
-        tensors = family.fold(config, tensors)
+        read = read_tensors(place)
+        if other := family.find_other(read):
+            family = find_family(other)
+            spec = family.read(config)
+        tensors = modernise(read, family.renamed)
         if adapter is not None:
             tensors = adapter.merge(tensors)
+        tensors = family.fold(config, tensors)
         head = head or _find_head(family, config, tensors)
         if head not in family.heads:
             raise DataError(f"{place}: a {family.name} has no {head}")

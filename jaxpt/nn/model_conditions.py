@@ -99,6 +99,20 @@ def _list_layers(spec: Any) -> list[Condition]:
             "False with model.depth_sums=True, whose layers differ",
         ),
         (
+            "scan_layers",
+            not spec.scan_layers or not spec.layer_sums,
+            "False with model.layer_sums=True, whose layers differ",
+        ),
+        (
+            "layer_sums",
+            not spec.layer_sums
+            or not (
+                spec.parallel_residual or spec.num_decoder_layers or spec.depth_sums
+            ),
+            "False with model.parallel_residual, model.num_decoder_layers or "
+            "model.depth_sums",
+        ),
+        (
             "depth_sums",
             not spec.depth_sums
             or not (spec.parallel_residual or spec.num_decoder_layers),

@@ -27,6 +27,7 @@ LAYOUT = (
     "attention_out_norm",
     "attention_gate",
     "depth_sums",
+    "layer_sums",
     "qk_norm",
     "value_embeddings",
     "smear",

@@ -197,6 +197,10 @@ class ModelSpec(Settings):
       depth_sums: what each attention or MLP adds to is replaced, after the addition, by
         a learned weighted sum of itself, of all such results before it and of the
         stack's input (DenseFormer; GPT-BERT). In one stack only.
+      layer_sums: a layer reads a sum of the stack's input and of the outputs of all
+        layers before it, weighted by a softmax of learned numbers, and attention's
+        output replaces that sum instead of being added to it (ELC-BERT). In one stack
+        only.
       value_embeddings: the last layer of a stack, and every other one before it, adds
         to the values of its self-attention a vector of each token, from a table
         [V, key heads x H] of the layer, with a gate for each head (nanochat). These
@@ -322,6 +326,7 @@ class ModelSpec(Settings):
     attention_out_norm: Annotated[str, OneOf(*ATTENTION_NORMS)] = "none"
     attention_gate: bool = False
     depth_sums: bool = False
+    layer_sums: bool = False
     value_embeddings: bool = False
     smear: bool = False
     use_bias: bool = True
@@ -523,6 +528,11 @@ class ModelSpec(Settings):
         [True, False, True, False, True]
         """
         return self.value_embeddings and (num_layers - 1 - layer) % 2 == 0
+
+    @property
+    def keeps_results(self) -> bool:
+        """Whether layers read results of others before the last one."""
+        return self.depth_sums or self.layer_sums
 
     @property
     def kv_heads(self) -> int:

@@ -112,6 +112,7 @@ def check_model(spec: ModelSpec) -> None:
         ("scale_embeddings", not spec.scale_embeddings, "False"),
         ("scale_logits", not spec.scale_logits, "False"),
         ("depth_sums", not spec.depth_sums, "False"),
+        ("layer_sums", not spec.layer_sums, "False"),
         ("multipliers", not spec.multipliers, "()"),
         ("value_embeddings", not spec.value_embeddings, "False"),
     ):

@@ -94,7 +94,7 @@ def init_params(model: nn.Module, rng: Array, *args: Any, **kwargs: Any) -> PyTr
     unrolled keys, because compiling the draws of many layers is slow.
     """
     specs = list_specs(model)
-    if any(spec.value_embeddings or spec.depth_sums for spec in specs.values()):
+    if any(spec.value_embeddings or spec.keeps_results for spec in specs.values()):
         return unroll(model).init(rng, *args, **kwargs)["params"]
     is_scanned = any(spec.scan_layers for spec in specs.values())
     if not is_scanned:  # local and global layers have the same parameters

@@ -44,7 +44,8 @@ class LayerCache(NamedTuple):
     cross: KVCache | None = None
 
 
-# What `ModelSpec.depth_sums` adds up: a stack's input and the results of its branches.
+# A stack's input and what `ModelSpec.depth_sums` adds up, the results of its branches,
+# or `layer_sums`, the outputs of its layers.
 Results = tuple[Float[Array, "B T D"], ...]
 
 
@@ -52,7 +53,8 @@ class DepthSum(nn.Module):
     """sum_i w_i x_i of results, where w is (0, ..., 0, 1) at first.
 
     Pagliardini et al. 2024 (DenseFormer), here after each attention and MLP, as in
-    GPT-BERT. Departure: w is float32, and so is the sum.
+    GPT-BERT; or before each layer, as a mean weighted by a softmax of w (ELC-BERT,
+    Charpentier and Samuel 2023). Departure: w is float32, and so is the sum.
 
     >>> params = {"weights": jnp.array([2.0, 1.0])}
     >>> x = jnp.array([1.0]), jnp.array([5.0])
@@ -60,10 +62,13 @@ class DepthSum(nn.Module):
     [7.0]
     """
 
+    is_mean: bool = False
+
     @nn.compact
     def __call__(self, results: Results) -> Float[Array, "B T D"]:
         one = nn.initializers.constant(jnp.eye(len(results))[-1])
         weights = self.param("weights", one, (len(results),))
+        weights = jax.nn.softmax(weights) if self.is_mean else weights
         pairs = zip(weights, results, strict=True)
         total = sum(weight * x.astype(jnp.float32) for weight, x in pairs)
         return jnp.asarray(total, results[-1].dtype)
@@ -75,7 +80,7 @@ class Layer(nn.Module):
     With `ids` it has value embeddings. With `relative_every_layer` it makes
     its own bias. With `parallel_residual` the MLP reads the layer's input, as attention
     does. Returns x; if given, the kv_cache; and `results`
-    with those of this layer, if the spec has `depth_sums`.
+    with those of this layer, if the spec has `depth_sums` or `layer_sums`.
     """
 
     spec: ModelSpec
@@ -107,6 +112,10 @@ class Layer(nn.Module):
             num_keys = kv_cache.self_attn.keys.shape[2] if kv_cache else 0
             bias = self._make_bias(x.shape[1], num_keys, cache_index)
 
+        if spec.layer_sums:
+            results = results or (x,)
+            x = DepthSum(is_mean=True, name="input_sum")(results)
+
         # It can be applied twice, with the same parameters.
         shared = Norm(spec, name="attention_norm") if spec.shared_norm else None
 
@@ -127,7 +136,9 @@ class Layer(nn.Module):
             y = norm(y) if spec.norm_position == "output" else y
             y = Dropout(spec.dropout)(y, deterministic=deterministic)
             scale = self.residual_scale
-            y = keep_rows(x + (y if scale == 1 else scale * y))
+            y = y if scale == 1 else scale * y
+            is_alone = spec.layer_sums and name == "attention"
+            y = keep_rows(y if is_alone else x + y)
             return (norm(y) if spec.norm_position == "post" else y), kv_cache
 
         before = x if spec.parallel_residual else None
@@ -165,6 +176,7 @@ class Layer(nn.Module):
         mlp = Mlp(spec, name="mlp")
         x, _ = residual("mlp", x, lambda y: (mlp(y), None), before)
         x, results = self._add_up("mlp", x, results)
+        results = (*results, x) if spec.layer_sums else results
         self.sow(INTERMEDIATES, "states", x)
         if kv_cache is None or self_cache is None:
             return x, None, results
@@ -256,7 +268,7 @@ class Stack(nn.Module):
         scale = spec.branch_scale(self.num_layers)
         ways = self.is_bidirectional, num_copies
         states: tuple[Array, ...] = (x,)
-        results: Results = (x,) if spec.depth_sums else ()
+        results: Results = (x,) if spec.keeps_results else ()
         if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.omits_first_norm and self.num_layers > 1)
         for i in range(num_apart):

@@ -9,6 +9,7 @@ FIXTURES = Path(__file__).with_name("fixtures")
 V = 30
 CLASSES = {
     ("ltgbert", "masked"): "LtgbertForMaskedLM",
+    ("elc_bert", "masked"): "LtgBertForMaskedLM",
     ("gpt_bert", "masked"): "GPTBERTForMaskedLM",
     ("gpt_bert", "causal"): "GPTBERTForCausalLM",
 }
@@ -25,6 +26,7 @@ SMALL = {
 # A fixture -> the kind, the model's purpose, and its own settings.
 CASES = {
     "ltgbert": ("ltgbert", "masked", {}),
+    "elc_bert": ("elc_bert", "masked", {"num_hidden_layers": 3}),
     "gpt_bert": ("gpt_bert", "masked", {}),
     "gpt_bert-causal": ("gpt_bert", "causal", {"num_hidden_layers": 1}),
 }

@@ -4,7 +4,8 @@
 
 writes the fixtures of the kinds whose file a variable names: `JAXPT_LTGBERT` is
 babylm/train/model.py of github.com/ltgoslo/ltg-bert, `JAXPT_GPT_BERT` is
-pretraining/model_extra.py of github.com/ltgoslo/gpt-bert. Needs torch.
+pretraining/model_extra.py of github.com/ltgoslo/gpt-bert, `JAXPT_ELC_BERT` is
+models/model_elc_bert_base.py of github.com/ltgoslo/elc-bert. Needs torch.
 """
 
 import importlib.util
@@ -53,7 +54,7 @@ RENAMED |= {"classifier.": "lm_head."}
 
 def rename(tensors, kind):
     """Tensors under the names of a published checkpoint."""
-    if kind == "ltgbert":
+    if kind != "gpt_bert":
         return tensors
     return {
         next(name.replace(a, b, 1) for a, b in RENAMED.items() if name.startswith(a)): x
@@ -81,7 +82,9 @@ def run_theirs(model, batch, kind, head):
         if head == "causal":
             hidden_keys |= torch.ones(width, width, dtype=torch.bool).triu(1)
     model.zero_grad()
-    states = model.get_contextualized(ids.T.contiguous(), hidden_keys).transpose(0, 1)
+    states = model.get_contextualized(ids.T.contiguous(), hidden_keys)
+    states = states[-1] if isinstance(states, list) else states  # of all layers
+    states = states.transpose(0, 1)
     layers = model.classifier.nonlinearity
     logits, labels = layers(states), torch.tensor(batch["labels"])
     scored, targets = logits, labels

@@ -381,7 +381,7 @@ def test_a_causal_run_is_not_exported_as_dream(tmp_path, refuses):
     config, run = settings(tmp_path), tmp_path / "run"
     config.objective = "clm"
     import_run(tmp_path / "theirs", run, config, ["objective"])
-    with refuses("family=Dream", "both directions", "clm"):
+    with refuses("family=Dream", "attention mask of masked_diffusion", "clm"):
         export_run(run, tmp_path / "back", "Dream")
     export_run(run, tmp_path / "back")
     written = json.loads((tmp_path / "back" / "config.json").read_text())

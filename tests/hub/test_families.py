@@ -204,7 +204,6 @@ def test_presets_are_of_their_family(name):
     [
         ({"model_type": "flaubert"}, ["model_type='flaubert'", "gpt2"]),
         ({"model_type": "deberta"}, ["'deberta'", "one layer", "deberta-v2"]),
-        ({"model_type": "elc_bert"}, ["model_type='elc_bert'", "weighted sums"]),
         (
             {"model_type": None, "auto_map": {"AutoModel": "a.B"}},
             ["model_type=None", "(auto_map), which is not executed", "gpt2"],

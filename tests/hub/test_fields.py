@@ -28,8 +28,19 @@ NEEDED = {
 }
 
 # All but families without a class of transformers, which have tests of their own:
-# `test_neobert.py`, `test_ltg.py`, `test_diffusion_families.py`, `test_jina_bert.py`.
-REMOTE = ("neobert", "ltgbert", "gpt_bert", "llada", "Dream", "jina_bert")
+# `test_neobert.py`, `test_ltg.py`, `test_diffusion_families.py`, `test_dit.py`,
+# `test_jina_bert.py`.
+REMOTE = (
+    "neobert",
+    "ltgbert",
+    "elc_bert",
+    "gpt_bert",
+    "llada",
+    "Dream",
+    "jina_bert",
+    "mdlm",
+    "bd3lm",
+)
 THEIRS = [kind for kind in FAMILIES if kind not in REMOTE]
 LENGTH = "original_max_position_embeddings"
 LLAMAS = ("is_causal", "sliding_window", "attention_chunk_size", "layer_types")

@@ -93,6 +93,7 @@ STACKS = {
         "depth_sums": True,
         "num_layers": 3,
     },
+    "elc-bert": {"layer_sums": True, "num_layers": 3},
     "c2p and learned": {
         "disentangled": "c2p",
         "disentangled_projections": True,

@@ -123,3 +123,34 @@ def test_a_stacks_sums_have_gradients(make_spec):
         weights = params[f"layer_{i}"][f"{part}_sum"]["weights"]
         grad = grads[f"layer_{i}"][f"{part}_sum"]["weights"]
         assert grad.shape == weights.shape and (grad != 0).all()
+
+
+@pytest.mark.parametrize("remat", ["none", "full"])
+def test_layers_read_sums_of_those_before(remat, make_spec):
+    """And attention's output is not added to what it reads."""
+    sizes = {"d_model": 16, "num_layers": 3, "norm_scale": False, "remat": remat}
+    spec = make_spec(layer_sums=True, **sizes)
+    stack, args = Stack(spec, 3), (X, IDS, masks.full())
+    init = stack.init(jax.random.key(0), *args, deterministic=True)["params"]
+    first = [init[f"layer_{i}"]["input_sum"]["weights"].tolist() for i in range(3)]
+    assert first == [[1], [0, 1], [0, 0, 1]]
+    params, results = shift(init), [np.asarray(X)]
+    for i in range(3):
+        layer = params[f"layer_{i}"]
+        weights = np.exp(np.asarray(layer["input_sum"]["weights"]))
+        weights /= weights.sum()
+        x = sum(w * r for w, r in zip(weights, results, strict=True))
+        read = jnp.asarray(norm(x), jnp.float32)
+        module = Attention(spec), {"params": layer["attention"]}
+        rest = read, read, masks.full()
+        y, _ = module[0].apply(module[1], *rest, deterministic=True)
+        read = jnp.asarray(norm(np.asarray(y)), jnp.float32)
+        results.append(np.asarray(y + Mlp(spec).apply({"params": layer["mlp"]}, read)))
+
+    def run(params):
+        return stack.apply({"params": params}, *args, deterministic=True)[0]
+
+    np.testing.assert_allclose(run(params), norm(results[-1]), atol=2e-5)
+    grads = jax.grad(lambda params: jnp.sum(jnp.sin(3 * run(params))))(params)
+    for i in (1, 2):  # the softmax of one number is 1
+        assert (grads[f"layer_{i}"]["input_sum"]["weights"] != 0).all()

@@ -347,7 +347,7 @@ REFUSED = """
     embedding_size=8: must be 0 or model.d_model with
     scale_attention=False: must be True with
     scale_embeddings=True; scale_logits=True; value_embeddings=True
-    norm_scale=False; attention_out_norm=after; depth_sums=True
+    norm_scale=False; attention_out_norm=after; depth_sums=True; layer_sums=True
     base_width=0; base_depth=0
 """
 

@@ -55,6 +55,10 @@ MODEL = """
     scan_layers=True & depth_sums=True: must be False with model.depth_sums=True
     depth_sums=True & num_decoder_layers=1: must be False with
     depth_sums=True & parallel_residual=True: must be False with
+    scan_layers=True & layer_sums=True: must be False with model.layer_sums=True
+    layer_sums=True & num_decoder_layers=1: must be False with
+    layer_sums=True & parallel_residual=True: must be False with
+    layer_sums=True & depth_sums=True: must be False with
     post_embed_norm=False: must be True with; decoder_tokens=True: must be False with
     decoder_window=0: must be -1 with; decoder_window=-2 & num_decoder_layers=1
     relative_every_layer=True: must be False with; sinusoids=both

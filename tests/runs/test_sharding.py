@@ -75,6 +75,10 @@ def make_shapes():
     model = OBJECTIVES["clm"].Spec.for_seq_len(32).make_network(spec, VOCAB)
     options = jax.eval_shape(model.init_params, jax.random.key(0))
     yield "gpt2 clm options", (model, options)
+    spec = dataclasses.replace(spec, depth_sums=False, layer_sums=True)
+    model = OBJECTIVES["clm"].Spec.for_seq_len(32).make_network(spec, VOCAB)
+    options = jax.eval_shape(model.init_params, jax.random.key(0))
+    yield "gpt2 clm layer sums", (model, options)
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,11 @@ ENCODERS = {
     "neobert": f"{_HERE}.neobert",
     "deberta-v2": f"{_HERE}.deberta_v2",
     "ltgbert": f"{_HERE}.ltgbert",
+    "elc_bert": f"{_HERE}.elc_bert",
     "llada": f"{_HERE}.llada",
     "jina_bert": f"{_HERE}.jina_bert",
+    "bd3lm": f"{_HERE}.bd3lm",
+    "mdlm": f"{_HERE}.mdlm",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -80,13 +83,15 @@ FAMILIES = DECODERS | ENCODERS | ENCODER_DECODERS
 # The `model_type` of checkpoints from before transformers had the family -> that of it.
 OLDER_TYPES = {"new": "gte"}
 # (`model_type`, a field, its value) of the family's other networks -> their family.
-VARIANTS = {("bert", "position_embedding_type", "alibi"): "jina_bert"}
+VARIANTS = {
+    ("bert", "position_embedding_type", "alibi"): "jina_bert",
+    ("bd3lm", "cross_attn", False): "mdlm",
+}
 # Classes of code in repositories whose configs have no `model_type` -> the family.
 REMOTE_CLASSES = {
     **dict.fromkeys(("LtgBertForMaskedLM", "LtgbertForMaskedLM"), "ltgbert"),
     **dict.fromkeys(("GPTBERTForCausalLM", "GPTBERTForMaskedLM"), "gpt_bert"),
     "LtgbertForCausalLM": "gpt_bert",
-    "ElcBertForMaskedLM": "elc_bert",
 }
 # Decoders whose class can also read a text in both directions.
 BIDIRECTIONAL = {name: DECODERS[name] for name in ("gpt_neox", "gemma3_text")}
@@ -101,7 +106,6 @@ PURPOSES = {
 REFUSED = {
     "deberta": "attention has one layer for queries, keys and values, with biases of "
     "two of them; DeBERTa-v2 and v3 are a deberta-v2",
-    "elc_bert": "layers read weighted sums of all layers before them",
     "blenderbot-small": "decoder norms embeddings before it adds positions to them",
     "t5gemma2": "decoder attends to its tokens and the encoder's in one softmax",
     "pegasus_x": "layers have global tokens and staggered blocks",
@@ -132,7 +136,6 @@ REFUSED = {
     "canine": "tokens are characters, which are hashed and shortened by convolutions",
     "fnet": "layers mix tokens by Fourier transforms, without attention",
     "squeezebert": "layers are grouped convolutions",
-    **dict.fromkeys(("mdlm", "bd3lm"), "norms depend on an embedding of the noise"),
     "gemma3": "config is that of a model of images and text; its text model alone is a "
     "gemma3_text",
 }

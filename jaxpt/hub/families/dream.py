@@ -61,7 +61,7 @@ FAMILY = Family(
     rate=RATE,
     settings={"masked_diffusion.shift": True},
     objective="masked_diffusion",
-    reads_ahead=True,
+    own_mask=True,
 )
 # Those whose rows check them, and those of the repository's older configs.
 _IDLE = """

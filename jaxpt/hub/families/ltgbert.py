@@ -32,6 +32,8 @@ _MODULES = {
     "attention.post_layer_norm": "attention/out_norm",
     **prefix_modules("mlp", MLP),
 }
+ROWS = (*list_rows(), fixed(is_decoder=False))
+SUMS = "prev_layer_weights"  # which only ELC-BERT has
 
 
 def list_tensors(spec: ModelSpec, head: str) -> Table:
@@ -57,13 +59,13 @@ FAMILY = Family(
             AutoModel="modeling_ltgbert.LtgbertModel",
             AutoModelForMaskedLM="modeling_ltgbert.LtgbertForMaskedLM",
         ),
-        *list_rows(),
-        fixed(is_decoder=False),
+        *ROWS,
     ),
     list_tensors,
     constants=LTG_FORM | {"attention_out_norm": "after"},
     complete=_complete,
     older_classes={"LtgBertForMaskedLM": "masked"},
+    by_tensors={SUMS: "elc_bert"},
     copies={
         "classifier.nonlinearity.5.weight": "embedding.word_embedding.weight",
     },

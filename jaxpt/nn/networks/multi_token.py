@@ -161,7 +161,9 @@ class MultiTokenLM(CausalLM):
 
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         """With the extra layers; the predictions are those of all heads."""
-        spec = dataclasses.replace(self.spec, value_embeddings=False, depth_sums=False)
+        spec = dataclasses.replace(
+            self.spec, value_embeddings=False, depth_sums=False, layer_sums=False
+        )
         (length,) = lengths.values()
         num_layers, width = spec.num_layers, spec.d_model
         layer = flops.stack_flops(spec, num_layers, length)

@@ -42,7 +42,7 @@ TRANSFORMER_RULES: Rules = (
     (r"(project|head/transform)/kernel", ("fsdp", None)),
     (r"(project|head/transform)/bias", (None,)),
     (r"(\w+_)?norm/(scale|bias)", (None,)),
-    (r"(attention|mlp)_sum/weights", (None,)),
+    (r"(attention|mlp|input)_sum/weights", (None,)),
 )
 
 

@@ -487,6 +487,7 @@ KINDS: dict[str, str | None] = {
     **dict.fromkeys(("longt5", "marian", "m2m_100"), None),
     **dict.fromkeys(("neobert", "ltgbert", "gpt_bert"), None),
     **dict.fromkeys(("llada", "Dream", "falcon", "bloom", "nanochat"), None),
+    **dict.fromkeys(("mdlm", "bd3lm", "elc_bert"), None),
     **dict.fromkeys(("gpt_neox", "olmo", "mpt"), "GPTNeoXTokenizer"),
     "openai-gpt": "OpenAIGPTTokenizer",
     "blenderbot": "BlenderbotTokenizer",
