@@ -73,6 +73,11 @@ def _list_layers(spec: Any) -> list[Condition]:
             "False with model.norm_scale=False",
         ),
         (
+            "token_dropout",
+            spec.token_dropout < 0 or not spec.num_decoder_layers,
+            "-1 with model.num_decoder_layers",
+        ),
+        (
             "scale_logits",
             not spec.scale_logits or spec.tie_embeddings,
             "False with model.tie_embeddings=False",

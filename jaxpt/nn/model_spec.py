@@ -217,6 +217,9 @@ class ModelSpec(Settings):
       decoder_tokens: a decoder with an encoder has its own token table, which a tied
         head reuses (T5Gemma).
       scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
+      token_dropout: the id of [MASK], whose embedding is then 0, while the others of a
+        text are multiplied by 0.88 / (1 - r), where r is the share of [MASK] in it
+        (ESM-2; 0.12 is its share in training); -1: not so. Not in a decoder.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       multipliers: the sum of embeddings is multiplied by the first,
         the outputs of attention and MLP by the second, and logits,
@@ -332,6 +335,7 @@ class ModelSpec(Settings):
     tie_embeddings: bool = True
     decoder_tokens: bool = False
     scale_embeddings: bool = False
+    token_dropout: Annotated[int, Limits(least=-1)] = -1
     scale_logits: bool = False
     multipliers: Annotated[
         tuple[float, ...], Rule(_are_multipliers, "() or three numbers above 0")

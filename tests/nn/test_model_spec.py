@@ -85,6 +85,7 @@ OTHER = {
     "relative_directions": "past",
     "sinusoids": "halves",
     "decoder_window": 3,
+    "token_dropout": 3,
     "disentangled": "both",
     "multipliers": (12.0, 0.25, 8.0),
     "init": "t5",

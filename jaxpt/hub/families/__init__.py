@@ -62,6 +62,7 @@ ENCODERS = {
     "ltgbert": f"{_HERE}.ltgbert",
     "llada": f"{_HERE}.llada",
     "jina_bert": f"{_HERE}.jina_bert",
+    "esm": f"{_HERE}.esm",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -111,7 +112,6 @@ REFUSED = {
     "led": "encoder has global tokens next to its windows",
     "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",
-    "esm": "embeddings are scaled by the share of masked tokens in each text",
     "mobilebert": "layers are bottlenecks with several MLPs each",
     "rembert": "head has another width than its token table",
     "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
