@@ -156,7 +156,7 @@ class VocabHead(nn.Module):
         spec = self.spec
         if spec.head_transform:
             use_bias = spec.has_transform_bias
-            x = Dense(spec.embedding_dim, spec, use_bias, name="transform")(x)
+            x = Dense(spec.transform_width, spec, use_bias, name="transform")(x)
             x = kernels.activate(spec.transform_activation, x)
             x = Norm(spec, name="norm")(x)
         elif x.shape[-1] != spec.embedding_dim and spec.tie_embeddings:

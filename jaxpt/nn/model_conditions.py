@@ -83,6 +83,13 @@ def _list_layers(spec: Any) -> list[Condition]:
             "False with model.tie_embeddings=False",
         ),
         (
+            "transform_size",
+            spec.transform_size in (0, spec.embedding_dim)
+            or (spec.head_transform and not spec.tie_embeddings),
+            f"0 or {spec.embedding_dim} with model.head_transform=False or "
+            "model.tie_embeddings=True",
+        ),
+        (
             "global_every",
             spec.window > 0 or spec.global_every == 0,
             "0 with model.window=0",

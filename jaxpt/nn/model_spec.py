@@ -232,6 +232,8 @@ class ModelSpec(Settings):
       head_activation: of the heads' dense layers; "auto" is `activation` (LTG-BERT:
         gelu, and gelu_tanh in its MLPs).
       transform_bias: its dense layer has a bias, likewise (NomicBERT has one there).
+      transform_size: the width of `head_transform` and of an untied head's table
+        (RemBERT: 1664, next to E = 256); 0 means E.
       z_loss: the loss over the vocabulary gets this times (log sum exp(logits))^2 for
         each target, in its gradient; the reported losses stay without it (PaLM: 1e-4).
       dropout: on the output of every attention and MLP.
@@ -344,6 +346,7 @@ class ModelSpec(Settings):
     head_transform: bool = False
     head_activation: Annotated[str, OneOf("auto", *ACTIVATIONS)] = "auto"
     transform_bias: Annotated[str, OneOf(*BIASES)] = "auto"
+    transform_size: DerivedWidth = 0
     logit_softcap: NonNegativeFloat = 0.0
     z_loss: NonNegativeFloat = 0.0
     dropout: BelowOne = 0.0
@@ -379,6 +382,11 @@ class ModelSpec(Settings):
     def embedding_dim(self) -> int:
         """E: the width of the embedding table."""
         return self.embedding_size or self.d_model
+
+    @property
+    def transform_width(self) -> int:
+        """The width of the head's transform."""
+        return self.transform_size or self.embedding_dim
 
     @property
     def head_width(self) -> int:

@@ -157,6 +157,8 @@ DEBERTA_2 = DEBERTA | {
     "type_vocab_size": 2,
     "hidden_act": "relu",
 }
+REMBERT = BERT | {"input_embedding_size": 8, "output_embedding_size": 20}
+REMBERT |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ESM = BERT | {
     "position_embedding_type": "rotary",
     "token_dropout": True,
@@ -215,6 +217,7 @@ CASES = {
     "deberta-v2": ("deberta-v2", "masked", DEBERTA),
     "deberta-v2-apart": ("deberta-v2", "masked", DEBERTA_2),
     "eurobert": ("eurobert", "masked", LLAMA | SPECIALS | {"mask_token_id": 3}),
+    "rembert": ("rembert", "masked", REMBERT),
     # Rotary positions and token dropout as in ESM-2; ESM-1b's table and norm.
     "esm": ("esm", "masked", ESM),
     "esm-table": (
@@ -591,7 +594,13 @@ def draw_settings(kind: str, seed: str) -> dict:
             "mask_token_id": pick(3, 4, 29),
             "pad_token_id": pick(0, 1, 2),
         }
-    if kind in ("ernie", "megatron-bert"):
+    if kind == "rembert":
+        width = settings["hidden_size"]
+        settings |= {
+            "input_embedding_size": pick(*({1, 7, 16, 24} - {width})),
+            "output_embedding_size": pick(2, 7, 16, 33, width),
+        }
+    if kind in ("ernie", "megatron-bert", "rembert"):
         return settings | {
             "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
             "hidden_act": pick("gelu", "relu", "gelu_new"),
@@ -860,7 +869,8 @@ def make_batch(name):
     if settings.get("token_dropout"):
         is_masked = real & (rng.random(real.shape) < 0.3)
         batch["input_ids"] = np.where(is_masked, settings["mask_token_id"], ids)
-    if kind in ("bert", "electra", "ernie", "megatron-bert") or has_types:
+    has_types |= kind in ("bert", "electra", "ernie", "megatron-bert", "rembert")
+    if has_types:
         batch["types"] = rng.integers(0, 2, ids.shape)
     return batch | {"labels": labels}
 

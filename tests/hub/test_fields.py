@@ -59,6 +59,7 @@ OLDER = {
     "megatron-bert": ("position_embedding_type",),
     "eurobert": (LENGTH,),
     "esm": ("head_dim",),
+    "rembert": ("position_embedding_type",),
     "deberta-v2": (
         *("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"),
         *("conv_act", "conv_groups", "embedding_size", "attention_head_size"),

@@ -138,7 +138,7 @@ DRAWN += ("eurobert", "stablelm", "starcoder2", "gpt_neox-masked", "blenderbot")
 DRAWN += ("t5gemma", "umt5", "longt5", "mbart", "pegasus", "marian", "m2m_100")
 DRAWN += ("deberta-v2", "olmo", "granite", "gptj", "falcon")
 DRAWN += ("bloom", "mpt", "nanochat", "nemotron", "ernie4_5", "codegen")
-DRAWN += ("openai-gpt", "esm")
+DRAWN += ("openai-gpt", "esm", "rembert")
 DRAWN += ("gemma3_text-masked",)
 
 
@@ -312,7 +312,7 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
 @pytest.mark.parametrize(
     "name",
     ["roberta", "xlm-roberta", "camembert", "data2vec-text", "ernie", "megatron-bert"]
-    + ["roberta-prelayernorm", "esm"],
+    + ["roberta-prelayernorm", "esm", "rembert"],
 )
 def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
     kind, head, settings = CASES[name]

@@ -204,6 +204,8 @@ def test_token_dropout_scales_by_the_share_of_masks_that_a_token_sees(
             [1, 1 / 2, 2 / 3, 1 / 2, 3 / 5, 4 / 6, 4 / 7, 5 / 8],
         ),
     }
+    first = jnp.zeros((1, 1, 8, 8), bool).at[..., 0].set(True)
+    rows["a token that sees only a mask"] = (first, [1] * 8)
     for name, (mask, shares) in rows.items():
         states = model.apply(
             {"params": params},

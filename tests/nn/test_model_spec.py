@@ -118,6 +118,7 @@ WHERE = {
     "post_embed_norm": {"norm_position": "post"},
     "sinusoids": {"positions": "sinusoidal"},
     "decoder_window": {"num_decoder_layers": 2},
+    "transform_size": {"head_transform": True, "tie_embeddings": False},
     "decoder_tokens": {"num_decoder_layers": 2},
     "transform_bias": {"head_transform": True},
     "local_rotary_base": {"positions": "rotary", "window": 8},

@@ -63,6 +63,7 @@ ENCODERS = {
     "llada": f"{_HERE}.llada",
     "jina_bert": f"{_HERE}.jina_bert",
     "esm": f"{_HERE}.esm",
+    "rembert": f"{_HERE}.rembert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -113,7 +114,6 @@ REFUSED = {
     "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",
     "mobilebert": "layers are bottlenecks with several MLPs each",
-    "rembert": "head has another width than its token table",
     "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
     "big_bird": "attention is of random blocks and of tokens that see all others",
     "convbert": "layers have convolutions with kernels that depend on the tokens",
