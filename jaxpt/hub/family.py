@@ -14,7 +14,7 @@ from jaxpt.hub.entries import Computed, Table
 from jaxpt.hub.families import FAMILIES, PURPOSES
 from jaxpt.hub.fields import Config, FieldRow, Values, check_type
 from jaxpt.hub.task_names import HeadNames
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.text_form import TextForm
 
 NONE = "(?!)"  # a pattern that nothing matches
@@ -99,9 +99,10 @@ class Family:
         it can have; the first is the default's.
       rate: the learning rate with which an imported model is trained further.
       settings: others, by full names.
-      counts_from_pad: whether its code counts positions from `pad_token_id` on, over
-        all tokens with another id. Positions are then right only if that is the real
-        padding id; with another id, some token of a text would have no position.
+      counts_from_pad: whether its code counts the rows of a table of positions from
+        `pad_token_id` on, over all tokens with another id. Positions are then right
+        only if that is the real padding id; with another id, some token of a text would
+        have no position.
       mask_advice: how its causal class reads a text in both directions, after "reads
         every text causally".
       freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
@@ -284,12 +285,14 @@ class Family:
 
     def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
         """Raises UserError unless the spec's positions fit the tokenizer's padding."""
-        if self.counts_from_pad and pad is None:
+        if not (self.counts_from_pad and spec.positions in LIMITED):
+            return
+        if pad is None:
             raise DataError(
                 f"the tokenizer has no [PAD], and a {self.name} counts positions from "
                 "its id: tokenizer.specials must list 'pad' before a run is trained"
             )
-        if self.counts_from_pad and pad != spec.position_offset - 1:
+        if pad != spec.position_offset - 1:
             raise DataError(
                 f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
                 f"the tokenizer's [PAD]: a {self.name} counts positions from it"

@@ -149,6 +149,8 @@ def change_tokenizer(
     form = move_text_form(task.vocab.text_form, old.vocab, new.vocab)
     vocab = dataclasses.replace(new.vocab, text_form=form)
     model = config["model"] | {"vocab_size": 0}  # that of the tokenizer
+    if model["token_dropout"] >= 0 and vocab.mask is not None:
+        model["token_dropout"] = vocab.mask
     plan = make_plan(config | {"model": model}, fixed)
     result = make_task(plan, vocab)
     # Axes with an entry for each id are those that depend on the number of ids.

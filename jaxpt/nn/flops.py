@@ -85,10 +85,10 @@ def head_flops(spec: ModelSpec, num_positions: float) -> float:
     """Forward operations of the vocabulary head on `num_positions`."""
     table = spec.embedding_dim if spec.tie_embeddings else spec.d_model
     if spec.head_transform:
-        table = spec.embedding_dim
+        table = spec.transform_width
     operations = 2 * num_positions * table * spec.vocab_size
     if spec.head_transform or (spec.tie_embeddings and table != spec.d_model):
-        operations += 2 * num_positions * spec.d_model * spec.embedding_dim
+        operations += 2 * num_positions * spec.d_model * table
     return operations
 
 

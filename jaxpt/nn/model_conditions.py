@@ -73,9 +73,21 @@ def _list_layers(spec: Any) -> list[Condition]:
             "False with model.norm_scale=False",
         ),
         (
+            "token_dropout",
+            spec.token_dropout < 0 or not spec.num_decoder_layers,
+            "-1 with model.num_decoder_layers",
+        ),
+        (
             "scale_logits",
             not spec.scale_logits or spec.tie_embeddings,
             "False with model.tie_embeddings=False",
+        ),
+        (
+            "transform_size",
+            spec.transform_size in (0, spec.embedding_dim)
+            or (spec.head_transform and not spec.tie_embeddings),
+            f"0 or {spec.embedding_dim} with model.head_transform=False or "
+            "model.tie_embeddings=True",
         ),
         (
             "global_every",

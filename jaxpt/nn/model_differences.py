@@ -47,6 +47,7 @@ LAYOUT = (
     "head_bias",
     "head_transform",
     "transform_bias",
+    "transform_size",
 )
 # Fields for initialization and training; configs of transformers lack most of them.
 TRAINING = (
@@ -101,6 +102,7 @@ def _normal(spec: ModelSpec) -> dict:
     values["multipliers"] = spec.multipliers or (1.0, 1.0, 1.0)
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
+    values["transform_size"] = spec.transform_width
     values["qkv_bias"] = "yes" if spec.has_qkv_bias else "no"
     values["out_bias"] = "yes" if spec.has_out_bias else "no"
     values["up_bias"] = "yes" if spec.has_up_bias else "no"
@@ -130,6 +132,7 @@ def _normal(spec: ModelSpec) -> dict:
         "attention_scalar": not spec.scale_attention,
         "norm_bias": spec.norm == "rmsnorm",
         "transform_bias": not spec.head_transform,
+        "transform_size": not spec.head_transform,
         "base_width": spec.parametrization == "standard",
         "base_depth": not DEPTH_EXPONENTS[spec.parametrization],
     }

@@ -221,6 +221,9 @@ class ModelSpec(Settings):
       decoder_tokens: a decoder with an encoder has its own token table, which a tied
         head reuses (T5Gemma).
       scale_embeddings: token embeddings are multiplied by sqrt(D) (Gemma).
+      token_dropout: the id of [MASK], whose embedding is then 0, while the others of a
+        text are multiplied by 0.88 / (1 - r), where r is the share of [MASK] in it
+        (ESM-2; 0.12 is its share in training); -1: not so. Not in a decoder.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
       multipliers: the sum of embeddings is multiplied by the first,
         the outputs of attention and MLP by the second, and logits,
@@ -233,6 +236,8 @@ class ModelSpec(Settings):
       head_activation: of the heads' dense layers; "auto" is `activation` (LTG-BERT:
         gelu, and gelu_tanh in its MLPs).
       transform_bias: its dense layer has a bias, likewise (NomicBERT has one there).
+      transform_size: the width of `head_transform` and of an untied head's table
+        (RemBERT: 1664, next to E = 256); 0 means E.
       z_loss: the loss over the vocabulary gets this times (log sum exp(logits))^2 for
         each target, in its gradient; the reported losses stay without it (PaLM: 1e-4).
       dropout: on the output of every attention and MLP.
@@ -337,6 +342,7 @@ class ModelSpec(Settings):
     tie_embeddings: bool = True
     decoder_tokens: bool = False
     scale_embeddings: bool = False
+    token_dropout: Annotated[int, Limits(least=-1)] = -1
     scale_logits: bool = False
     multipliers: Annotated[
         tuple[float, ...], Rule(_are_multipliers, "() or three numbers above 0")
@@ -345,6 +351,7 @@ class ModelSpec(Settings):
     head_transform: bool = False
     head_activation: Annotated[str, OneOf("auto", *ACTIVATIONS)] = "auto"
     transform_bias: Annotated[str, OneOf(*BIASES)] = "auto"
+    transform_size: DerivedWidth = 0
     logit_softcap: NonNegativeFloat = 0.0
     z_loss: NonNegativeFloat = 0.0
     dropout: BelowOne = 0.0
@@ -380,6 +387,11 @@ class ModelSpec(Settings):
     def embedding_dim(self) -> int:
         """E: the width of the embedding table."""
         return self.embedding_size or self.d_model
+
+    @property
+    def transform_width(self) -> int:
+        """The width of the head's transform."""
+        return self.transform_size or self.embedding_dim
 
     @property
     def head_width(self) -> int:

@@ -108,6 +108,7 @@ def check_model(spec: ModelSpec) -> None:
         ("attention_out_norm", spec.attention_out_norm != "after", "none or before"),
         ("init", spec.init in ("normal", "truncated"), "normal or truncated"),
         ("embedding_size", spec.embedding_dim == spec.d_model, "0 or model.d_model"),
+        ("transform_size", spec.transform_width == spec.d_model, "0 or model.d_model"),
         ("scale_attention", spec.scale_attention, "True"),
         ("scale_embeddings", not spec.scale_embeddings, "False"),
         ("scale_logits", not spec.scale_logits, "False"),

@@ -16,7 +16,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.stacks import LayerCache, Stack
 from jaxpt.ops.chunked_loss import HeadInputs
 from jaxpt.ops.losses import Sampling, Scores
-from jaxpt.ops.masks import Mask, sees_previous
+from jaxpt.ops.masks import Mask, seen_share, sees_previous
 from jaxpt.ops.segments import segment_positions
 
 
@@ -227,9 +227,10 @@ class Transformer(nn.Module):
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """What the first layer of the only stack or of the encoder reads."""
-        seen = self._find_seen(ids, attn_mask)
-        x = self.embed(ids, position_ids, types, seen, deterministic=deterministic)
-        return self._project(x)
+        seen, mask_id = self._find_seen(ids, attn_mask), self.spec.token_dropout
+        share = seen_share(attn_mask, ids == mask_id) if mask_id >= 0 else None
+        args = ids, position_ids, types, seen, None, share
+        return self._project(self.embed(*args, deterministic=deterministic))
 
     @property
     def _tokens(self) -> Float[Array, "V E"]:

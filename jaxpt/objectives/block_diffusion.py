@@ -274,6 +274,7 @@ class Spec(masked_diffusion.BoundSpec):
         refused = (
             ("smear", model_spec.smear, "False"),
             ("window", model_spec.window > 0, "0"),
+            ("token_dropout", model_spec.token_dropout >= 0, "-1"),
         )
         for name, is_set, allowed in refused:
             if is_set:  # a token's neighbours are not all next to it in the array

@@ -9,7 +9,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 # The logit of a key that is not visible. Large and finite, so that a query without
 # visible keys gets equal weights and not NaN.
@@ -148,6 +148,22 @@ def sees_previous(
         previous = jnp.roll(mask.key_segments, 1, axis=1)
         visible &= (mask.query_segments == previous) & (previous != 0)
     return visible
+
+
+def seen_share(mask: Mask, is_chosen: Bool[Array, "B S"]) -> Float[Array, "B S"]:
+    """The share of chosen tokens among those that each query sees; 0 if it sees none.
+
+    Of a text in both directions it is the same for all its tokens. XLA does not store
+    the mask for it.
+
+    >>> ids, is_chosen = jnp.array([[1, 1, 2, 0]]), jnp.array([[0, 1, 0, 1]]) > 0
+    >>> seen_share(segments(ids), is_chosen).tolist()
+    [[0.5, 0.5, 0.0, 0.0]]
+    """
+    size = is_chosen.shape[1]
+    visible = materialise(mask, size, size)[:, 0]
+    num_chosen = jnp.sum(visible & is_chosen[:, None], axis=-1, dtype=jnp.float32)
+    return num_chosen / jnp.maximum(visible.sum(-1), 1)
 
 
 def segments(

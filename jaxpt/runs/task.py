@@ -18,6 +18,7 @@ from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import Update, average_params
 from jaxpt.nn.attention import list_requests
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
+from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.ops.kernel_choice import explain_kernel
@@ -242,6 +243,11 @@ def make_task(plan: Plan, vocab: Vocab) -> Task:
     plan = resolve_dtype(plan)
     model_spec = with_vocab(plan.model, vocab)
     model = plan.spec.make_network(model_spec, vocab)
+    if model_spec.token_dropout >= 0 and isinstance(model, WritesText):
+        raise ConfigError(  # the ids of the tokens before are not in a cache
+            f"model.token_dropout={model_spec.token_dropout}: must be -1 for "
+            f"{plan.objective_name}, which generates text"
+        )
     return Task(plan, vocab, model_spec, model, _make_optimizer(plan, model))
 
 
@@ -270,6 +276,12 @@ def resolve_dtype(plan: Plan) -> Plan:
 
 def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
     """The model's spec with the size of the vocabulary."""
+    if spec.token_dropout not in (-1, vocab.mask):
+        allowed = "" if vocab.mask is None else f"{vocab.mask}, the id of [MASK], or "
+        raise ConfigError(
+            f"model.token_dropout={spec.token_dropout}: must be {allowed}-1 with this "
+            "tokenizer"
+        )
     if 0 < spec.vocab_size < vocab.size:
         raise ConfigError(
             f"model.vocab_size={spec.vocab_size}: must be at least {vocab.size}, the "

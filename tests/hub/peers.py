@@ -1,6 +1,7 @@
 """Models of transformers with random weights, saved and run. Needs torch."""
 
 import json
+import re
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from safetensors.numpy import load_file
 from transformers.core_model_loading import revert_weight_conversion
 
 from jaxpt.hub.configs import read_config
+from jaxpt.hub.convert import modernise
 from jaxpt.hub.family import find_family
 
 
@@ -48,10 +50,18 @@ def correct(model, config):
 
 
 def save(model, folder):
-    """The config and the tensors that transformers writes."""
+    """The config and the tensors that transformers writes, by their present names."""
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    return config, load_file(folder / "model.safetensors")
+    tensors = load_file(folder / "model.safetensors")
+    renamed = find_family(config["model_type"]).renamed
+    return config, dict(modernise(tensors, renamed))
+
+
+def is_unused(kind, name):
+    """Whether a parameter of a class is one that its language model does not use."""
+    family = find_family(kind)
+    return bool(re.fullmatch(family.unused, name.removeprefix(family.body)))
 
 
 def run_theirs(model, batch, name):
@@ -91,6 +101,7 @@ def run_theirs(model, batch, name):
         names.get(n, n): torch.zeros_like(p) if p.grad is None else p.grad
         for n, p in parameters.items()
         if p.requires_grad  # but for tables of sinusoidal positions
+        and not is_unused(kind, n)
     }
     if kind in ROTARY_BERTS:  # whose files keep the names and the fused tensors
         grads = revert_weight_conversion(model, grads)

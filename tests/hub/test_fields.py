@@ -25,6 +25,12 @@ NEEDED = {
     "modernbert": {"global_attn_every_n_layers": 1},
     "modernbert-decoder": {"global_attn_every_n_layers": 1},
     "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    "esm": {
+        "vocab_size": 33,
+        "pad_token_id": 1,
+        "token_dropout": True,
+        "mask_token_id": 32,
+    },
 }
 
 # All but families without a class of transformers, which have tests of their own:
@@ -63,6 +69,8 @@ OLDER = {
     "ernie": ("position_embedding_type",),
     "megatron-bert": ("position_embedding_type",),
     "eurobert": (LENGTH,),
+    "esm": ("head_dim",),
+    "rembert": ("position_embedding_type",),
     "deberta-v2": (
         *("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"),
         *("conv_act", "conv_groups", "embedding_size", "attention_head_size"),
@@ -263,6 +271,9 @@ OTHERS = {
     "attn_config": [{"attn_pdrop": 1}, {"alibi": False}, {"clip_qkv": 6.0}, 3],
     "logit_scale": [0.5, "inv_sqrt_d_model"],
     "word_embed_proj_dim": [768, 512],
+    "esmfold_config": [{"esm_type": "x"}],
+    "vocab_list": [["<cls>"]],
+    "emb_layer_norm_before": [True, "x"],
 }
 
 

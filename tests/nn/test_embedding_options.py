@@ -13,6 +13,7 @@ from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
+HALF = [1 / 2, 1 / 2]
 BOTH = {"value_embeddings": True, "smear": True}
 TOKENS = jnp.array([[7, 2, 9, 4, 0, 5]])  # all different, so that each has own rows
 
@@ -180,3 +181,41 @@ def test_a_smear_reads_the_token_before_where_the_mask_shows_it(make_spec, make_
     before[[2, 5]] = 0
     packed = masks.segments(jnp.array([[1, 1, 2, 2, 2, 0]]))
     np.testing.assert_allclose(embed(packed), x + before, rtol=1e-4, atol=1e-5)
+
+
+def test_token_dropout_scales_by_the_share_of_masks_that_a_token_sees(
+    make_spec, make_params
+):
+    """ESM-2's, in NumPy: of each document of a packed row, and without padding."""
+    spec = make_spec(token_dropout=9, num_layers=1, positions="none")
+    model, params = make_params(spec)
+    table, ids = np.asarray(params["embed"]["tokens"]), [9, 2, 9, 4, 9, 9, 5, 9]
+    packed, alone = ([1, 1, 2, 2, 2, 3, 3, 0], [1, 2, 3, 2, 4, 4, 5, 5])
+    rows = {
+        "full": (masks.full(), [5 / 8] * 8),
+        "packed": (
+            masks.segments(jnp.array([packed])),
+            [*HALF, *[2 / 3] * 3, *HALF, 0],
+        ),
+        "padded": (masks.key_padding(jnp.array([4])), [1 / 2] * 8),
+        "masks": (masks.segments(jnp.array([alone])), [1, 0, 1, 0, 1, 1, *HALF]),
+        "causal": (
+            masks.causal(),
+            [1, 1 / 2, 2 / 3, 1 / 2, 3 / 5, 4 / 6, 4 / 7, 5 / 8],
+        ),
+    }
+    first = jnp.zeros((1, 1, 8, 8), bool).at[..., 0].set(True)
+    rows["a token that sees only a mask"] = (first, [1] * 8)
+    for name, (mask, shares) in rows.items():
+        states = model.apply(
+            {"params": params},
+            jnp.array([ids]),
+            mask,
+            deterministic=True,
+            method="encode",
+            capture_intermediates=lambda module, _: module.name == "embed",
+        )[1]["intermediates"]["embed"]["__call__"][0]
+        left = 1 - np.array(shares)
+        factor = 0.88 / np.where(left > 0, left, 1) * (np.array(ids) != 9)
+        expected = factor[:, None] * table[ids]
+        np.testing.assert_allclose(states[0], expected, rtol=1e-5, err_msg=name)

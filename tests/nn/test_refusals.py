@@ -63,6 +63,9 @@ MODEL = """
     decoder_window=0: must be -1 with; decoder_window=-2 & num_decoder_layers=1
     relative_every_layer=True: must be False with; sinusoids=both
     d_model=2 & num_heads=1 & sinusoids=fairseq: must be at least 4
+    transform_size=-1; transform_size=64: must be 0 or 128 with
+    transform_size=64 & head_transform=True: must be 0 or 128 with
+    token_dropout=-2; token_dropout=3 & num_decoder_layers=1: must be -1 with
 """
 ADAPT = """
     method=qlora ... linear_probe, exact_probe, lora

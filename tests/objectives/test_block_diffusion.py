@@ -155,7 +155,9 @@ def test_packed_documents_are_isolated_and_start_blocks_and_positions(
         np.testing.assert_allclose(whole[own], alone, rtol=1e-3, atol=2e-5)
 
 
-@pytest.mark.parametrize("name, value", [("smear", True), ("window", 2)])
+@pytest.mark.parametrize(
+    "name, value", [("smear", True), ("window", 2), ("token_dropout", 4)]
+)
 def test_what_reads_neighbours_in_the_array_is_refused(name, value, refuses):
     start = f"model.{name}={value}: must be"
     check_refusal(lambda: make_tiny(2, **{name: value}), [start], refuses)

@@ -65,6 +65,8 @@ ENCODERS = {
     "jina_bert": f"{_HERE}.jina_bert",
     "bd3lm": f"{_HERE}.bd3lm",
     "mdlm": f"{_HERE}.mdlm",
+    "esm": f"{_HERE}.esm",
+    "rembert": f"{_HERE}.rembert",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -115,9 +117,7 @@ REFUSED = {
     "led": "encoder has global tokens next to its windows",
     "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",
-    "esm": "embeddings are scaled by the share of masked tokens in each text",
     "mobilebert": "layers are bottlenecks with several MLPs each",
-    "rembert": "head has another width than its token table",
     "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
     "big_bird": "attention is of random blocks and of tokens that see all others",
     "convbert": "layers have convolutions with kernels that depend on the tokens",

@@ -46,6 +46,8 @@ def list_rows(
     has_types: bool = True,
     epsilon: float = 1e-12,
     positions: str = "absolute",
+    is_tied: bool = True,
+    dropout: float = 0.1,
 ) -> tuple[FieldRow, ...]:
     """The rows that all share, with the defaults of a class.
 
@@ -60,7 +62,7 @@ def list_rows(
             is_encoder_decoder=False,
             add_cross_attention=False,
         ),
-        fixed(tie_word_embeddings=True, is_written=True),
+        fixed(tie_word_embeddings=is_tied, is_written=True),
         field("vocab_size", "vocab_size", vocab_size),
         field("num_hidden_layers", "num_layers", layers),
         field("hidden_size", "d_model", width),
@@ -68,14 +70,23 @@ def list_rows(
         field("intermediate_size", "d_ff", mlp_width),
         *types,
         field("layer_norm_eps", "norm_epsilon", epsilon),
-        field("hidden_dropout_prob", ("dropout", "embed_dropout"), 0.1),
-        field("attention_probs_dropout_prob", "attention_dropout", 0.1),
+        field("hidden_dropout_prob", ("dropout", "embed_dropout"), dropout),
+        field("attention_probs_dropout_prob", "attention_dropout", dropout),
         field("initializer_range", "init_std", 0.02),
     )
 
 
-def list_body(spec: ModelSpec, prefix: str, modules: Modules = MODULES) -> Table:
-    """The entries of embeddings and layers."""
+def list_body(
+    spec: ModelSpec,
+    prefix: str,
+    modules: Modules = MODULES,
+    project: str = "embeddings_project",
+) -> Table:
+    """The entries of embeddings and layers.
+
+    Args:
+      project: the name of the layer from embeddings to hidden states, if there is one.
+    """
     hf_prefix = f"{prefix}.embeddings"
     yield TensorEntry(f"{hf_prefix}.word_embeddings.weight", ("embed/tokens",))
     yield TensorEntry(
@@ -86,7 +97,7 @@ def list_body(spec: ModelSpec, prefix: str, modules: Modules = MODULES) -> Table
     if spec.norms_embeddings:
         yield from map_norm(spec, f"{hf_prefix}.LayerNorm", "embed/norm")
     if spec.embedding_dim != spec.d_model:
-        yield from map_linear(spec, f"{prefix}.embeddings_project", "project")
+        yield from map_linear(spec, f"{prefix}.{project}", "project")
     layers = f"{prefix}.encoder.layer"
     yield from map_layers(spec, spec.num_layers, layers, "encoder", modules)
 

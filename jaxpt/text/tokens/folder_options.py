@@ -33,10 +33,12 @@ from jaxpt.text.tokens.added_tokens import (
 )
 from jaxpt.text.tokens.core import check_ids
 from jaxpt.text.tokens.encoding import Tokenizer
+from jaxpt.text.tokens.letters import read_letters
 from jaxpt.text.tokens.post_processor import write_template
 from jaxpt.text.tokens.special_names import find_roles, find_unknown
 from jaxpt.text.tokens.transformers_classes import (
     CLASSES,
+    LETTERS,
     PLAIN_NAMES,
     REMOTE,
     TokenizerClass,
@@ -47,11 +49,8 @@ from jaxpt.text_form import TextForm
 
 _log = logging.getLogger(__name__)
 
-CONFIG, MAP, ADDED = (
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+CONFIG, MAP = "tokenizer_config.json", "special_tokens_map.json"
+ADDED = "added_tokens.json"
 NAMES = (CONFIG, MAP, ADDED)
 # Options of tokenizer_config.json that change no ids of a text: what it is decoded to,
 # its length, padding, conversation, the names of files, and what transformers ignores.
@@ -96,7 +95,7 @@ class FolderOptions:
       options: of tokenizer_config.json, with the tokens of special_tokens_map.json.
       added: added tokens by their ids, which they must get.
       has_all: whether these are all of them, and those of tokenizer.json do not count.
-      name: a key of `CLASSES`, or None.
+      name: a key of `CLASSES`, `LETTERS` or None.
       is_named: whether a file names the class, not only the model's type.
       ids: ids of special tokens by role, of generation_config.json and config.json.
       size: the number of ids of the folder's model, if it has one.
@@ -328,6 +327,8 @@ def read_named(
       specials, num: special tokens and the number of sentinels that it must have.
     """
     options = read_options(folder)
+    if options is not None and options.name == LETTERS:
+        return read_letters(folder, options.options, specials, num)
     name = special_names.name_specials if options is None else options.name_specials
     return name(core, specials, num)
 

@@ -14,6 +14,7 @@ from jaxpt.errors import DataError, UserError
 from jaxpt.files import disk, schema
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.folder_options import FolderOptions, read_options
+from jaxpt.text.tokens.letters import read_letters
 from jaxpt.text.tokens.special_names import (
     USUAL_NAMES,
     append,
@@ -21,7 +22,7 @@ from jaxpt.text.tokens.special_names import (
     read_json,
     round_scores,
 )
-from jaxpt.text.tokens.transformers_classes import CLASSES
+from jaxpt.text.tokens.transformers_classes import CLASSES, LETTERS
 from jaxpt.text.tokens.vocab import SPECIALS
 
 # The files of a folder; the first complete entry is read.
@@ -59,6 +60,9 @@ def read_published(
     path = Path(path)
     try:
         file, options = _find_file(path)
+        if options is not None and options.name == LETTERS:
+            given = options.options, specials, num_sentinels
+            return read_letters(options.folder, *given)
         core = _read_core(file)
         has_list = file.suffix == ".json" and file.name not in _PAIRS
         roles = None if has_list else _find_format_roles(core, file)

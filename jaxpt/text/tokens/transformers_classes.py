@@ -463,6 +463,7 @@ _ALIASES = {
     "OPTTokenizer": PLAIN,
     "PhiTokenizer": PLAIN,
 }
+LETTERS = "EsmTokenizer"  # which reads no tokenizer.json (`letters`)
 PLAIN_NAMES = ("PreTrainedTokenizerFast", PLAIN)
 # Those that are code of a repository, which is not run: what they compute is known.
 REMOTE = ("DreamTokenizer",)
@@ -497,6 +498,7 @@ KINDS: dict[str, str | None] = {
     "xlm-roberta": "XLMRobertaTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
+    "esm": LETTERS,
 }
 # Model types, or names of models, whose folders name a wrong class: the type's counts.
 _CORRECTED = ("qwen2", "camembertv2-base")
@@ -520,7 +522,7 @@ def choose_class(
       model_name: of config.json, which few models have.
 
     Returns:
-      a key of `CLASSES`; None if nothing determines it.
+      a key of `CLASSES` or `LETTERS`; None if nothing determines it.
     """
     name: str | None
     registered = KINDS.get(kind) if isinstance(kind, str) else None
@@ -546,10 +548,10 @@ def choose_class(
         name = PLAIN  # Llama 3
     else:
         name = PLAIN if short in PLAIN_NAMES else _ALIASES.get(short, short)
-    if name not in CLASSES:
+    if name not in (*CLASSES, LETTERS):
         raise DataError(
             f"{where}: tokenizer_class={named!r}: is not supported; must be one of "
-            f"{', '.join([*CLASSES, *_ALIASES])}"
+            f"{', '.join([*CLASSES, LETTERS, *_ALIASES])}"
         )
     return name
 
