@@ -147,6 +147,14 @@ def test_commands_of_a_page_are_parsed(path, monkeypatch):
     assert [*find_faults(path)] == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_tables_and_headings_are_separate_blocks(path):
+    """MkDocs takes a line directly below a table for a row of it."""
+    text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    assert re.findall(r"^\|.*\n(?!\||\n).+", text, re.MULTILINE) == []
+    assert re.findall(r".+\n#+ .*", text) == []
+
+
 def test_no_two_commands_write_one_folder():
     """A reader of several pages would be refused, or would lose files."""
     written = list_written(PAGES)
