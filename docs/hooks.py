@@ -85,8 +85,10 @@ def on_files(files, config):
     return files
 
 
-def on_page_markdown(markdown, **_) -> str:
+def on_page_markdown(markdown, page, **_) -> str:
     """Prints a file of the repository in the place of `<!-- source: FILE -->`."""
+    if page.is_homepage:  # its output of 100 columns needs the room
+        page.meta["hide"] = ["toc"]
 
     def show(match) -> str:
         source = (pathlib.Path(__file__).parents[1] / match[1]).read_text().rstrip()
