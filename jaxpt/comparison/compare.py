@@ -67,7 +67,7 @@ def compare(
             locks.enter_context(hold(run_path(workdir, *run)))
         write_plans(workdir, prepared)
         trainer = Trainer(prepared, workdir)
-        countdown, entries = Countdown(runs, [1.0] * len(runs)), []
+        countdown, entries = Countdown(runs, weigh_runs(prepared, runs)), []
         for index, run in enumerate(runs):
             is_finished = processes.on_first(partial(trainer.is_finished, *run))
             with countdown.timed(index, is_finished):
