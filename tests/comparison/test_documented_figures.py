@@ -1,4 +1,4 @@
-"""Figures of the README and of pages that are not of one study are those of results/."""
+"""Figures of the README and of the guides are those of results/."""
 
 import re
 from collections import defaultdict
