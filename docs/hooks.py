@@ -13,6 +13,7 @@ negative.md              results/negative.md
 
 import html
 import inspect
+import logging
 import os
 import pathlib
 import re
@@ -84,8 +85,10 @@ def on_files(files, config):
     return files
 
 
-def on_page_markdown(markdown, **_) -> str:
+def on_page_markdown(markdown, page, **_) -> str:
     """Prints a file of the repository in the place of `<!-- source: FILE -->`."""
+    if page.is_homepage:  # its output of 100 columns needs the room
+        page.meta["hide"] = ["toc"]
 
     def show(match) -> str:
         source = (pathlib.Path(__file__).parents[1] / match[1]).read_text().rstrip()
@@ -97,6 +100,8 @@ def on_page_markdown(markdown, **_) -> str:
 def draw_pictures() -> dict[str, bytes]:
     """An SVG for each objective: one passage as inputs, targets and attention mask."""
     names, pictures = list(OBJECTIVES), {}
+    # Its warnings concern training on rows as short as a picture's.
+    logging.getLogger("jaxpt").setLevel(logging.ERROR)
     config = jaxpt.read_config("quickstart", PASSAGE)
     plans = make_plans(config, names, list(PASSAGE))
     tokenizer, corpora = load_text(next(iter(plans.values())).text)

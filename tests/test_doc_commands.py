@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,20 @@ INLINE = re.compile(r"`(?:\.venv/bin/)?jaxpt ([a-z-]+ -[^`]*)`")
 REFUSED = re.compile(r"^\| `jaxpt [^|]*\| `.*", re.MULTILINE)
 # What ends a command or joins it to another.
 END = {"|", "&", "&&", ">", "done", "|| exit"}
+# The flag that names the folder or file that a command writes.
+WRITTEN = dict.fromkeys(
+    ("train", "compare", "import", "report", "reproduce"), "workdir"
+)
+WRITTEN |= dict.fromkeys(
+    ("tokenizer", "prepare", "finetune", "export", "archive"), "to"
+)
+WRITTEN |= dict.fromkeys(("applet", "analyse", "fit-scaling"), "to")
+SHIPPED = re.compile(r"^((?:--config=)?)configs/(\w+)\.py")
+PLACES = {"RUN", "DIR", "run"}  # of the reader
+# What a command may add when it is repeated on the same folder.
+ADDED = re.compile(
+    r"--(part|merge|ray\w*|run|run_index|register|push|config\.compare\.task\w*)\b"
+)
 OWN = re.compile(r"[=,]\w+\.\w+$")  # an objective outside the package
 
 
@@ -102,6 +117,26 @@ def find_faults(path):
             yield f"{shlex.join(words)}: {fault}"
 
 
+def list_written(pages):
+    """For each folder or file: the different commands that write it, with the page."""
+    written = defaultdict(dict)
+    for path in pages:
+        for name, *words in list_commands(path.read_text(encoding="utf-8")):
+            words = [SHIPPED.sub(r"\1\2", word) for word in words]
+            flags = expand(COMMANDS[name], words)
+            place = dict(flag[2:].partition("=")[::2] for flag in flags).get(
+                WRITTEN.get(name)
+            )
+            is_reading = name in ("train", "compare") and not any(
+                flag.startswith("--config=") for flag in flags
+            )
+            is_reading |= "--dry_run" in flags
+            if place and place not in PLACES and not is_reading:
+                kept = sorted(w for w in flags if not ADDED.match(w))
+                written[place].setdefault((name, *kept), path.name)
+    return written
+
+
 def test_there_are_commands():
     assert sum(len([*list_commands(path.read_text())]) for path in PAGES) > 220
 
@@ -110,6 +145,34 @@ def test_there_are_commands():
 def test_commands_of_a_page_are_parsed(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert [*find_faults(path)] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_tables_and_headings_are_separate_blocks(path):
+    """MkDocs takes a line directly below a table for a row of it."""
+    text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+    assert re.findall(r"^\|.*\n(?!\||\n).+", text, re.MULTILINE) == []
+    assert re.findall(r".+\n#+ .*", text) == []
+
+
+def test_no_two_commands_write_one_folder():
+    """A reader of several pages would be refused, or would lose files."""
+    written = list_written(PAGES)
+    assert len(written) > 80
+    assert {place: made for place, made in written.items() if len(made) > 1} == {}
+
+
+def test_two_commands_for_one_folder_are_found(tmp_path):
+    lines = {
+        "a.md": "jaxpt train --config quickstart:mlm --data a.txt --workdir runs/a",
+        "b.md": "jaxpt train --config quickstart:mlm --config.data.path=a.txt "
+        "--workdir=runs/a\njaxpt train --workdir runs/a",
+        "c.md": "jaxpt train --config quickstart:clm --workdir runs/a",
+    }
+    for name, line in lines.items():
+        (tmp_path / name).write_text(f"```\n{line}\n```\n")
+    written = list_written(sorted(tmp_path.iterdir()))
+    assert sorted(written["runs/a"].values()) == ["a.md", "c.md"]
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,7 @@ def make_likelihood(
         options,
         count_unknown=tokenizer.count_unknown,
         unknown_bits=tokenizer.vocab.unknown_bits,
+        trained_len=program.task.model_spec.max_len,
     )
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxpt.judge.examples import means
 from jaxpt.learn.state import TrainState
 from jaxpt.runs.program import Program
@@ -45,6 +48,9 @@ class Evaluator:
         self._take_samples = take_samples
         self._score_tasks = score_tasks or (lambda params: {})
         self._measured: dict[int, Measured] = {}  # by step, in this process
+        # What step 0 measured of random parameters. A run may start from others, those
+        # of another run, a teacher or an imported model.
+        self._control = NO_RESULTS
 
     def evaluate(self, state: TrainState, step: int) -> None:
         """Logs the validation metrics and samples of a state in its saved form."""
@@ -61,6 +67,8 @@ class Evaluator:
             values |= means(measure_exact(*run, is_quick=True)[0])
         values |= frozen.metrics | self._score_tasks(params)
         self._measured[step] = frozen._replace(metrics=values)
+        if step == 0 and frozen.metrics and _are_equal(params, self._init_random()):
+            self._control = self._measured[0]
         samples = self._take_samples(params) if self._take_samples else []
         decay = self._task.plan.optim.ema_decay
         ema = {"ema_decay": decay} if decay else {}
@@ -74,12 +82,26 @@ class Evaluator:
         """The run's final metrics, without measuring again what evaluations did."""
         self._log.announce(f"measuring the run after step {step}")
         params, seed = state.eval_params, self._task.plan.train.seed
-        known, control = (self._measured.get(at, NO_RESULTS) for at in (step, 0))
+        known = self._measured.get(step, NO_RESULTS)
         if not only_valid:
             run = self._program, params, self._corpora, seed
-            measured = measure(*run, known, control)
+            measured = measure(*run, known, self._control)
             scores = {} if known.metrics else self._score_tasks(params)
             return measured._replace(metrics=measured.metrics | scores)
         if known.metrics:
             return known
         return Measured(measure_valid(self._program, params, self._corpora), {}, {})
+
+    def _init_random(self) -> Any:
+        return self._program.init_params(self._task.plan.train.seed)
+
+
+def _are_equal(first: Any, second: Any) -> bool:
+    """Whether two trees of arrays have the same values."""
+
+    @jax.jit
+    def compare(first, second):
+        same = jax.tree.map(lambda a, b: (a == b).all(), first, second)
+        return jax.tree.reduce(jnp.logical_and, same)
+
+    return bool(compare(first, second))

@@ -297,7 +297,7 @@ def measure(
     Args:
       seed: of the run, from which its initial parameters are drawn.
       known: what was measured of these parameters already.
-      control: what was measured of the initial parameters already.
+      control: what was measured of random initialization already.
 
     Returns:
       valid_*, the objective's own; val_perplexity, bits_per_byte and, if above 0, the
@@ -309,7 +309,7 @@ def measure(
       pair_accuracy, pair_nats (eval.pair_questions); word_accuracy (eval.num_words);
       choice_bayes_accuracy (eval.num_choices); regret_left_to_right, regret_two_sided,
       of other answers regret_*_bayes and regret_*_generator, and special_mass_* (text
-      of a language). Names that end in _random are of the initial parameters.
+      of a language). Names that end in _random are of random initialization.
     """
     fresh = program.init_params(seed)
     metrics = dict(known.metrics or measure_valid(program, params, corpora))

@@ -44,6 +44,7 @@ class EvalContext(NamedTuple):
       shots: solved items of the training data.
       count_unknown: the number of parts of a text that are not in the vocabulary.
       unknown_bits: of ids and their bytes (`Vocab.unknown_bits`).
+      trained_len: the most positions of a row in training; 0 is unknown.
     """
 
     scorer: TextScorer
@@ -55,6 +56,7 @@ class EvalContext(NamedTuple):
     unknown_bits: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda ids, sizes: (
         np.zeros(len(ids))
     )
+    trained_len: int = 0
 
 
 class Figure(NamedTuple):

@@ -237,6 +237,11 @@ def evaluate_texts(
             f"{reading.counts.lines:,} line ends and {reading.counts.num_bytes:,} "
             f"bytes that are scored."
         ]
+        if 0 < eval_context.trained_len < window:
+            notes.append(
+                f"These windows are longer than the rows of training (model.max_len="
+                f"{eval_context.trained_len}), which may make the scores worse."
+            )
         if reading.num_unscored:
             notes.append(
                 f"The first tokens of {reading.num_unscored} texts have no score and "

@@ -13,6 +13,7 @@ from comparison.conftest import draw_nothing
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxpt
 from jaxpt.cli import main as cli
 from jaxpt.comparison import archive as archiving
 from jaxpt.comparison import compare as comparison
@@ -514,9 +515,12 @@ def test_the_report_is_printed_in_every_form(tmp_path, capsys):
     assert [row[5] for row in rows] == ["a", "b", "c", "d"]
     assert note.startswith("Objectives that share a letter do not differ")
     assert "bigram-matched cloze:\nbetter mean  worse mean" in text
-    # The docs show this output.
-    docs = (QUICKSTART.parents[1] / "docs" / "compare.md").read_text("utf-8")
-    assert f"{sentence}\n\n{table}\n\n{note}\n\n" in docs
+    # The docs show this output, without the pairs.
+    whole = repr(jaxpt.load_comparison(tmp_path / "report"))
+    docs = QUICKSTART.parents[1] / "docs"
+    assert f"```\n{whole}\n\nreport: " in (docs / "index.md").read_text("utf-8")
+    first = "\n\n".join(whole.split("\n\n")[:4])  # without the tables of numbers
+    assert f"```\n{first}\n```" in (docs / "compare.md").read_text("utf-8")
     assert cli.main([*argv, "--format=csv"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("metric,objective,rank,rank_to,mean,low,high,std,seeds")

@@ -13,6 +13,7 @@ from tiny import make_config, slow
 
 from jaxpt.comparison import budget, collect_runs, plan_runs
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison.countdown import Countdown
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
@@ -341,11 +342,20 @@ def test_the_page_is_self_contained(report):
 
 
 @pytest.mark.slow
-def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
+def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick, caplog):
     workdir, written, _ = report
     monkeypatch.setattr(loop, "prefetch", None)  # would raise if it trained
+    counted = []
+    monkeypatch.setattr(
+        comparison, "Countdown", lambda *args: counted.append(args) or Countdown(*args)
+    )
     config = make_comparison(labelled, compare__control="clm")
-    changed = comparison.compare(config, workdir)
+    with caplog.at_level(logging.INFO, "jaxpt"):
+        changed = comparison.compare(config, workdir)
+    ((runs, weights),) = counted
+    assert runs == [(run["name"], run["seed"]) for run in written["runs"]]
+    assert weights == [run["flops"] for run in written["runs"]]
+    assert "runs finished" not in caplog.text
     pairs = [pair for entry in changed["metrics"] for pair in entry["pairs"]]
     assert pairs and all("clm" in (p["better"], p["worse"]) for p in pairs)
     again = comparison.compare(make_comparison(labelled), workdir)

@@ -7,6 +7,7 @@ import pytest
 
 from jaxpt import logs
 from jaxpt.comparison.countdown import Countdown, weigh_runs
+from jaxpt.distributed import processes
 
 RUNS = [("clm", 0), ("clm", 1), ("mlm", 0), ("mlm", 1)]
 
@@ -52,6 +53,14 @@ def test_a_line_counts_the_runs_and_the_last_has_none(caplog):
         "2 of 4 runs finished; the other 2 take about 2:00 minutes",
         "3 of 4 runs finished; the last one takes about 1:00 minutes",
     ]
+
+
+def test_of_several_processes_one_logs_and_all_measure(caplog, monkeypatch):
+    monkeypatch.setattr(processes, "is_first", lambda: False)
+    with caplog.at_level(logging.INFO):
+        countdown = run([(0, 30), (30, 60)])
+    assert not caplog.records
+    assert countdown.estimate(2) == pytest.approx(30 * 4)
 
 
 def test_a_bar_shows_the_run_and_the_time_of_all_that_are_left():

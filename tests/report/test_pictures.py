@@ -446,3 +446,11 @@ def test_no_line_of_a_level_crosses_a_name(heights, nearness):
     for place in places:
         assert not [h for h in heights if place - charts.ASCENT < h < place + 2]
         assert low <= place - charts.ASCENT and place <= high
+
+
+def test_names_of_levels_have_room_on_a_small_screen():
+    """Where letters are larger; the distance of their lines is that of any screen."""
+    css = (Path(charts.__file__).parent / "templates" / "style.css").read_text("utf-8")
+    small = css.partition("@media screen")[2]
+    sizes = re.findall(r"\.chart \.level \{ font-size: (\d+)px", small)
+    assert [float(size) for size in sizes] == [charts.LEVEL_GAP]

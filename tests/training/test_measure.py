@@ -6,6 +6,7 @@ import gc
 import json
 import math
 import types
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +27,7 @@ from jaxpt.runs.program import Program
 from jaxpt.runs.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
+from jaxpt.training import evaluator
 from jaxpt.training import measure as measuring
 from jaxpt.training.measure import (
     Measured,
@@ -135,6 +137,47 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
     assert result == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
         f"{name}_random": 0.25 + SEED for name in names
     }
+
+
+@pytest.mark.parametrize("start, is_control", [(0.25 + SEED, True), (0.5, False)])
+def test_a_run_from_other_parameters_has_a_random_control(
+    start, is_control, monkeypatch
+):
+    """Step 0 is the control of a run that starts at random, not of others."""
+    controls = []
+    frozen = of(pair_accuracy=0.75)
+    monkeypatch.setattr(evaluator, "measure_valid", lambda *args: {"valid_loss": 1.0})
+    monkeypatch.setattr(evaluator, "measure_frozen", lambda *args: frozen)
+    for name in ("measure_text", "measure_exact"):
+        monkeypatch.setattr(evaluator, name, lambda *args, **_: ({}, {}))
+    monkeypatch.setattr(evaluator, "means", lambda examples: {})
+    monkeypatch.setattr(
+        evaluator, "measure", lambda *args: controls.append(args[-1]) or frozen
+    )
+    settings = {
+        "eval": {"probe_every_eval": True},
+        "optim": {"ema_decay": 0.0},
+        "train": {"seed": SEED},
+    }
+    spaces = {name: types.SimpleNamespace(**x) for name, x in settings.items()}
+    run = evaluator.Evaluator(
+        types.SimpleNamespace(plan=types.SimpleNamespace(**spaces)),
+        types.SimpleNamespace(init_params=lambda seed: {"a": np.full(3, 0.25 + seed)}),
+        {"valid": None},
+        mock.Mock(),
+        None,
+        None,
+        mock.Mock(),
+    )
+    state = types.SimpleNamespace(
+        eval_params={"a": np.array([start, 0.25 + SEED, start])}
+    )
+    run.evaluate(state, 0)
+    run.measure(state, 5, only_valid=False)
+    (control,) = controls
+    assert control.metrics == (
+        {"valid_loss": 1.0, "pair_accuracy": 0.75} if is_control else {}
+    )
 
 
 def test_a_likelihood_is_that_of_text_not_trained_on(measured):

@@ -210,6 +210,17 @@ def test_windows_by_a_loop(clm):
     assert result == pytest.approx(want, rel=1e-4)
 
 
+@pytest.mark.parametrize("trained, is_noted", [(0, False), (8, False), (7, True)])
+def test_windows_that_are_longer_than_rows_of_training_are_noted(
+    clm, trained, is_noted
+):
+    asker = clm._replace(options=TaskOptions(window=8), trained_len=trained)
+    outcomes = text_tasks.evaluate_texts(asker, ["of the people"], ("causal",))
+    notes = " ".join(outcomes["causal"].notes)
+    assert ("longer than the rows of training" in notes) == is_noted
+    assert ("(model.max_len=7)" in notes) == is_noted
+
+
 def test_what_the_vocabulary_lacks_is_said(clm):
     asker = clm._replace(count_unknown=lambda text: text.count("t"))
     outcome = text_tasks.evaluate_last_words(asker, PASSAGES, ("causal",))["causal"]
