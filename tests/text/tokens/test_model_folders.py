@@ -16,10 +16,14 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 TEXT = "the cat  sat on naïve Mats, ¼ xyz\nÜnïcode running"
 WORDS = "hello world the cat sat on mat naïve Ünïcode running tokenizer".split()
 T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+REMBERT_IDS = {"pad_id": 0, "unk_id": 2, "bos_id": 1, "eos_id": 3}
+REMBERT_IDS |= {"bos_piece": "[CLS]", "eos_piece": "[SEP]", "pad_piece": "<pad>"}
+REMBERT_IDS["control_symbols"] = "[MASK]"
 CLASSES = {
     "t5": ("T5Tokenizer", "spiece.model", T5_IDS),
     "xlm-roberta": ("XLMRobertaTokenizer", "sentencepiece.bpe.model", {}),
     "camembert": ("CamembertTokenizer", "sentencepiece.bpe.model", {}),
+    "rembert": ("RemBertTokenizer", "sentencepiece.model", REMBERT_IDS),
 }
 
 
