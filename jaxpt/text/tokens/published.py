@@ -176,7 +176,7 @@ def _read_sentencepiece_folder(path: Path) -> tokenizers.Tokenizer:
             if core.token_to_id(f"<extra_id_{i}>") is None:
                 append(core, f"<extra_id_{i}>")
         return core
-    if path.name == "sentencepiece.model" and kind == "rembert":
+    if path.name == "sentencepiece.model" and kind in (None, "rembert"):
         return _read_sentencepiece(path)
     if kind not in FAIRSEQ:
         raise DataError(

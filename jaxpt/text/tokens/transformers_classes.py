@@ -282,7 +282,8 @@ def _make_mbart_50(data: dict, options: Options) -> dict:
 def _make_rembert(data: dict, options: Options) -> dict:
     """Unigram whose unknown text has id 2, whatever that is."""
     charsmaps = [s for s in flatten_steps(data["normalizer"]) if s.get(_CHARSMAP)]
-    steps = [normalizers.Replace(quotes, '"') for quotes in ("``", "''")]
+    quotes = ("``", "''")
+    steps: list[Any] = [normalizers.Replace(each, '"') for each in quotes]
     steps += [normalizers.Replace(Regex(" {2,}"), " ")]
     if not options.get("keep_accents", True):  # null is false here
         steps += [normalizers.NFKD(), normalizers.StripAccents()]

@@ -79,6 +79,16 @@ def test_a_sentencepiece_model_has_the_ids_of_its_folder_s_model(kind, make_fold
         assert (vocab.cls, vocab.sep, vocab.mask) == ids
 
 
+def test_a_file_named_as_rembert_s_is_read_alone(make_folder, refuses):
+    """T5's code has a file of this name, which no folder of transformers has."""
+    folder = make_folder("rembert", train(**T5_IDS))
+    (folder / "config.json").unlink()
+    assert tokenizers.load(folder / "sentencepiece.model").vocab.eos == 1
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with refuses("model_type='t5'", "sentencepiece.model"):
+        tokenizers.load(folder)
+
+
 def test_the_number_of_t5s_sentinels_is_read(make_folder, refuses):
     vocab = tokenizers.load(make_folder("t5", extra_ids=3)).vocab
     assert (vocab.size, vocab.sentinels) == (37, (36, 35, 34))
