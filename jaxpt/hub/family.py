@@ -161,7 +161,7 @@ class Family:
     @property
     def class_prefix(self) -> str:
         """What the names of its classes begin with, such as "DistilBert"."""
-        return re.split("LMHead|For", next(iter(self.heads.values())))[0]
+        return re.split("(?:With)?LMHead|For", next(iter(self.heads.values())))[0]
 
     @property
     def defaults(self) -> Config:

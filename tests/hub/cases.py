@@ -157,6 +157,8 @@ DEBERTA_2 = DEBERTA | {
     "type_vocab_size": 2,
     "hidden_act": "relu",
 }
+XLM = {"vocab_size": V, "emb_dim": 16, "n_layers": 2, "n_heads": 4}
+XLM |= SPECIALS | {"max_position_embeddings": 20}
 REMBERT = BERT | {"input_embedding_size": 8, "output_embedding_size": 20}
 REMBERT |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 ESM = BERT | {
@@ -218,6 +220,7 @@ CASES = {
     "deberta-v2-apart": ("deberta-v2", "masked", DEBERTA_2),
     "eurobert": ("eurobert", "masked", LLAMA | SPECIALS | {"mask_token_id": 3}),
     "rembert": ("rembert", "masked", REMBERT),
+    "xlm": ("xlm", "masked", XLM),
     # Rotary positions and token dropout as in ESM-2; ESM-1b's table and norm.
     "esm": ("esm", "masked", ESM),
     "esm-table": (
@@ -593,6 +596,20 @@ def draw_settings(kind: str, seed: str) -> dict:
             "token_dropout": pick(True, True, False),
             "mask_token_id": pick(3, 4, 29),
             "pad_token_id": pick(0, 1, 2),
+        }
+    if kind == "xlm":
+        num = pick(1, 17)
+        return {
+            "n_layers": num_layers,
+            "n_heads": heads,
+            "emb_dim": settings["hidden_size"],
+            "max_position_embeddings": settings["max_position_embeddings"],
+            "layer_norm_eps": pick(1e-12, 1e-5, 1e-3),
+            "gelu_activation": pick(True, True, False),
+            "tie_word_embeddings": pick(True, False),
+            "n_langs": num,
+            "use_lang_emb": num == 1,
+            "pad_token_id": pick(0, 2),
         }
     if kind == "rembert":
         width = settings["hidden_size"]

@@ -71,6 +71,7 @@ OLDER = {
     "eurobert": (LENGTH,),
     "esm": ("head_dim",),
     "rembert": ("position_embedding_type",),
+    "xlm": (),
     "deberta-v2": (
         *("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size"),
         *("conv_act", "conv_groups", "embedding_size", "attention_head_size"),
@@ -325,6 +326,7 @@ WINDOWS = {
     "falcon": {"num_kv_heads"},
     "qwen2": {"sliding_window", "max_window_layers"},
     "qwen3": {"sliding_window", "max_window_layers"},
+    "xlm": {"use_lang_emb"},  # with one language
     "ernie": {"use_task_id"},  # which only the tensors depend on
 }
 INERT = {
@@ -723,6 +725,18 @@ def test_aliases_are_those_of_the_class(kind):
         ),
         ("t5", {"feed_forward_proj": "x-relu"}, ["feed_forward_proj='x-relu'"]),
         ("t5", {"num_decoder_layers": 0}, ["num_decoder_layers=0", "at least 1"]),
+        ("esm", {"mask_token_id": None}, ["mask_token_id=None", "token_dropout=true"]),
+        ("esm", {"is_folding_model": True}, ["is_folding_model=True", "False"]),
+        ("esm", {"pad_token_id": None}, ["pad_token_id=None", "'absolute'"]),
+        ("esm", {"vocab_size": None}, ["vocab_size=None", "at least 1"]),
+        ("esm", {"position_embedding_type": "x"}, ["'absolute' or 'rotary'"]),
+        ("esm", {"emb_layer_norm_before": 1}, ["before=1", "true, false or null"]),
+        ("rembert", {"input_embedding_size": 1152}, ["=1152", "not hidden_size=1152"]),
+        ("rembert", {"output_embedding_size": 0}, ["size=0", "at least 1"]),
+        ("rembert", {"tie_word_embeddings": True}, ["embeddings=True", "False"]),
+        ("xlm", {"n_langs": 15}, ["use_lang_emb=True with n_langs=15", "languages"]),
+        ("xlm", {"causal": True}, ["causal=True", "False"]),
+        ("xlm", {"asm": True}, ["asm=True", "False"]),
         ("roberta", {"pad_token_id": None}, ["pad_token_id=None", "integer"]),
         ("roberta", {"pad_token_id": -1}, ["pad_token_id=-1", "at least 0"]),
         ("gpt2", {"n_embd": 16.0}, ["n_embd=16.0", "integer"]),

@@ -1,4 +1,4 @@
-"""Value embeddings and smear: their numbers, their layers, and that nothing leaks."""
+"""Value embeddings, smear, token dropout and the head's width: numbers, no leaks."""
 
 import dataclasses
 
@@ -219,3 +219,28 @@ def test_token_dropout_scales_by_the_share_of_masks_that_a_token_sees(
         factor = 0.88 / np.where(left > 0, left, 1) * (np.array(ids) != 9)
         expected = factor[:, None] * table[ids]
         np.testing.assert_allclose(states[0], expected, rtol=1e-5, err_msg=name)
+
+
+def test_a_head_is_wider_than_the_embeddings(make_spec, make_params):
+    """RemBERT's, in NumPy: dense, activation, norm, and a table of its own."""
+    spec = make_spec(
+        embedding_size=6,
+        transform_size=20,
+        head_transform=True,
+        head_bias=True,
+        tie_embeddings=False,
+        activation="relu",
+    )
+    model, params = make_params(spec)
+    assert params["embed"]["tokens"].shape == (11, 6)
+    params = perturb(params)
+    head = jax.tree.map(np.asarray, params["head"])
+    assert head["out"]["kernel"].shape == (20, 11)
+    hidden = np.random.default_rng(0).normal(size=(1, 3, 16)).astype(np.float32)
+    x = hidden @ head["transform"]["kernel"] + head["transform"]["bias"]
+    x = np.maximum(x, 0)
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    x = x * head["norm"]["scale"] + head["norm"]["bias"]
+    expected = x @ head["out"]["kernel"] + head["out"]["bias"]
+    logits = model.apply({"params": params}, jnp.asarray(hidden), method="logits")
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)

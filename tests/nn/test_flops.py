@@ -49,6 +49,7 @@ def forward_products(spec: ModelSpec) -> float:
         {"head_transform": True},
         {"head_transform": True, "embedding_size": 64},
         {"tie_embeddings": False, "head_transform": True, "embedding_size": 64},
+        {"tie_embeddings": False, "head_transform": True, "transform_size": 48},
         {"num_decoder_layers": 2, "positions": "relative"},
         {"num_decoder_layers": 1, "embedding_size": 128},
         {"num_kv_heads": 2},

@@ -345,6 +345,7 @@ REFUSED = """
     init=gpt2: must be normal or truncated with
     init=t5; init=torch
     embedding_size=8: must be 0 or model.d_model with
+    transform_size=8 & head_transform=True & tie_embeddings=False: must be 0 or
     scale_attention=False: must be True with
     scale_embeddings=True; scale_logits=True; value_embeddings=True
     norm_scale=False; attention_out_norm=after; depth_sums=True; layer_sums=True

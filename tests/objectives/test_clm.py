@@ -83,7 +83,12 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(result)) > 0
 
 
-LRS = {"adamw": 1e-2, "adafactor": 0.1, "lamb": 0.04, "lion": 4e-3, "muon": 1e-2}
+LRS = {
+    **dict.fromkeys(("adamw", "muon", "normuon"), 1e-2),
+    "adafactor": 0.1,
+    "lamb": 0.04,
+    "lion": 4e-3,
+}
 
 
 @pytest.mark.slow_except("lion")

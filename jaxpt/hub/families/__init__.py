@@ -67,6 +67,7 @@ ENCODERS = {
     "mdlm": f"{_HERE}.mdlm",
     "esm": f"{_HERE}.esm",
     "rembert": f"{_HERE}.rembert",
+    "xlm": f"{_HERE}.xlm",
 }
 ENCODER_DECODERS = {
     "t5": f"{_HERE}.t5",
@@ -118,7 +119,6 @@ REFUSED = {
     "bigbird_pegasus": "encoder attends to random blocks",
     "albert": "layers share one set of parameters",
     "mobilebert": "layers are bottlenecks with several MLPs each",
-    "xlm": "tokenizer (Moses' rules, then BPE) is not supported",
     "big_bird": "attention is of random blocks and of tokens that see all others",
     "convbert": "layers have convolutions with kernels that depend on the tokens",
     "longformer": "global tokens have separate projections of attention",

@@ -3,7 +3,7 @@
     "MKT<null_1> zA"   ->   M K T <null_1> <unk> A
 
 Any token of the vocabulary is found in a text, the longest first. White space is left
-out, and what is unknown between two tokens is one <unk>. Source: `EsmTokenizer` of
+out, and unknown text between two tokens is one <unk>. Source: `EsmTokenizer` of
 transformers 5, which reads no other file.
 """
 

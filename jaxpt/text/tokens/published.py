@@ -33,6 +33,7 @@ FOLDERS = (
     ("vocab.txt",),
     ("spiece.model",),
     ("sentencepiece.bpe.model",),
+    ("sentencepiece.model",),
 )
 _PAIRS = {names[0]: names[1] for names in FOLDERS if len(names) == 2}
 # The ids of fairseq's models by `model_type`: tokens before the SentencePiece model's
@@ -175,6 +176,8 @@ def _read_sentencepiece_folder(path: Path) -> tokenizers.Tokenizer:
             if core.token_to_id(f"<extra_id_{i}>") is None:
                 append(core, f"<extra_id_{i}>")
         return core
+    if path.name == "sentencepiece.model" and kind in (None, "rembert"):
+        return _read_sentencepiece(path)
     if kind not in FAIRSEQ:
         raise DataError(
             f"config.json: model_type={kind!r}: must be one of {', '.join(FAIRSEQ)} "

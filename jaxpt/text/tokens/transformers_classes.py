@@ -279,6 +279,26 @@ def _make_mbart_50(data: dict, options: Options) -> dict:
     return _make_spaces_one(data, 3)
 
 
+def _make_rembert(data: dict, options: Options) -> dict:
+    """Unigram whose unknown text has id 2, whatever that is."""
+    charsmaps = [s for s in flatten_steps(data["normalizer"]) if s.get(_CHARSMAP)]
+    quotes = ("``", "''")
+    steps: list[Any] = [normalizers.Replace(each, '"') for each in quotes]
+    steps += [normalizers.Replace(Regex(" {2,}"), " ")]
+    if not options.get("keep_accents", True):  # null is false here
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] * _flag(options, "do_lower_case", False)
+    is_spaced = options.get("add_prefix_space", True)  # null is false here
+    scheme = "always" if is_spaced else "never"
+    each = [*map(_describe, steps), *charsmaps]
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": each},
+        "pre_tokenizer": _describe(pre_tokenizers.Metaspace(prepend_scheme=scheme)),
+        "decoder": _describe(decoders.Metaspace(prepend_scheme=scheme)),
+        "model": data["model"] | {"unk_id": 2, "byte_fallback": False},
+    }
+
+
 def _make_pegasus(data: dict, options: Options) -> dict:
     unk = _name(options.get("unk_token")) or "<unk>"
     names = [name for name, _ in data["model"]["vocab"]]
@@ -433,6 +453,12 @@ CLASSES = {
         _FRAMED,
         has_types=True,
     ),
+    "RemBertTokenizer": TokenizerClass(
+        "Unigram",
+        _make_rembert,
+        ("do_lower_case", "keep_accents", *_SPACE),
+        _BERT | {"bos": "[CLS]", "eos": "[SEP]", "pad": "<pad>", "unk": "<unk>"},
+    ),
     "CamembertTokenizer": TokenizerClass(
         "Unigram",
         _make_camembert,
@@ -462,6 +488,12 @@ _ALIASES = {
     "GPTNeoTokenizer": PLAIN,
     "OPTTokenizer": PLAIN,
     "PhiTokenizer": PLAIN,
+}
+# Classes of a model_type that are not supported, with the reason.
+REFUSED = {
+    "XLMTokenizer": "is not supported: it splits text by Moses' rules; weights are "
+    "imported with a tokenizer.json that has the model's ids, and tokenizer_class "
+    "PreTrainedTokenizerFast"
 }
 LETTERS = "EsmTokenizer"  # which reads no tokenizer.json (`letters`)
 PLAIN_NAMES = ("PreTrainedTokenizerFast", PLAIN)
@@ -499,6 +531,8 @@ KINDS: dict[str, str | None] = {
     "deberta-v2": "DebertaV2Tokenizer",
     "camembert": "CamembertTokenizer",
     "esm": LETTERS,
+    "rembert": "RemBertTokenizer",
+    "xlm": "XLMTokenizer",
 }
 # Model types, or names of models, whose folders name a wrong class: the type's counts.
 _CORRECTED = ("qwen2", "camembertv2-base")
@@ -535,7 +569,7 @@ def choose_class(
             f"tokenizer_class one of {', '.join(PLAIN_NAMES)}"
         )
     if named is None:
-        return registered or PLAIN
+        named = registered or PLAIN
     if not isinstance(named, str):
         raise DataError(
             f"{where}: tokenizer_class={named!r}: must be the name of a class"
@@ -548,6 +582,8 @@ def choose_class(
         name = PLAIN  # Llama 3
     else:
         name = PLAIN if short in PLAIN_NAMES else _ALIASES.get(short, short)
+    if name in REFUSED:
+        raise DataError(f"{where}: {name}: {REFUSED[name]}")
     if name not in (*CLASSES, LETTERS):
         raise DataError(
             f"{where}: tokenizer_class={named!r}: is not supported; must be one of "

@@ -159,6 +159,10 @@ MAKERS = {
         "deberta-v2",
         lambda: make_unigram(("[PAD]", "[CLS]", "[SEP]", "[UNK]")),
     ),
+    "RemBertTokenizer": (
+        "rembert",
+        lambda: make_unigram(("<pad>", "[CLS]", "<unk>", "[SEP]", "[MASK]")),
+    ),
     "MBartTokenizer": ("mbart", lambda: make_unigram(ROBERTA[:4], codes=("en_XX",))),
     "MBart50Tokenizer": (
         "mbart",
@@ -332,7 +336,8 @@ def test_the_class_is_the_one_that_transformers_chooses(kind, named, tmp_path):
         theirs = load_theirs(folder)
         theirs(LINES[0])
     except Exception:
-        is_refused = name or kind == "esm"  # which reads no tokenizer.json
+        # Of these, transformers reads no tokenizer.json.
+        is_refused = name or kind in ("esm", "xlm")
         with pytest.raises(UserError) if is_refused else contextlib.nullcontext():
             tok.load(folder)  # a vocabulary of another kind
         return
@@ -446,6 +451,14 @@ def test_an_added_token_keeps_its_id(tmp_path, refuses):
     folder = write(tmp_path / "folder", make_wordpiece(), "bert", files)
     with refuses("'naïve'", "999", "gives it"):
         tok.load(folder)
+
+
+def test_a_class_of_a_model_type_is_refused_with_the_reason(tmp_path, refuses):
+    folder = write(tmp_path / "a", make_ended(), "xlm")
+    with refuses("XLMTokenizer", "Moses' rules", "PreTrainedTokenizerFast"):
+        tok.load(folder)
+    write(folder, make_ended(), "xlm", tokenizer_class="PreTrainedTokenizerFast")
+    assert tok.load(folder).encode("the cat").size
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,14 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 TEXT = "the cat  sat on naïve Mats, ¼ xyz\nÜnïcode running"
 WORDS = "hello world the cat sat on mat naïve Ünïcode running tokenizer".split()
 T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+REMBERT_IDS = {"pad_id": 0, "unk_id": 2, "bos_id": 1, "eos_id": 3}
+REMBERT_IDS |= {"bos_piece": "[CLS]", "eos_piece": "[SEP]", "pad_piece": "<pad>"}
+REMBERT_IDS["control_symbols"] = "[MASK]"
 CLASSES = {
     "t5": ("T5Tokenizer", "spiece.model", T5_IDS),
     "xlm-roberta": ("XLMRobertaTokenizer", "sentencepiece.bpe.model", {}),
     "camembert": ("CamembertTokenizer", "sentencepiece.bpe.model", {}),
+    "rembert": ("RemBertTokenizer", "sentencepiece.model", REMBERT_IDS),
 }
 
 
@@ -73,6 +77,16 @@ def test_a_sentencepiece_model_has_the_ids_of_its_folder_s_model(kind, make_fold
     else:
         ids = theirs.cls_token_id, theirs.sep_token_id, theirs.mask_token_id
         assert (vocab.cls, vocab.sep, vocab.mask) == ids
+
+
+def test_a_file_named_as_rembert_s_is_read_alone(make_folder, refuses):
+    """T5's code has a file of this name, which no folder of transformers has."""
+    folder = make_folder("rembert", train(**T5_IDS))
+    (folder / "config.json").unlink()
+    assert tokenizers.load(folder / "sentencepiece.model").vocab.eos == 1
+    (folder / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with refuses("model_type='t5'", "sentencepiece.model"):
+        tokenizers.load(folder)
 
 
 def test_the_number_of_t5s_sentinels_is_read(make_folder, refuses):
