@@ -118,7 +118,15 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     "objective, changes, parts",
     [
-        ("bert", [], ["data.rows='pairs'", "2 documents or more", "has 1"]),
+        (
+            "bert",
+            [],
+            [
+                "data.rows='pairs'",
+                "2 documents or more",
+                "has 1; data.documents=paragraph",
+            ],
+        ),
         (
             "bert",
             ["data.rows=chunks"],

@@ -61,7 +61,7 @@ def rank_report(report: Report) -> Verdicts:
 def write_first_note(report: Report, verdicts: Verdicts) -> str:
     """The note below the first table."""
     notes = [verdicts.write_note(ranking) for ranking in verdicts.rankings[:1]]
-    return " ".join([*notes, word_learning_rates(report)])
+    return " ".join(note for note in [*notes, word_learning_rates(report)] if note)
 
 
 def list_others(verdicts: Verdicts) -> list[str]:

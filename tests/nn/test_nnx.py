@@ -1,9 +1,14 @@
 """The Transformer, a Linen module, inside a Flax NNX model (docs/python.md)."""
 
+import re
+import types
+from pathlib import Path
+
 import jax
 import numpy as np
 from flax import nnx
 
+from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
@@ -43,3 +48,18 @@ def test_a_network_gives_the_same_numbers_and_gradients_inside_nnx(make_spec):
         nnx.to_pure_dict(grads)["body"],
         expected_grads,
     )
+
+
+def test_the_program_of_the_documentation_gives_a_run_s_scores(make_spec):
+    page = Path(__file__).parents[2] / "docs" / "python.md"
+    part = page.read_text(encoding="utf-8").partition("## Flax NNX\n")[2]
+    (program,) = re.findall(r"```python\n(.*?)```", part.partition("\n## ")[0], re.S)
+    model = MaskedLM(make_spec())
+    params = model.init_params(jax.random.key(3))
+    tokenizer = types.SimpleNamespace(encode=lambda text: [3, 1, 4, 1, 5])
+    run = types.SimpleNamespace(model=model, params=params, tokenizer=tokenizer)
+    names = {"run": run}
+    exec(program, names)
+    expected = model.fill_logits(params, names["ids"])
+    np.testing.assert_array_equal(names["logits"], expected)
+    assert expected.shape == (1, 5, 11)

@@ -232,6 +232,8 @@ def test_tuned_learning_rates_are_listed(names):
     record |= {"trials": trials, "at_edge": []}
     report = make_report(make_runs({"a": [0.9], "b": [0.1]}))
     assert word_learning_rates(report) == "Learning rates were not tuned."
+    # Without verdicts the note has nothing else.
+    assert write_first_note(report, rank_report(report)) == word_learning_rates(report)
     report = vary(report, tuning=dict.fromkeys(names, record))
     sentence = word_learning_rates(report)
     assert sentence.startswith("Learning rates were tuned per objective (a 0.01")

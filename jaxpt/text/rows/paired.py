@@ -37,7 +37,8 @@ def plan_pair_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> "PairRows":
     if form == "pairs" and len(doc_starts) < 3:
         raise DataError(
             f"data.rows='pairs': needs 2 documents or more to take a random second "
-            f"segment from another one, a split has {len(doc_starts) - 1}"
+            f"segment from another one, a split has {len(doc_starts) - 1}; "
+            "data.documents=paragraph or line divides a file"
         )
     assert corpus.sentence_starts is not None  # `make_rows` checks it
     plan = plan_pairs(
