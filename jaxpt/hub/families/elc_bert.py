@@ -7,9 +7,11 @@ all layers before it, weighted by a softmax:
     y = attention(x);  output = y + MLP(y)
 
 The formulas are those of ltgoslo/elc-bert (models/model_elc_bert_base.py) and of the
-code of lgcharpe/ELC_BERT_*. Three other models of ltgoslo/elc-bert, which are not on
-the Hub, are not read: "weighted_output" has one tensor more and is refused, "zero" and
-"normalized" compute something else with tensors of the same names.
+code of lgcharpe/ELC_BERT_small_baby_10M, as AlexisMatzopoulos/elc-bert-isiXhosa has it
+(finetune/ner/modeling_ltgbert.py). Of the other models of ltgoslo/elc-bert,
+"weighted_output" has one tensor more and is refused; "zero" and "normalized" compute
+something else with tensors of the same names, so that a checkpoint of theirs would be
+misread.
 
 Departures: as LTG-BERT (`jaxpt.hub.families.ltgbert`).
 """
