@@ -87,7 +87,9 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     for name in ("masked_accuracy", "masked_top5_accuracy", "probe_accuracy"):
         assert result[f"{name}_random"] == untrained[name] > result[name], name
     # What a comparison has measured for all of its runs is not measured again.
-    kwargs = {"known": measured_before, "control": of(probe_accuracy=0.25)}
+    probes = {"trained": measured_before.probes["trained"]}  # as an evaluation has them
+    known = measured_before._replace(probes=probes)
+    kwargs = {"known": known, "control": of(probe_accuracy=0.25)}
     again = measure(program, trained, corpora, seed=SEED, **kwargs).metrics
     assert again["probe_accuracy_random"] == 0.25
     assert (
