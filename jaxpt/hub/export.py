@@ -16,7 +16,7 @@ from jaxpt.hub.card import TASKS, Card, format_card
 from jaxpt.hub.chat_templates import export_templates
 from jaxpt.hub.configs import write_configs
 from jaxpt.hub.convert import move_places, to_hf
-from jaxpt.hub.family import Family
+from jaxpt.hub.family import Family, find_family
 from jaxpt.hub.files import DTYPES, write_file, write_json, write_tensors
 from jaxpt.hub.origin import read_base_model, write_origin
 from jaxpt.hub.source_folder import main_folder
@@ -232,8 +232,10 @@ def write_model(
     except OSError as error:
         raise CheckpointError(f"{argument('to')}={to}: {error.strerror}") from error
     dtype = DTYPE_NAMES[options.dtype]
+    # What the spec determines is not rounded: an import compares it.
+    exact = find_family(model.config["model_type"]).computed(model.spec)
     tensors = {
-        name: np.asarray(x).astype(dtype, copy=False)
+        name: np.asarray(x).astype(np.float32 if name in exact else dtype, copy=False)
         for name, x in model.tensors.items()
     }
     write_tensors(to, tensors, options.max_shard_bytes)

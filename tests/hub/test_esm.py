@@ -10,7 +10,7 @@ from hub.test_runs import make_tokenizer, settings, write_folder
 from safetensors.numpy import load_file, save_file
 
 from jaxpt.config.plan import make_plan
-from jaxpt.hub.export import export_run
+from jaxpt.hub.export import ExportOptions, export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.source_folder import read_networks
 from jaxpt.nn.model_spec import ModelSpec
@@ -91,6 +91,12 @@ def test_an_import_fills_and_is_exported(tmp_path):
             np.testing.assert_array_equal(back[name], value)
     import_run(tmp_path / "back", tmp_path / "again", settings(tmp_path))
     assert load_run(tmp_path / "again").program.task.model_spec.token_dropout == 4
+    options = ExportOptions(dtype="bfloat16")  # whose rates are not rounded
+    export_run(tmp_path / "run", tmp_path / "half", "esm", options=options)
+    half = load_file(tmp_path / "half" / "model.safetensors")
+    np.testing.assert_array_equal(half[f"esm.{RATES}"], back[f"esm.{RATES}"])
+    assert str(half["lm_head.bias"].dtype) == "bfloat16"
+    import_run(tmp_path / "half", tmp_path / "from-half", settings(tmp_path))
 
 
 @pytest.mark.slow
