@@ -364,8 +364,8 @@ def test_the_architecture_picture_has_every_subpackage_in_order():
 # What each entry loads of the package: at most so many files, empty ones left out, and
 # lines. `train` and `fill` are those of a run of mlm.
 CEILINGS = {
-    "train": (156, 29_900),
-    "fill": (114, 23_400),
+    "train": (156, 30_000),
+    "fill": (114, 23_500),
     "jaxpt.objectives.mlm": (35, 6_900),
     "--help": (12, 1_350),
     "jaxpt": (2, 100),

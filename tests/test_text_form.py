@@ -23,6 +23,7 @@ ASKING = {"runs/task.py", "runs/data.py", "text/rows/forms.py", "text/rows/fresh
 MAKING = {
     *("text_form.py", "runs/task.py", "text/rows/rows_spec.py"),
     *("text/tokens/post_processor.py", "text/tokens/folder_options.py"),
+    "text/tokens/letters.py",
     *("hub/specials.py", "hub/new_tokenizer.py"),
 }
 

@@ -67,7 +67,8 @@ class Evaluator:
             values |= means(measure_exact(*run, is_quick=True)[0])
         values |= frozen.metrics | self._score_tasks(params)
         self._measured[step] = frozen._replace(metrics=values)
-        if step == 0 and frozen.metrics and _are_equal(params, self._init_random()):
+        is_start = step == 0 and self._task.plan.eval.probe_every_eval
+        if is_start and _are_equal(params, self._init_random()):
             self._control = self._measured[0]
         samples = self._take_samples(params) if self._take_samples else []
         decay = self._task.plan.optim.ema_decay

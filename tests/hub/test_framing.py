@@ -104,6 +104,11 @@ def write_template(folder, before, after):
         },
     }
     path.write_text(json.dumps(data))
+    # The class of the model's type would put its own specials around it.
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text())
+    options["tokenizer_class"] = "PreTrainedTokenizerFast"
+    path.write_text(json.dumps(options))
 
 
 @pytest.mark.slow

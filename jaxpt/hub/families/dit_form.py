@@ -180,7 +180,7 @@ def _read_conditioning(config: Config) -> dict[str, Any]:
 
 def list_classes(repository: str, name: str) -> Config:
     """The `auto_map` of an export, by which transformers loads that code."""
-    code = f"kuleshov-group/{repository}--"
+    code = f"kuleshov-group/{repository}" + 2 * "-"  # then a module
     return {
         "AutoConfig": f"{code}configuration_{name.lower()}.{name}Config",
         "AutoModelForMaskedLM": f"{code}modeling_{name.lower()}.{name}",
