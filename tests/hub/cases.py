@@ -450,7 +450,11 @@ def draw_settings(kind: str, seed: str) -> dict:
             ),
             **SPECIALS,
             **pick(
-                {"multi_query": pick(True, False), "parallel_attn": pick(True, False)},
+                {
+                    "multi_query": pick(True, False),
+                    "num_kv_heads": None,  # which is that of `multi_query`
+                    "parallel_attn": pick(True, False),
+                },
                 {
                     "new_decoder_architecture": True,
                     "num_kv_heads": pick(*(n for n in (1, 2, heads) if heads % n == 0)),

@@ -354,6 +354,7 @@ NOT_SHOWN = {
     "sparse_prediction": "only at the positions that have labels",
     "legacy": "the names of the head's tensors",
     "use_task_id": "a further table, which an import adds to another one",
+    "init_device": "transformers accepts no other type of value",
 }
 
 
