@@ -27,6 +27,8 @@ from jaxpt.runs.train_calls import TrainCalls
 if TYPE_CHECKING:
     from jaxpt.nn.decoding import Decoder
 
+Device = Any  # a `jax.Device`; jaxlib has no types
+
 # Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by part
 # of JAX's name for a device (of TPU v3, a core). The first match applies.
 DEVICE_PEAKS = {
@@ -72,7 +74,7 @@ class Program:
     def __init__(
         self,
         task: Task,
-        devices: Sequence[jax.Device] | None = None,
+        devices: Sequence[Device] | None = None,
         is_training: bool = True,
     ):
         self.task: Task = task
@@ -85,7 +87,7 @@ class Program:
         else:
             shape = _fit_mesh(task, len(devices))
         self.mesh: Mesh = sharding.make_mesh(shape, devices)
-        self.devices: list[jax.Device] = list(self.mesh.devices.flat)
+        self.devices: list[Device] = list(self.mesh.devices.flat)
         self._whole = self._make_sharding()
         self._first = self._make_sharding(ROW_AXES)
         self._by_row = self._make_sharding(None, ROW_AXES)

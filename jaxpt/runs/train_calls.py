@@ -4,12 +4,14 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 
 from jaxpt.learn.optimizer import set_schedule_step
 from jaxpt.learn.state import TrainState, keep_objective_state
@@ -18,9 +20,11 @@ from jaxpt.runs import sharding
 from jaxpt.runs.task import Task
 
 Shape = tuple[int, int, int]
+Metrics = dict[str, tuple[Any, Any]]  # name -> (sum, weight)
+Step = Callable[..., tuple[TrainState, Metrics]]
 
 
-def make_step(task: Task, axis: str | None = None):
+def make_step(task: Task, axis: str | None = None) -> Step:
     """step(state, (rows, at), seed) -> state, metrics: a whole step of training.
 
     That is the objective's train step with the step's keys and progress, and after it
@@ -63,7 +67,7 @@ def make_step(task: Task, axis: str | None = None):
     return step
 
 
-def make_train_call(task: Task, axis: str | None = None):
+def make_train_call(task: Task, axis: str | None = None) -> Step:
     """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
 
     `stack` is K batches of rows; the key of each step comes from the seed and the
@@ -90,7 +94,15 @@ class TrainCalls:
       devices: of a pmap; None for a jit over `mesh`.
     """
 
-    def __init__(self, task: Task, shapes: TrainState, mesh, rows, whole, devices=None):
+    def __init__(
+        self,
+        task: Task,
+        shapes: TrainState,
+        mesh: Mesh,
+        rows: NamedSharding,
+        whole: NamedSharding,
+        devices: Sequence[Any] | None = None,
+    ):
         self._task, self._shapes, self._mesh = task, shapes, mesh
         self._rows, self._whole = rows, whole
         self._pmap_devices = devices
@@ -187,7 +199,9 @@ class TrainCalls:
         """
         return sharding.count_collectives(self[stack].as_text())
 
-    def __call__(self, state: TrainState, stack: dict[str, Any], *numbers: int):
+    def __call__(
+        self, state: TrainState, stack: dict[str, Any], *numbers: int
+    ) -> tuple[TrainState, Metrics]:
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
 
         Args:
