@@ -89,7 +89,8 @@ def _write_site(
         write_file(place, name, data)
     checksums.record_tree(place)
     size = sum(map(len, files.values()))
-    lines.append(f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB")
+    num = "1 model" if len(manifests) == 1 else f"{len(manifests)} models"
+    lines.append(f"{folder / PAGE[-1]}: {num}, {size / 1e6:.1f} MB")
     return lines
 
 

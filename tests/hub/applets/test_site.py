@@ -80,7 +80,7 @@ def test_the_page_holds_every_byte_of_a_model(written, wasm):
         assert (folder / name).read_bytes() == (STATIC / name).read_bytes()
     assert output["name"] == "mlm" and output["tokenizer"]["kind"] == "char"
     assert "own_examples" not in output
-    assert "mlm: masked model of" in lines[0] and "index.html: 1 models" in lines[-1]
+    assert "mlm: masked model of" in lines[0] and "index.html: 1 model," in lines[-1]
     assert "general sentences" in lines[1]  # a speech of too few sentences
 
 
