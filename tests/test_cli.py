@@ -338,6 +338,7 @@ def test_fill(runs, capsys):
         (["compare", "--config", CONFIG, "--workdir", __file__], "--workdir"),
         (["evaluate", "--workdir", "no/such/run"], "no/such/run"),
         (["generate", "--workdir", "x", "--top_k=many"], "--top_k"),
+        (["inspect", "--objectives=clm,mlm"], "--objectives=clm,mlm: is for a page"),
     ],
 )
 def test_bad_flags(argv, named, capsys):

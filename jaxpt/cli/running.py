@@ -109,7 +109,9 @@ def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:
     """Raises ConfigError if one of these flags was given."""
     for name in names:
         if values[name].present:
-            raise ConfigError(f"--{name}={values[name].value}: {reason}")
+            value = values[name].value
+            shown = ",".join(map(str, value)) if isinstance(value, list) else value
+            raise ConfigError(f"--{name}={shown}: {reason}")
 
 
 def start_jax() -> None:
