@@ -324,7 +324,7 @@ def test_two_processes_train_one_comparison(s3, tmp_path, work):
     assert len(both) == 6
     for one, other in zip(alone, both, strict=True):
         assert one["metrics"] == other["metrics"] and one["name"] == other["name"]
-    words = ["--title", "Study", "--question", "Which?", "--no-pictures"]
+    words = ["--title", "Study", "--question", "Which?"]
     work("archive", "--workdir", f"{s3}/both", "--to", f"{s3}/study", *words)
     for name in ("both", "study"):
         assert f"{s3}/{name}: " in work("doctor", f"{s3}/{name}")

@@ -391,7 +391,7 @@ def test_an_imported_run_can_be_moved(name, asks, make_checkpoint, tmp_path, cap
     folder, run, config = make_checkpoint(name)
     import_run(folder, run, config)
     assert str(tmp_path) not in json.dumps(stored(run)["tokenizer"])
-    before, tensors, _ = use(run, tmp_path, capsys, *asks)
+    before, tensors, first = use(run, tmp_path, capsys, *asks)
     moved = tmp_path / "moved"
     shutil.move(run, moved)
     shutil.rmtree(folder)
@@ -401,8 +401,9 @@ def test_an_imported_run_can_be_moved(name, asks, make_checkpoint, tmp_path, cap
     after, again, tokenizer = use(moved, tmp_path, capsys, *asks)
     assert after == before
     same(again, tensors)
+    assert tokenizer.read_bytes() == first.read_bytes()
     result = tokenizers.load(tokenizer)
-    assert tokenizers.fingerprint(result) == tokenizers.fingerprint(make_tokenizer())
+    assert result.encode("a b").tolist() == make_tokenizer().encode("a b").tolist()
 
 
 def test_a_moved_run_goes_on_and_is_a_config(make_checkpoint, tmp_path):
