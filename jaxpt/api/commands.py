@@ -17,8 +17,8 @@ from jaxpt.distributed import compilation_cache
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.files import remote
 from jaxpt.finetuning.grid import finetune as run_grid
-from jaxpt.hub.any_model import load_model
 from jaxpt.hub.judged_text import judge_text as judge_texts
+from jaxpt.hub.opened import load_model
 from jaxpt.logs import terminal
 from jaxpt.runs.workdir import check_workdir
 from jaxpt.runs.zero_shot_results import evaluate_tasks

@@ -20,7 +20,7 @@ from jaxpt.errors import (
     RandomWeightsWarning,
 )
 from jaxpt.files import copies, remote
-from jaxpt.hub.any_model import is_run, load_model
+from jaxpt.hub.opened import is_run, load_model
 from jaxpt.hub.shipped import find_model
 from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
@@ -330,13 +330,13 @@ def load(
                 "Hugging Face Hub, without @, has a revision"
             )
         name = f"{name}@{revision}"
-    if folder.is_dir() and not (folder / "config.json").is_file():
+    if is_run(name) and not (folder / "config.json").is_file():
         raise CheckpointError(
             f"{source}: must be a run's folder, or one of transformers"
         )
     trust_list.trust(trust)
     compilation_cache.set_up()
-    run = Run(load_model(name), folder if is_run(folder) else None)
+    run = Run(load_model(name), folder if is_run(name) else None)
     if text := describe_random_parts(run.task):
         warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
         if allow_random:

@@ -24,7 +24,7 @@ from jaxpt.cli.running import (
 )
 from jaxpt.errors import ConfigError
 from jaxpt.files.remote import fetch, localise
-from jaxpt.hub.opened import is_model
+from jaxpt.hub.opened import is_model, load_model
 
 _log = logging.getLogger(__name__)
 # Flags of zero-shot tasks: the fields of `zero_shot.outcomes.Options`.
@@ -85,7 +85,6 @@ def evaluate(command: Command, argv: list[str]) -> int:
 
 def _evaluate_tasks(values: FlagValues) -> int:
     from jaxpt.distributed import processes
-    from jaxpt.hub.any_model import load_model
     from jaxpt.runs.zero_shot_results import evaluate_tasks, format_result
     from jaxpt.zero_shot.outcomes import TaskOptions
 

@@ -50,7 +50,7 @@ from jaxpt.finetuning.evaluation import LabelledRows
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.results import load_scores
 from jaxpt.finetuning.reuse import Reuse
-from jaxpt.hub.any_model import load_model
+from jaxpt.hub.opened import load_model
 from jaxpt.judge.examples import Examples
 from jaxpt.report.wording import NGRAMS_SUFFIX
 from jaxpt.runs.task import Task

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpt.errors import DataError, argument
-from jaxpt.hub.any_model import load_model
+from jaxpt.hub.opened import load_model
 from jaxpt.runs.text_judge import RunJudge
 from jaxpt.setting_types import NonNegativeInt, check_value
 from jaxpt.zero_shot.outcomes import Outcome, to_numbers
@@ -27,7 +27,7 @@ def judge_text(
     Args:
       samples, reference: texts, or the path of a file that has one on each line, or as
         the field "text" of JSON lines or of a table.
-      judge: a model, as of `hub.any_model.load_model`.
+      judge: a model, as of `hub.opened.load_model`.
       num_items: at most this many of each, evenly spaced; 0: all. Of the reference at
         most as many as there are samples are read, as most measures depend on the
         amount of text.

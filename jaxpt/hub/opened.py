@@ -1,6 +1,6 @@
-"""Opens a model of transformers as a run, for one command.
+"""Opens a model of transformers as a run, for one command or as a program.
 
-Nothing of the hub is loaded for a folder that is a run's.
+Nothing of the hub's conversion is loaded for a folder that is a run's.
 """
 
 import contextlib
@@ -8,10 +8,14 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jaxpt.by_name import load_place
 from jaxpt.errors import Spelling, current_spelling, spelled
 from jaxpt.files import disk, schema
+
+if TYPE_CHECKING:
+    from jaxpt.runs.workdir import LoadedRun
 
 PREFIX = "demo:"  # of the names of models that come with jaxpt (`jaxpt.hub.shipped`)
 
@@ -56,8 +60,32 @@ def open_model(source: str) -> Iterator[Path]:
         return outer.name("workdir" if argument == "from" else argument)
 
     with tempfile.TemporaryDirectory() as place:
-        workdir = Path(place) / "run"
-        config = load_place("jaxpt.config.settings:default_config")()
         with spelled(Spelling(name, outer.value)):
-            load_place("jaxpt.hub.imports:import_run")(source, workdir, config)
+            workdir = _import(source, place)
         yield workdir
+
+
+def _import(source: str, place: str) -> Path:
+    workdir = Path(place) / "run"
+    config = load_place("jaxpt.config.settings:default_config")()
+    load_place("jaxpt.hub.imports:import_run")(source, workdir, config)
+    return workdir
+
+
+def is_run(source: str) -> bool:
+    """Whether a source is a folder, and not one of transformers."""
+    return os.path.isdir(source) and not is_model(source)
+
+
+def load_model(source: str) -> "LoadedRun":
+    """The model of a run's folder, of a folder of transformers, or of a name.
+
+    Args:
+      source: as of `jaxpt.load`.
+    """
+    load_run = load_place("jaxpt.runs.workdir:load_run")
+    name = load_place("jaxpt.hub.shipped:find_model")(source)
+    if is_run(name):
+        return load_run(Path(name))
+    with tempfile.TemporaryDirectory() as place:
+        return load_run(_import(name, place))

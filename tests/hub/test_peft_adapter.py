@@ -8,6 +8,7 @@ from hub.test_families import Fixture
 from hub.test_runs import settings, write_folder
 from safetensors.numpy import load_file, save_file
 
+import jaxpt
 from jaxpt.cli.main import main
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
@@ -58,7 +59,7 @@ def test_an_adapter_is_merged(is_root, scale, tmp_path):
 
 
 def test_an_adapter_of_gpt2s_layers_is_transposed(tmp_path, capsys):
-    """Its weights are [in, out]; and a command opens the adapter."""
+    """Its weights are [in, out]; and a command and jaxpt.load open the adapter."""
     write_folder(tmp_path / "theirs", Fixture("gpt2"))
     base = tmp_path / "theirs"
     args = GPT2, (16, 48)
@@ -74,6 +75,9 @@ def test_an_adapter_of_gpt2s_layers_is_transposed(tmp_path, capsys):
         assert main(["generate", *flags, "--temperature=0"]) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
+    loaded = jaxpt.load(tmp_path / "lora")
+    (text,) = loaded.generate(["a b"], num_tokens=8, temperature=0)
+    assert text and text in texts[1]
 
 
 @pytest.mark.parametrize(
