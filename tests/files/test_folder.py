@@ -82,7 +82,8 @@ def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, 
         before = snapshot(run)
         assert BUSY in fails(command, capsys)
         assert BUSY in fails(["train", f"--workdir={run}"], capsys)
-        assert BUSY in fails(["import", "--from=x", f"--workdir={run}"], capsys)
+        refusal = fails(["import", "--from=x", f"--workdir={run}"], capsys)
+        assert "must be a new or an empty folder" in refusal
         compare = ["compare", f"--config={config_path}", f"--workdir={run}"]
         assert BUSY in fails(compare, capsys)
         assert snapshot(run) == before
