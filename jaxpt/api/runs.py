@@ -300,9 +300,10 @@ def load(
     (`token_log_probs`); its generator alone is a masked language model.
 
     Args:
-      source: a run's folder; a folder of transformers; a model that comes with jaxpt,
-        such as "demo:mlm" (`jaxpt list models`); or a model's name on the Hugging Face
-        Hub, such as "google/electra-small-discriminator", which is downloaded.
+      source: a run's folder; a folder of transformers or of an adapter of PEFT; a model
+        that comes with jaxpt, such as "demo:mlm" (`jaxpt list models`); or a name on
+        the Hugging Face Hub, such as "google/electra-small-discriminator", which is
+        downloaded.
       trust: code outside jaxpt that the run names and that may be executed: the module
         of its objective, such as "my_package.my_objective"; and remote places that may
         be read, such as its text, "gs://bucket/text".
