@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import itertools
 import pkgutil
 import re
 import typing
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxpt.errors import ConfigError
 from jaxpt.nn import networks
 from jaxpt.nn.layers import Norm
 from jaxpt.nn.model_spec import ModelSpec
@@ -38,6 +40,7 @@ from jaxpt.nn.networks.student_teacher import (
 )
 from jaxpt.nn.stacks import Layer
 from jaxpt.nn.transformer import Transformer
+from jaxpt.setting_types import OneOf
 
 V, B, T = 11, 2, 6
 SPEC = ModelSpec(
@@ -68,7 +71,7 @@ ABILITIES = {
     abilities.HasLikelihood: CAUSAL | {BiLm},
     abilities.BoundsLikelihood: DIFFUSION,
     abilities.FillsMasks: FILLING,
-    abilities.Unmasks: set(),
+    abilities.Unmasks: DIFFUSION,
     abilities.WritesText: CAUSAL | {PrefixLM} | SEQ2SEQ,
     abilities.DecodesAnswers: SEQ2SEQ,
     abilities.ResolvesRatio: {Electra},
@@ -211,7 +214,8 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
     sees_ahead = kind.READS_AHEAD and kind is not SkipGram
     assert moved["features"].tolist() == [sees_ahead] * 4 + [True] * 2
     if "fill_logits" in result:
-        blind = int(kind is CausalMaskedLM)  # nothing predicts its first place
+        # Nothing predicts the first place of these.
+        blind = int(kind in (CausalMaskedLM, ShiftedDiffusionLM))
         assert moved["fill_logits"].tolist() == [False] * blind + [True] * (T - blind)
     if "next_logits" in result:
         assert moved["next_logits"].tolist() == [False] * 4 + [True] * 2
@@ -253,7 +257,7 @@ def layers_by_hand(kind, model, params, tokens):
     for i in range(spec.num_layers):
         own = {"params": params["encoder"][f"layer_{i}"]}
         rest = jnp.asarray(mask)[None, None], None, None, None, None
-        result, _ = Layer(spec).apply(own, states[-1], *rest, deterministic=True)
+        result, *_ = Layer(spec).apply(own, states[-1], *rest, deterministic=True)
         states.append(result)
     norm = {"params": params["encoder"]["norm"]}
     return jnp.stack([*states[:-1], Norm(spec).apply(norm, states[-1])])
@@ -383,29 +387,63 @@ def sharding_rule(kind, path, leaf):
     raise AssertionError(f"no rule for {path}")
 
 
+def list_forms():
+    """Each setting of the model that is a switch or a choice, at each other value."""
+    hints = typing.get_type_hints(ModelSpec, include_extras=True)
+    yield {"scan_layers": True}
+    for field in dataclasses.fields(ModelSpec):
+        marks = getattr(hints[field.name], "__metadata__", ())
+        choices = [x for mark in marks if isinstance(mark, OneOf) for x in mark.choices]
+        if isinstance(field.default, bool):
+            choices = [True, False]
+        yield from ({field.name: x} for x in choices if x != field.default)
+
+
+# Settings that others need, and networks that are made with each.
+BOTH = {"positions": "none", "disentangled": "both"}
+NEEDED = {
+    "decoder_tokens": {"num_decoder_layers": 1},
+    "disentangled": {"positions": "none"},
+    "disentangled_norm": BOTH,
+    "disentangled_projections": BOTH,
+    "first_norm": {"embed_norm": True},
+    "parametrization": {"embedding_size": 0},
+    "post_embed_norm": {"norm_position": "post"},
+    "relative_every_layer": {"positions": "relative"},
+    "scale_logits": {"tie_embeddings": True},
+    "shared_norm": {"parallel_residual": True},
+}
+IN_ALL_FORMS = (CausalLM, MaskedLM, EncoderDecoder)
+
+
 @pytest.fixture(scope="module")
 def used_rules():
     """By kind, the rules that parameters have met."""
-    used = {}
-    for kind in MAKE:
-        used[kind] = set()
-        for values in ({"scan_layers": True}, {"positions": "relative"}):
-            values = MOST | values
-            shapes = paths_of(shapes_of(make(kind, **values)))
-            if "scan_layers" in values and kind not in (BiLm, SkipGram):
-                assert any("/layers/" in path for path in shapes)
-            used[kind] |= {sharding_rule(kind, *pair) for pair in shapes.items()}
+    used, made, forms = {kind: set() for kind in MAKE}, set(), list(list_forms())
+    for kind, form in itertools.product(MAKE, forms):
+        (name,) = form
+        if kind not in IN_ALL_FORMS and name not in ("scan_layers", "positions"):
+            continue
+        try:
+            model = make(kind, **MOST | NEEDED.get(name, {}) | form)
+        except ConfigError:  # not with the settings of MOST, or of this network
+            continue
+        made.add(name)
+        shapes = paths_of(shapes_of(model))
+        if name == "scan_layers" and kind not in (BiLm, SkipGram):
+            assert any("/layers/" in path for path in shapes)
+        used[kind] |= {sharding_rule(kind, *pair) for pair in shapes.items()}
+    assert made == {name for form in forms for name in form}
     return used
 
 
 @pytest.mark.slow
 def test_every_parameter_has_a_sharding_rule_and_every_rule_one(used_rules):
-    everywhere = set().union(*used_rules.values())
     for kind in MAKE:
         for rule, axes in kind.RULES:
             assert set(axes) <= {None, "fsdp", "tensor"}
-            own = used_rules[kind] if (rule, axes) not in BASES[0].RULES else everywhere
-            assert rule in own, (kind, rule)
+            own = (used_rules[each] for each in MAKE if (rule, axes) in each.RULES)
+            assert rule in set().union(*own), (kind, rule)
 
 
 # A layer at 8 places: four of [16, 16], scores and their sum, two of [16, 24].

@@ -318,12 +318,14 @@ def make_program(text, name, language, **changes):
     settings = {
         f"{objective}__{k}": v
         for k, v in settings.items()
-        if k != "is_seq2seq"  # which the number of decoder layers says
+        if k not in ("is_seq2seq", "has_decoder")  # its layers say it
     } | changes
     settings |= {"tokenizer__kind": "char", "data__documents": "line"}
     settings |= {"data__row_length": 12, "model__positions": "rotary"}
     if objective in ("span_corruption", "bart") or name.endswith("seq2seq"):
         settings["model__num_decoder_layers"] = 1
+    if objective == "latent_prediction":
+        settings["latent_prediction__horizon"] = 4
     explicit_names = ["model.num_decoder_layers"] * name.endswith("one_stack")
     config = make_config(text, objective, **settings)
     task, tokenizer, _ = prepare(config, explicit_names)

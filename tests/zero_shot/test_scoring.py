@@ -33,7 +33,8 @@ SMALL = {"num_chars": 6, "char_width": 4, "filters": (4, 8, 4)}  # of a biLM
 def make_scorer(speech, case, **changes):
     """What scores by a tiny network whose parameters are random."""
     name, more = VARIANTS.get(case, (case, {}))
-    more = {k: v for k, v in more.items() if k != "is_seq2seq"}  # the model says it
+    of_model = {"is_seq2seq", "has_decoder"}  # the model's settings say it
+    more = {k: v for k, v in more.items() if k not in of_model}
     changes |= {f"{name}__{field}": value for field, value in more.items()}
     if name == "bilm":
         changes |= {f"bilm__{field}": value for field, value in SMALL.items()}
