@@ -203,6 +203,8 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     if "progress" in rows:  # absent in evaluation
         in_training = find_weight(spec, rows["progress"])
     of_terms = dict.fromkeys(spec.terms, weights)
+    if not spec.offset_weights:  # XLA's compiler crashes on empty arrays under pmap
+        del batch["offset_weights"]
     return batch | {
         "prefix_targets": jnp.where(has_prefix, prefixes, 0),
         "prefix_weights": has_prefix * weights * in_training[:, None],
@@ -220,8 +222,11 @@ def loss(
 
     As in `multi_token`, the gradient of all passes through `clm_loss`.
     """
-    weights, later = batch["weights"]["clm_loss"], batch["offset_weights"]
-    factors = jnp.pad(later, ((0, 0), (1, 0)), constant_values=1)[:, None]
+    weights = batch["weights"]["clm_loss"]
+    factors = jnp.ones((len(weights), 1, 1))  # of the next token
+    if "offset_weights" in batch:
+        later = batch["offset_weights"][:, None]
+        factors = jnp.concatenate([factors, later], axis=-1)
     targets, is_valid = shift_targets(batch["targets"], weights, factors.shape[-1])
     targets = jnp.concatenate([targets, batch["prefix_targets"][..., None]], -1)
     of_prefix = batch["prefix_weights"][..., None]

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tiny import VARIANTS, make_config, prepare
+from tiny import ROWS, VARIANTS, make_config, prepare
 
 from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.likelihood import add_up
@@ -87,6 +87,7 @@ FORMS = {"schedules": SCHEDULES, "completep": COMPLETEP, **SPANS}
 SMALL = {
     "bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)},
     "adaptive_mlm": {"adaptive_mlm__update_every": 10},
+    "bert": ROWS["bert"] | {"data__valid_fraction": 0.3},  # with documents of sentences
 }
 
 

@@ -38,6 +38,7 @@ PHASES = {
     "train__length_schedule": ((2 / 3, 2),),
 }
 SHAPES = {0: (8, 12), 4: (16, 12), 8: (8, 24)}  # by first step
+HORIZONS = ("future_summary", "latent_prediction")  # longer than these rows by default
 SETTINGS = PHASES | {"model__dropout": 0.1, "optim__lr_tokens": 8 * 24}
 
 
@@ -142,6 +143,8 @@ def test_a_step_of_a_phase_is_that_of_a_run_of_such_batches(name, form, paragrap
     changes["optim__lr_tokens"] = 8 * 24
     if form == "packed":
         changes["data__max_documents"] = 1
+    if name in HORIZONS:
+        changes[f"{name}__horizon"] = 4
     schedules = PHASES if name != "bert" else {**PHASES, "train__length_schedule": ()}
     task, _, corpora = prepare(make_config(paragraphs, name, **changes, **schedules))
     feed = make_feed(task, corpora["train"])
