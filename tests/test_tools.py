@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -277,6 +278,14 @@ def test_workflows_may_only_read_and_stop_in_time():
         # A value that others set must not become a part of a shell command.
         runs = [s.get("run", "") for j in workflow["jobs"].values() for s in j["steps"]]
         assert not any("${{" in run for run in runs), path.name
+
+
+def test_the_parts_of_the_weekly_trials_are_all_trials():
+    command = [sys.executable, "tests/trials", "--list"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    parts = read_jobs()["trials"]["strategy"]["matrix"]["names"]
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert len(names) > 20 and sorted(" ".join(parts).split()) == sorted(names)
 
 
 def test_issue_forms_have_what_the_site_requires():
