@@ -151,8 +151,11 @@ def inspect_rows(
         one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
         masks = task.objective.masks(one)
         for name, mask in masks.items():
-            num_queries, num_keys = _mask_shape(name, corrupted)
-            visible = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
+            shape = _mask_shape(name, corrupted)
+            if isinstance(mask, jax.Array):  # also of a row that is read twice
+                shape = mask.shape[2:]
+            num_queries, num_keys = shape
+            visible = np.asarray(materialise(mask, *shape))[0, 0]
             lines.append(
                 f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
                 f"{visible.mean():.0%} visible"
@@ -207,7 +210,7 @@ def _show_corrupted(
         value = row[key]
         if key == "weights":
             for term, weights in value.items():
-                lines += _wrap(f"{term} weights", _runs(np.atleast_1d(weights)), width)
+                lines += _show_numbers(f"{term} weights", weights, width)
         elif key == "targets" and passage.has_gathered_targets(row):
             is_read = passage.main_weights(row, terms) > 0
             positions = row["masked_positions"]
@@ -216,10 +219,26 @@ def _show_corrupted(
             listing = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
             lines += _wrap(key, listing, width)
         elif key in TOKEN_KEYS:
-            lines += _wrap(key, _decode(tokenizer, value), width)
+            for name, column in _list_columns(key, value):
+                lines += _wrap(name, _decode(tokenizer, column), width)
         elif key != "masked_positions":
-            lines += _wrap(key, _runs(np.atleast_1d(value)), width)
+            lines += _show_numbers(key, value, width)
     return lines
+
+
+def _show_numbers(key: str, value: np.ndarray, width: int) -> list[str]:
+    return [
+        line
+        for name, column in _list_columns(key, value)
+        for line in _wrap(name, _runs(column), width)
+    ]
+
+
+def _list_columns(key: str, value: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """A row's array by name; one of K values a position, [T, K], as K arrays."""
+    if value.ndim < 2:
+        return [(key, np.atleast_1d(value))]
+    return [(f"{key}[{k}]", column) for k, column in enumerate(value.T)]
 
 
 def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
@@ -255,9 +274,10 @@ def _wrap(name: str, text: str, width: int) -> list[str]:
         else c.encode("unicode_escape").decode()
         for c in text
     )
-    room = max(width - 19, 20)
+    head = f"  {name:16s} "
+    room = max(width - len(head), 20)
     pieces = [text[i : i + room] for i in range(0, len(text), room)] or [""]
-    return [f"  {name:17s}{pieces[0]}"] + [" " * 19 + piece for piece in pieces[1:]]
+    return [head + pieces[0]] + [" " * 19 + piece for piece in pieces[1:]]
 
 
 def draw_mask(mask: np.ndarray) -> list[str]:
