@@ -151,11 +151,11 @@ def inspect_rows(
         one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
         masks = task.objective.masks(one)
         for name, mask in masks.items():
-            shape = _mask_shape(name, corrupted)
             if isinstance(mask, jax.Array):  # also of a row that is read twice
-                shape = mask.shape[2:]
-            num_queries, num_keys = shape
-            visible = np.asarray(materialise(mask, *shape))[0, 0]
+                num_queries, num_keys = mask.shape[2:]
+            else:
+                num_queries, num_keys = _mask_shape(name, corrupted)
+            visible = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
             lines.append(
                 f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
                 f"{visible.mean():.0%} visible"
