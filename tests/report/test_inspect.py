@@ -28,7 +28,9 @@ QUICK = [case for case in ALL if case[1] != "packed" or case[0] in CORE]
 of_all_forms = pytest.mark.parametrize("objective, rows", slow_but(QUICK, ALL))
 
 
-SHOWN = [(name, rows) for name, rows in QUICK if name in (*CORE, "bert")]
+# Next to those of CORE: pairs, several values or ids a position, rows read twice.
+OTHERS = ("bert", "next_latent", "future_summary", "block_diffusion")
+SHOWN = [(name, rows) for name, rows in QUICK if name in (*CORE, *OTHERS)]
 
 
 @pytest.mark.slow_cases(
