@@ -331,13 +331,14 @@ def load(
                 "Hugging Face Hub, without @, has a revision"
             )
         name = f"{name}@{revision}"
-    if is_run(name) and not (folder / "config.json").is_file():
+    is_own = is_run(name)
+    if is_own and not (folder / "config.json").is_file():
         raise CheckpointError(
             f"{source}: must be a run's folder, or one of transformers"
         )
     trust_list.trust(trust)
     compilation_cache.set_up()
-    run = Run(load_model(name), folder if is_run(name) else None)
+    run = Run(load_model(name), folder if is_own else None)
     if text := describe_random_parts(run.task):
         warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
         if allow_random:

@@ -15,13 +15,13 @@ from jax.sharding import Mesh, NamedSharding
 
 from jaxpt.learn.optimizer import set_schedule_step
 from jaxpt.learn.state import TrainState, keep_objective_state
+from jaxpt.objectives.objective import Sums
 from jaxpt.rng import split_step, stream
 from jaxpt.runs import sharding
 from jaxpt.runs.task import Task
 
 Shape = tuple[int, int, int]
-Metrics = dict[str, tuple[Any, Any]]  # name -> (sum, weight)
-Step = Callable[..., tuple[TrainState, Metrics]]
+Step = Callable[..., tuple[TrainState, Sums]]
 
 
 def make_step(task: Task, axis: str | None = None) -> Step:
@@ -201,7 +201,7 @@ class TrainCalls:
 
     def __call__(
         self, state: TrainState, stack: dict[str, Any], *numbers: int
-    ) -> tuple[TrainState, Metrics]:
+    ) -> tuple[TrainState, Sums]:
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
 
         Args:

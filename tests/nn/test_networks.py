@@ -390,7 +390,6 @@ def sharding_rule(kind, path, leaf):
 def list_forms():
     """Each setting of the model that is a switch or a choice, at each other value."""
     hints = typing.get_type_hints(ModelSpec, include_extras=True)
-    yield {"scan_layers": True}
     for field in dataclasses.fields(ModelSpec):
         marks = getattr(hints[field.name], "__metadata__", ())
         choices = [x for mark in marks if isinstance(mark, OneOf) for x in mark.choices]
@@ -399,7 +398,7 @@ def list_forms():
         yield from ({field.name: x} for x in choices if x != field.default)
 
 
-# Settings that others need, and networks that are made with each.
+# Settings that others need.
 BOTH = {"positions": "none", "disentangled": "both"}
 NEEDED = {
     "decoder_tokens": {"num_decoder_layers": 1},
@@ -413,6 +412,7 @@ NEEDED = {
     "scale_logits": {"tie_embeddings": True},
     "shared_norm": {"parallel_residual": True},
 }
+# The networks that are made with every form; others with the layers' alone.
 IN_ALL_FORMS = (CausalLM, MaskedLM, EncoderDecoder)
 
 

@@ -18,7 +18,7 @@ from jaxpt.config.settings import read_sections, to_dict
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
 from jaxpt.errors import CheckpointError, ConfigError, argument
 from jaxpt.files import disk
-from jaxpt.ops.masks import materialise
+from jaxpt.ops.masks import Mask, materialise
 from jaxpt.report import pages
 from jaxpt.report.drawing import show_token
 from jaxpt.report.inspection import passage, passage_drawing
@@ -151,10 +151,7 @@ def inspect_rows(
         one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
         masks = task.objective.masks(one)
         for name, mask in masks.items():
-            if isinstance(mask, jax.Array):  # also of a row that is read twice
-                num_queries, num_keys = mask.shape[2:]
-            else:
-                num_queries, num_keys = _mask_shape(name, corrupted)
+            num_queries, num_keys = _find_shape(name, mask, corrupted)
             visible = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
             lines.append(
                 f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
@@ -164,7 +161,10 @@ def inspect_rows(
     return lines
 
 
-def _mask_shape(name: str, row: dict) -> tuple[int, int]:
+def _find_shape(name: str, mask: Mask, row: dict) -> tuple[int, ...]:
+    """The numbers of queries and keys of a row's mask."""
+    if isinstance(mask, jax.Array):  # also of a row that is read twice
+        return mask.shape[2:]
     source = len(row["inputs"])
     if name != "cross" and not name.startswith("dec_"):
         return source, source
